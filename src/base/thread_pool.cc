@@ -1,0 +1,93 @@
+#include "base/thread_pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include <sched.h>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// Loops follow each other within microseconds during a step: look again for a while before going to sleep.
+constexpr int kSpins = 2000;
+
+template <class T>
+void wait_while_equal(const std::atomic<T>& value, T old) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (value.load(std::memory_order_acquire) != old) return;
+  }
+  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(uint32_t threads) {
+  CHECK(threads >= 1);
+  workers_.reserve(threads - 1);
+  for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body) {
+  CHECK(grain > 0);
+  if (count == 0) return;
+  if (workers_.empty() || count <= grain) {
+    body(0, count);
+    return;
+  }
+  loop_ = {count, grain, &body};
+  next_.store(0, std::memory_order_relaxed);
+  busy_.store(uint32_t(workers_.size()), std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  take_ranges();
+  for (uint32_t left = busy_.load(std::memory_order_acquire); left != 0;
+       left = busy_.load(std::memory_order_acquire)) {
+    wait_while_equal(busy_, left);
+  }
+}
+
+void ThreadPool::work() {
+  uint32_t seen = 0;
+  while (true) {
+    wait_while_equal(generation_, seen);
+    if (stop_) return;
+    ++seen;  // the caller starts no further loop before this one is done, so generations are never skipped
+    take_ranges();
+    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+  }
+}
+
+void ThreadPool::take_ranges() {
+  while (true) {
+    const size_t begin = next_.fetch_add(loop_.grain, std::memory_order_relaxed);
+    if (begin >= loop_.count) return;
+    (*loop_.body)(begin, std::min(begin + loop_.grain, loop_.count));
+  }
+}
+
+uint32_t usable_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  uint32_t cpus = std::max(1u, std::thread::hardware_concurrency());
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = std::max(1, CPU_COUNT(&set));
+  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
+  std::string quota;
+  double period = 0;
+  if (quota_file >> quota >> period && quota != "max" && period > 0) {
+    cpus = std::clamp<uint32_t>(uint32_t(std::ceil(std::stod(quota) / period)), 1, cpus);
+  }
+  return cpus;
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace quire {
+
+// A fixed set of threads that run one parallel loop at a time. The caller takes part, so `threads` = 1 starts
+// none. Owned and called by one thread (the engine's).
+class ThreadPool {
+ public:
+  explicit ThreadPool(uint32_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  uint32_t size() const { return uint32_t(workers_.size()) + 1; }
+
+  // Calls body(begin, end) over disjoint ranges that cover [0, count), each at most `grain` long. Which
+  // thread takes which range is left open: a body must give the same result whoever runs it. Bodies must not
+  // throw.
+  void parallel_for(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body);
+
+ private:
+  struct Loop {
+    size_t count = 0;
+    size_t grain = 1;
+    const std::function<void(size_t, size_t)>* body = nullptr;
+  };
+
+  void work();
+  void take_ranges();
+
+  Loop loop_;                            // written by the caller only while no worker is inside it
+  std::atomic<size_t> next_{0};          // the first index that nobody took
+  std::atomic<uint32_t> generation_{0};  // raised to start a loop
+  std::atomic<uint32_t> busy_{0};        // workers that have not yet finished the current loop
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+// How many threads this process may use: the CPUs of its affinity mask, limited by the cgroup's CPU quota.
+uint32_t usable_cpus();
+
+}  // namespace quire

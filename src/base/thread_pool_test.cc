@@ -1,0 +1,44 @@
+#include "base/thread_pool.h"
+
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+TEST(ThreadPool, VisitsEveryIndexOnceWhateverTheNumberOfThreads) {
+  for (uint32_t threads : {1u, 2u, 3u, 8u}) {
+    ThreadPool pool(threads);
+    for (size_t count : {0u, 1u, 5u, 64u, 1000u}) {
+      for (size_t grain : {1u, 7u, 64u}) {
+        std::vector<std::atomic<int>> visits(count);
+        pool.parallel_for(count, grain, [&](size_t begin, size_t end) {
+          EXPECT_LT(begin, end);
+          for (size_t i = begin; i < end; ++i) ++visits[i];
+        });
+        for (const auto& visit : visits) EXPECT_EQ(visit, 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, RunsManyShortLoopsInOrder) {
+  ThreadPool pool(4);
+  std::vector<uint64_t> values(64, 0);
+  for (int round = 0; round < 5000; ++round) {
+    pool.parallel_for(values.size(), 4, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) values[i] += i;
+    });
+  }
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], 5000 * i);
+}
+
+TEST(UsableCpus, IsAtLeastOne) {
+  EXPECT_GE(usable_cpus(), 1u);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/metadata.h"
+#include "tensor/buffer.h"
+#include "tensor/dtype.h"
+
+namespace quire {
+
+// One tensor of a file. Shapes are outermost first: a matrix is [rows, cols], stacked experts [experts, rows,
+// cols].
+struct TensorEntry {
+  std::string name;  // GGUF's name, e.g. "blk.0.attn_q.weight"
+  DType dtype = DType::f32;
+  std::vector<uint64_t> shape;
+  size_t bytes = 0;
+};
+
+// The contents of a tensor: a view into the mapped file, or a copy that had to be made (`owned`).
+struct TensorData {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const Buffer> owned;
+};
+
+// A model on disk, in one dialect: metadata keys, tensor names and row order are GGUF's (as llama.cpp's
+// converter writes them), whether it is a .gguf file or a Hugging Face folder. Reading the head is cheap;
+// tensors stay on disk until loaded. Everything was checked against the file's size when it was opened.
+class ModelFile {
+ public:
+  virtual ~ModelFile() = default;
+
+  const std::string& path() const { return path_; }
+  const Metadata& metadata() const { return metadata_; }
+  std::span<const TensorEntry> tensors() const { return tensors_; }
+  const TensorEntry* find(std::string_view name) const;
+
+  // REQUIRES: `entry` is one of tensors(). The view lives as long as this file or `owned`.
+  virtual TensorData load(const TensorEntry& entry) const = 0;
+
+  // The folder of a Hugging Face model (tokenizer.json and the rest are there); empty for a GGUF file.
+  virtual std::string folder() const { return {}; }
+
+ protected:
+  std::string path_;
+  Metadata metadata_;
+  std::vector<TensorEntry> tensors_;
+};
+
+// Opens a .gguf file or a folder with config.json and *.safetensors.
+std::unique_ptr<ModelFile> open_model_file(const std::string& path);
+
+}  // namespace quire

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tensor/dtype.h"
+
+namespace quire {
+
+// A row to f32: exactly what the format's definition says. REQUIRES: out.size() is a multiple of the block
+// and `in` holds row_bytes(dtype, out.size()) bytes; `in` need not be aligned.
+void dequantize_row(DType dtype, const std::byte* in, std::span<float> out);
+
+// A row to `dtype` with the least error the format's search finds. Every type but i32 can be written.
+void quantize_row(DType dtype, std::span<const float> in, std::byte* out);
+
+}  // namespace quire

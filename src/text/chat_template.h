@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "text/marked_text.h"
+
+namespace quire {
+
+// One conversation, as the OpenAI API shapes it.
+struct ChatInput {
+  OrderedJson messages;  // [{role, content, tool_calls?, ...}]
+  OrderedJson tools;     // null, or a list
+  bool add_generation_prompt = true;
+  OrderedJson extra =
+      OrderedJson::object();  // further variables a template may read (enable_thinking, documents, ...)
+};
+
+struct ChatTemplateSpecials {
+  std::string bos_token;
+  std::string eos_token;
+  OrderedJson others = OrderedJson::object();  // further special tokens by name (pad_token, unk_token, ...)
+};
+
+// The Jinja template a model ships, ready to run. Immutable; any thread may use it.
+class ChatTemplate {
+ public:
+  ChatTemplate(const std::string& source, ChatTemplateSpecials specials);
+  ChatTemplate(ChatTemplate&&) noexcept;
+  ChatTemplate& operator=(ChatTemplate&&) noexcept;
+  ~ChatTemplate();
+
+  // Throws Error with the template's own message if it raises one, or if it exceeds its bounds of time,
+  // depth, output.
+  MarkedText render(const ChatInput& input) const;
+
+ private:
+  struct State;
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/id.h"
+#include "text/marked_text.h"
+
+namespace quire {
+
+struct TokenizerSpec;
+
+struct EncodeOptions {
+  bool add_special = true;     // BOS and the like, as the tokenizer's own rules say
+  bool parse_special = false;  // special tokens written in the text become their ids
+  std::span<const ByteRange> plain =
+      {};  // where they never do (see MarkedText); added tokens that are not special still do
+};
+
+// Text to token ids and back. Immutable once made; any thread may use it.
+class Tokenizer {
+ public:
+  explicit Tokenizer(TokenizerSpec spec);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Broken UTF-8 in `text` counts as U+FFFD.
+  std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // The text of `tokens` as a whole. Special tokens are left out unless `keep_special`.
+  enum class Special { skip, keep };
+  std::string decode(std::span<const TokenId> tokens, Special special = Special::skip) const;
+
+  size_t size() const;                       // ids are below this
+  std::string_view token(TokenId id) const;  // as the vocabulary spells it
+  std::optional<TokenId> find(std::string_view token) const;
+  bool is_special(TokenId id) const;
+  std::optional<TokenId> bos() const;
+  std::optional<TokenId> eos() const;
+  const TokenizerSpec& spec() const;
+
+ private:
+  friend class Detokenizer;
+  struct State;
+  std::unique_ptr<const State> state_;
+};
+
+}  // namespace quire
