@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,12 +47,23 @@ class ModelFile {
   virtual std::string folder() const { return {}; }
 
  protected:
+  explicit ModelFile(std::string path) : path_(std::move(path)), metadata_(path_) {}
+
+  void add_tensor(TensorEntry entry);  // throws Error if the name is taken
+  size_t index_of(const TensorEntry& entry) const;
+
   std::string path_;
   Metadata metadata_;
+
+ private:
   std::vector<TensorEntry> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;  // name -> place in tensors_
 };
 
-// Opens a .gguf file or a folder with config.json and *.safetensors.
+// A name from a file as an error message shows it: quoted, its odd bytes escaped, cut where it is too long.
+std::string in_quotes(std::string_view name);
+
+// Opens a .gguf file (the first one of a split model) or a folder with config.json and *.safetensors.
 std::unique_ptr<ModelFile> open_model_file(const std::string& path);
 
 }  // namespace quire

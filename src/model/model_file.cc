@@ -1,0 +1,44 @@
+#include "model/model_file.h"
+
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "model/gguf.h"
+
+namespace quire {
+
+void ModelFile::add_tensor(TensorEntry entry) {
+  if (!index_.emplace(entry.name, tensors_.size()).second)
+    throw Error("{}: two tensors are named {}", path_, in_quotes(entry.name));
+  tensors_.push_back(std::move(entry));
+}
+
+size_t ModelFile::index_of(const TensorEntry& entry) const {
+  CHECK(&entry >= tensors_.data() && &entry < tensors_.data() + tensors_.size());
+  return size_t(&entry - tensors_.data());
+}
+
+const TensorEntry* ModelFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::string in_quotes(std::string_view name) {
+  constexpr size_t kLongest = 100;
+  std::string text = "\"";
+  for (const char c : name.substr(0, kLongest)) {
+    if (c >= ' ' && c <= '~' && c != '"' && c != '\\')
+      text += c;
+    else
+      text += fmt::format("\\x{:02x}", uint8_t(c));
+  }
+  return text + (name.size() > kLongest ? "...\"" : "\"");
+}
+
+std::unique_ptr<ModelFile> open_model_file(const std::string& path) {
+  if (!std::filesystem::exists(path)) throw Error("{} does not exist", path);
+  return std::make_unique<GgufFile>(path);
+}
+
+}  // namespace quire

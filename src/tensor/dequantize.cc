@@ -1,0 +1,89 @@
+#include "base/check.h"
+#include "tensor/block_formats.h"
+#include "tensor/float16.h"
+#include "tensor/float8.h"
+#include "tensor/quantize.h"
+
+namespace quire {
+namespace {
+
+template <class Stored, class Convert>
+void convert_row(const uint8_t* in, std::span<float> out, Convert convert) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = convert(format::load<Stored>(in + i * sizeof(Stored)));
+}
+
+template <class Format>
+void write_values(const Codes32& block, float* out) {
+  for (size_t i = 0; i < 32; ++i) {
+    const float value = block.scale * float(block.codes[i]);
+    out[i] = Format::kHasOffset ? value + block.offset : value;
+  }
+}
+
+template <class Format>
+void write_values(const Codes256& block, float* out) {
+  for (size_t j = 0; j < 256 / Format::kSubValues; ++j) {
+    const float scale = block.scale * float(block.sub_scales[j]);
+    const float min = Format::kHasMin ? block.min_scale * float(block.sub_mins[j]) : 0.0f;
+    for (size_t i = j * Format::kSubValues; i < (j + 1) * Format::kSubValues; ++i) {
+      const float value = scale * float(block.codes[i]);
+      out[i] = Format::kHasMin ? value - min : value;
+    }
+  }
+}
+
+template <class Format, class Codes>
+void dequantize_blocks(const uint8_t* in, std::span<float> out) {
+  Codes block;
+  for (size_t i = 0; i < out.size(); i += Format::kValues, in += Format::kBytes) {
+    Format::unpack(in, block);
+    write_values<Format>(block, out.data() + i);
+  }
+}
+
+}  // namespace
+
+void dequantize_row(DType dtype, const std::byte* in, std::span<float> out) {
+  CHECK(out.size() % traits(dtype).block_values == 0);
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(in);
+  switch (dtype) {
+    case DType::f32:
+      return convert_row<float>(bytes, out, [](float value) { return value; });
+    case DType::f16:
+      return convert_row<uint16_t>(bytes, out, f16_to_f32);
+    case DType::bf16:
+      return convert_row<uint16_t>(bytes, out, bf16_to_f32);
+    case DType::f8_e4m3:
+      return convert_row<uint8_t>(bytes, out, f8_e4m3_to_f32);
+    case DType::i32:
+      return convert_row<int32_t>(bytes, out, [](int32_t value) { return float(value); });
+    case DType::q4_0:
+      return dequantize_blocks<format::Q4_0, Codes32>(bytes, out);
+    case DType::q4_1:
+      return dequantize_blocks<format::Q4_1, Codes32>(bytes, out);
+    case DType::q5_0:
+      return dequantize_blocks<format::Q5_0, Codes32>(bytes, out);
+    case DType::q5_1:
+      return dequantize_blocks<format::Q5_1, Codes32>(bytes, out);
+    case DType::q8_0:
+      return dequantize_blocks<format::Q8_0, Codes32>(bytes, out);
+    case DType::q2_k:
+      return dequantize_blocks<format::Q2_K, Codes256>(bytes, out);
+    case DType::q3_k:
+      return dequantize_blocks<format::Q3_K, Codes256>(bytes, out);
+    case DType::q4_k:
+      return dequantize_blocks<format::Q4_K, Codes256>(bytes, out);
+    case DType::q5_k:
+      return dequantize_blocks<format::Q5_K, Codes256>(bytes, out);
+    case DType::q6_k:
+      return dequantize_blocks<format::Q6_K, Codes256>(bytes, out);
+    case DType::iq4_nl:
+      return dequantize_blocks<format::Iq4Nl, Codes32>(bytes, out);
+    case DType::iq4_xs:
+      return dequantize_blocks<format::Iq4Xs, Codes256>(bytes, out);
+    case DType::mxfp4:
+      return dequantize_blocks<format::Mxfp4, Codes32>(bytes, out);
+  }
+}
+
+}  // namespace quire
