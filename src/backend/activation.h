@@ -7,8 +7,8 @@
 
 namespace quire {
 
-// The forms an activation row can take as the input of a matrix product. The quantized ones are int8 values with a
-// scale, and sums for formats with a minimum, per 32 or 256 values.
+// The forms an activation row can take as the input of a matrix product. The quantized ones are int8 values
+// with a scale, and sums for formats with a minimum, per 32 or 256 values.
 enum class ActivationForm : uint8_t { f32, q8_32, q8_256 };
 inline constexpr size_t kActivationFormCount = 3;
 
@@ -22,8 +22,9 @@ struct FormSet {
   bool has(ActivationForm form) const { return (bits >> unsigned(form)) & 1u; }
 };
 
-// Rows of activations that an operation wrote for the next product: always f32, and the quantized forms of `forms`.
-// The memory belongs to the caller (Backend::allocate); row t of a form is at data[form] + t * stride[form].
+// Rows of activations that an operation wrote for the next product: always f32, and the quantized forms of
+// `forms`. The memory belongs to the caller (Backend::allocate); row t of a form is at data[form] + t *
+// stride[form].
 struct Activation {
   Rows f32;
   FormSet forms;

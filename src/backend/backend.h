@@ -71,7 +71,8 @@ struct NormQuantizeParams {
   const Norm* branch_norm = nullptr;
   float branch_scale = 1;
   const Norm* norm = nullptr;
-  std::span<const uint32_t> rows;  // out row i is of stream row rows[i]; empty: every row. Needs the branch added before.
+  std::span<const uint32_t>
+      rows;  // out row i is of stream row rows[i]; empty: every row. Needs the branch added before.
   Activation out;
 };
 
@@ -109,7 +110,8 @@ struct RopeStoreParams {
   Rows key;    // [tokens, kv_heads * head_dim]
   Rows value;  // [tokens, kv_heads * value_dim]
   uint32_t head_dim = 0;
-  const Norm* query_norm = nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
+  const Norm* query_norm =
+      nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
   const Norm* key_norm = nullptr;
   Rows cos;  // [tokens, pairs], or nothing: no rotation
   Rows sin;
@@ -123,8 +125,8 @@ struct AttendParams {
   KvView kv;  // the window is in its layer's shape
   float scale = 1;
   float soft_cap = 0;  // 0: none
-  Weight sinks;        // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
-  Activation out;      // [tokens, heads * value_dim]
+  Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  Activation out;  // [tokens, heads * value_dim]
 };
 
 // What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
@@ -145,8 +147,8 @@ struct ProjectExpertsParams {
   std::span<const uint32_t> experts;  // [tokens, used]
   std::span<const float> shares;
   uint32_t used = 0;
-  uint32_t expert_width = 0;  // of the hidden layer
-  Weight gate, up, down;      // [experts * out, in]
+  uint32_t expert_width = 0;             // of the hidden layer
+  Weight gate, up, down;                 // [experts * out, in]
   Weight gate_bias, up_bias, down_bias;  // [experts * out], or nothing
   Nonlinearity nonlinearity = Nonlinearity::silu;
   Rows out;  // [tokens, dim]
@@ -161,9 +163,9 @@ struct LogitsParams {
   Rows out;            // [rows, vocab]
 };
 
-// The operations a model is made of, at fused grain. Eager: each has finished when it returns, or is ordered on the
-// backend's stream. Each output element is computed by a sequence of operations that depends on the model and the
-// token's position only. Engine thread only.
+// The operations a model is made of, at fused grain. Eager: each has finished when it returns, or is ordered
+// on the backend's stream. Each output element is computed by a sequence of operations that depends on the
+// model and the token's position only. Engine thread only.
 class Backend {
  public:
   virtual ~Backend() = default;

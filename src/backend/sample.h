@@ -9,8 +9,8 @@
 
 namespace quire {
 
-// How one token is drawn from one row of logits, in this order: bias, penalties, temperature, top-k, typical, top-p,
-// min-p, draw. Values that switch a filter off are the defaults.
+// How one token is drawn from one row of logits, in this order: bias, penalties, temperature, top-k, typical,
+// top-p, min-p, draw. Values that switch a filter off are the defaults.
 struct SampleParams {
   std::span<const float> logits;
   float temperature = 0;  // 0: greedy, the lowest id among equals

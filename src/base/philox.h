@@ -5,8 +5,8 @@
 
 namespace quire {
 
-// Philox 4x32-10 (Salmon et al., 2011): random numbers without a state. The same key and counter give the same four
-// numbers on every machine and in every order of asking.
+// Philox 4x32-10 (Salmon et al., 2011): random numbers without a state. The same key and counter give the
+// same four numbers on every machine and in every order of asking.
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xD2511F53u) * counter[0];

@@ -30,8 +30,8 @@ void unpack(KvFormat format, const std::byte* rows, size_t count, float* out) {
   for (size_t i = 0; i < count; ++i) out[i] = f16_to_f32(halves[i]);
 }
 
-// Attention of a block of queries of one run over one KV head. Pages are visited in order of position and each query
-// sees the same rows in the same order whatever the block, so a chunk boundary cannot be seen.
+// Attention of a block of queries of one run over one KV head. Pages are visited in order of position and
+// each query sees the same rows in the same order whatever the block, so a chunk boundary cannot be seen.
 class BlockAttention {
  public:
   BlockAttention(const AttendParams& params, const BatchView& batch, uint32_t run, uint32_t kv_head)
@@ -66,7 +66,8 @@ class BlockAttention {
     const size_t key_dim = layer_.shape.key_dim;
     const size_t value_dim = layer_.shape.value_dim;
     const uint32_t last_position = batch_.positions[first_token_ + tokens_ - 1];
-    const uint32_t rows = std::min(page_tokens_, last_position + 1 - page_begin);  // beyond them nothing is written yet
+    const uint32_t rows =
+        std::min(page_tokens_, last_position + 1 - page_begin);  // beyond them nothing is written yet
     keys_.resize(rows * key_dim);
     values_.resize(rows * value_dim);
     scores_.resize(page_tokens_);
@@ -86,7 +87,8 @@ class BlockAttention {
   void add_rows(uint32_t token, uint32_t head, uint32_t begin, uint32_t end) {
     const size_t key_dim = layer_.shape.key_dim;
     const size_t value_dim = layer_.shape.value_dim;
-    const float* query = params_.query.row(first_token_ + token) + (kv_head_ * heads_per_kv_ + head) * key_dim;
+    const float* query =
+        params_.query.row(first_token_ + token) + (kv_head_ * heads_per_kv_ + head) * key_dim;
     float page_max = -std::numeric_limits<float>::infinity();
     for (uint32_t row = begin; row < end; ++row) {
       float score = dot(query, keys_.data() + row * key_dim, key_dim) * params_.scale;

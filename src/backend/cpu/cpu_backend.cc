@@ -98,7 +98,8 @@ void CpuBackend::run(std::span<const Product> products) {
 void CpuBackend::project(const ProjectParams& params) {
   std::vector<Product> products;
   products.reserve(params.projections.size());
-  for (const Projection& p : params.projections) products.push_back(product(params.in, p.weight, p.bias, p.out));
+  for (const Projection& p : params.projections)
+    products.push_back(product(params.in, p.weight, p.bias, p.out));
   run(products);
 }
 

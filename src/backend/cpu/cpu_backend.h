@@ -10,8 +10,9 @@
 
 namespace quire {
 
-// The operations on a CPU: each is one or two parallel loops over rows or tokens, whose bodies are the kernels of one
-// instruction set. Every output element has one owner, so results do not depend on the number of threads.
+// The operations on a CPU: each is one or two parallel loops over rows or tokens, whose bodies are the
+// kernels of one instruction set. Every output element has one owner, so results do not depend on the number
+// of threads.
 class CpuBackend : public Backend {
  public:
   CpuBackend(CpuKernels kernels, uint32_t threads);

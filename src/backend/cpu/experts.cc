@@ -22,9 +22,9 @@ void softmax(std::span<float> values) {
 void best(std::span<const float> scores, std::span<uint32_t> experts) {
   std::vector<uint32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::partial_sort(order.begin(), order.begin() + ptrdiff_t(experts.size()), order.end(), [&](uint32_t a, uint32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  });
+  std::partial_sort(
+      order.begin(), order.begin() + ptrdiff_t(experts.size()), order.end(),
+      [&](uint32_t a, uint32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
   std::copy_n(order.begin(), experts.size(), experts.begin());
 }
 
@@ -49,16 +49,18 @@ void CpuBackend::route_experts(const RouteExpertsParams& params) {
   const size_t tokens = params.in.f32.rows;
   const size_t count = params.router.view.rows;
   std::vector<float> scores(tokens * count);
-  const Product router = product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
+  const Product router =
+      product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
   run({&router, 1});
   for (size_t t = 0; t < tokens; ++t) {
-    route(params.routing, {scores.data() + t * count, count}, params.experts.subspan(t * params.used, params.used),
+    route(params.routing, {scores.data() + t * count, count},
+          params.experts.subspan(t * params.used, params.used),
           params.shares.subspan(t * params.used, params.used));
   }
 }
 
-// Rows are gathered by expert, so that each expert's weights are read once per step; every row's own arithmetic is that
-// of a single token, and a token adds its experts in the order of its routing.
+// Rows are gathered by expert, so that each expert's weights are read once per step; every row's own
+// arithmetic is that of a single token, and a token adds its experts in the order of its routing.
 void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   const size_t tokens = params.in.f32.rows;
   const size_t used = params.used;
@@ -69,13 +71,15 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return params.experts[a] < params.experts[b]; });
 
-  const auto input_of = [&](const Weight& weight, const float* f32, std::byte* quantized, size_t row, size_t cols) {
+  const auto input_of = [&](const Weight& weight, const float* f32, std::byte* quantized, size_t row,
+                            size_t cols) {
     const ActivationForm form = form_for(weight.view.dtype);
     const size_t stride = form == ActivationForm::f32 ? cols * sizeof(float) : activation_bytes(form, cols);
     const std::byte* base = form == ActivationForm::f32 ? reinterpret_cast<const std::byte*>(f32) : quantized;
     return std::pair(base + row * stride, stride);
   };
-  const auto quantize_for = [&](const Weight& weight, const float* row, size_t cols, std::byte* base, size_t index) {
+  const auto quantize_for = [&](const Weight& weight, const float* row, size_t cols, std::byte* base,
+                                size_t index) {
     const ActivationForm form = form_for(weight.view.dtype);
     if (form == ActivationForm::f32) return;
     kernels_.quantize_activation[size_t(form)](row, cols, base + index * activation_bytes(form, cols));
@@ -105,9 +109,10 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     while (end < order.size() && params.experts[order[end]] == expert) ++end;
     const auto bias = [&](const Weight& w, size_t rows) { return w ? w.vector() + expert * rows : nullptr; };
     const auto [in, in_stride] = input_of(params.gate, in_rows.data(), experts_.in.data(), begin, in_width);
-    const auto [mid, mid_stride] = input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
-    first.push_back({params.gate.view.slice(expert * width, width), bias(params.gate_bias, width), in, in_stride,
-                     end - begin, experts_.gate.data() + begin * width, width});
+    const auto [mid, mid_stride] =
+        input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
+    first.push_back({params.gate.view.slice(expert * width, width), bias(params.gate_bias, width), in,
+                     in_stride, end - begin, experts_.gate.data() + begin * width, width});
     first.push_back({params.up.view.slice(expert * width, width), bias(params.up_bias, width), in, in_stride,
                      end - begin, experts_.up.data() + begin * width, width});
     second.push_back({params.down.view.slice(expert * dim, dim), bias(params.down_bias, dim), mid, mid_stride,

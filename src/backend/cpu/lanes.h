@@ -4,8 +4,8 @@
 
 namespace quire {
 
-// Sums in 16 fixed lanes that are added in a fixed tree: the same result from every compiler and vector width, and a
-// shape that compilers vectorize without being allowed to reorder.
+// Sums in 16 fixed lanes that are added in a fixed tree: the same result from every compiler and vector
+// width, and a shape that compilers vectorize without being allowed to reorder.
 inline constexpr size_t kLanes = 16;
 
 inline float sum_lanes(const float* lanes) {

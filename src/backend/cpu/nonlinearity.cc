@@ -6,14 +6,18 @@
 namespace quire {
 namespace {
 
-float silu(float x) { return x / (1.0f + std::exp(-x)); }
+float silu(float x) {
+  return x / (1.0f + std::exp(-x));
+}
 
 float gelu_tanh(float x) {
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
   return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
 
-float gelu_erf(float x) { return 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f)); }
+float gelu_erf(float x) {
+  return 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f));
+}
 
 template <class F>
 void apply(F f, const float* gate, const float* up, float* out, size_t count) {

@@ -1,8 +1,9 @@
+#include "backend/cpu/norm.h"
+
 #include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/lanes.h"
-#include "backend/cpu/norm.h"
 #include "base/check.h"
 
 namespace quire {

@@ -56,7 +56,8 @@ void CpuBackend::rope_table(const RopeTableParams& params) {
 void CpuBackend::rope_store(const RopeStoreParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
   const size_t head_dim = params.head_dim;
-  CHECK(params.key.width == shape.kv_heads * shape.key_dim && params.value.width == shape.kv_heads * shape.value_dim);
+  CHECK(params.key.width == shape.kv_heads * shape.key_dim &&
+        params.value.width == shape.kv_heads * shape.value_dim);
   pool_.parallel_for(batch_.tokens.size(), 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
@@ -67,8 +68,10 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         const float* cos = params.cos.row(t);
         const float* sin = params.sin.row(t);
         const size_t pairs = params.cos.width;
-        for (size_t h = 0; h < params.query.width; h += head_dim) rotate(query + h, cos, sin, pairs, params.pairing);
-        for (size_t h = 0; h < params.key.width; h += head_dim) rotate(key + h, cos, sin, pairs, params.pairing);
+        for (size_t h = 0; h < params.query.width; h += head_dim)
+          rotate(query + h, cos, sin, pairs, params.pairing);
+        for (size_t h = 0; h < params.key.width; h += head_dim)
+          rotate(key + h, cos, sin, pairs, params.pairing);
       }
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t position = batch_.positions[t];

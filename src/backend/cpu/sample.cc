@@ -57,7 +57,8 @@ void keep_typical(std::vector<Candidate>& sorted, float mass) {
     if (c.probability > 0) entropy -= c.probability * std::log(c.probability);
   }
   const auto distance = [&](const Candidate& c) {
-    return c.probability > 0 ? std::fabs(-std::log(c.probability) - entropy) : std::numeric_limits<float>::infinity();
+    return c.probability > 0 ? std::fabs(-std::log(c.probability) - entropy)
+                             : std::numeric_limits<float>::infinity();
   };
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](const Candidate& a, const Candidate& b) { return distance(a) < distance(b); });
@@ -94,8 +95,8 @@ void filter(const SampleParams& params, std::vector<Candidate>& candidates) {
   if (params.min_p > 0) keep_min_p(candidates, params.min_p);
 }
 
-// Gumbel-max: the largest logit + noise is a draw from the softmax. Each token's noise has a key of its own, so the draw
-// does not depend on which other tokens a filter left.
+// Gumbel-max: the largest logit + noise is a draw from the softmax. Each token's noise has a key of its own,
+// so the draw does not depend on which other tokens a filter left.
 TokenId draw(const SampleParams& params, std::span<const Candidate> candidates) {
   const std::array<uint32_t, 2> key = {uint32_t(params.seed), uint32_t(params.seed >> 32)};
   TokenId winner = candidates.front().token;
