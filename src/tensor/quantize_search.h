@@ -7,17 +7,12 @@
 #include <cstdint>
 
 #include "tensor/float16.h"
+#include "tensor/lanes.h"
 
-// The searches for scales that several formats share. Sums run in eight fixed lanes: every machine gets the
-// same bytes, and a compiler can vectorize them.
+// The searches for scales that several formats share. Sums run in four fixed lanes, so that every machine
+// gets the same bytes.
 
 namespace quire::format {
-
-inline constexpr size_t kLanes = 8;
-
-inline float sum_lanes(const float* lanes) {
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-}
 
 // The nearest whole number, ties to even, in a form that needs no rounding instruction.
 // REQUIRES: |value| < 2^22.
@@ -40,11 +35,21 @@ inline float clamped(float value, float low, float high) {
   return value < low ? low : (value > high ? high : value);
 }
 
-// Codes kLow..kHigh in steps of one.
+// Codes kLow..kHigh in steps of one. Adding 1.5 * 2^23 leaves the rounded value (ties to even) at the bottom
+// of the float's bits; as integers these keep their order for every float, so that they can be clamped.
 template <int low, int high>
 struct WholeCodes {
   static constexpr int kLow = low, kHigh = high;
-  static float nearest(float value) { return round_small(clamped(value, float(low), float(high))); }
+  static F32x4 nearest(F32x4 values) {
+    constexpr float kShift = 0x1.8p23f;
+    constexpr int32_t kZero = std::bit_cast<int32_t>(kShift);
+    constexpr I32x4 kLowest = {kZero + low, kZero + low, kZero + low, kZero + low};
+    constexpr I32x4 kHighest = {kZero + high, kZero + high, kZero + high, kZero + high};
+    I32x4 bits = std::bit_cast<I32x4>(values + kShift);
+    bits = bits < kLowest ? kLowest : bits;
+    bits = bits > kHighest ? kHighest : bits;
+    return std::bit_cast<F32x4>(bits) - kShift;
+  }
 };
 
 struct LineSums {  // of w, w x, w c, w c c, w x c, w x x over values x, codes c, weights w
@@ -60,42 +65,42 @@ inline float squared_error(const LineSums& s, float scale, float offset) {
 // Sums with the codes that `inverse` and `offset` give: nearest((x - offset) * inverse).
 template <class Codes, size_t kCount>
 LineSums line_sums(const float* x, const float* w, float inverse, float offset) {
-  static_assert(kCount % kLanes == 0);
-  float one[kLanes] = {}, sx[kLanes] = {}, sc[kLanes] = {}, scc[kLanes] = {}, sxc[kLanes] = {},
-        sxx[kLanes] = {};
-  for (size_t i = 0; i < kCount; i += kLanes) {
-    for (size_t k = 0; k < kLanes; ++k) {
-      const float code = Codes::nearest((x[i + k] - offset) * inverse);
-      const float wx = w[i + k] * x[i + k];
-      const float wc = w[i + k] * code;
-      one[k] += w[i + k];
-      sx[k] += wx;
-      sc[k] += wc;
-      scc[k] += wc * code;
-      sxc[k] += wx * code;
-      sxx[k] += wx * x[i + k];
-    }
+  F32x4 one = {}, sx = {}, sc = {}, scc = {}, sxc = {}, sxx = {};
+  for (size_t i = 0; i < kCount; i += 4) {
+    const F32x4 value = load4(x + i), weight = load4(w + i);
+    const F32x4 code = Codes::nearest((value - offset) * inverse);
+    const F32x4 wx = weight * value, wc = weight * code;
+    one += weight;
+    sx += wx;
+    sc += wc;
+    scc += wc * code;
+    sxc += wx * code;
+    sxx += wx * value;
   }
-  return {sum_lanes(one), sum_lanes(sx), sum_lanes(sc), sum_lanes(scc), sum_lanes(sxc), sum_lanes(sxx)};
+  return {sum4(one), sum4(sx), sum4(sc), sum4(scc), sum4(sxc), sum4(sxx)};
 }
 
-// The weighted squared error of the codes nearest under `scale` and `offset`, and optionally those codes.
+// The weighted squared error of the codes nearest under `scale` and `offset`.
 template <class Codes, size_t kCount>
-float coding_error(const float* x, const float* w, float scale, float offset, int8_t* codes = nullptr) {
+float coding_error(const float* x, const float* w, float scale, float offset) {
   const float inverse = inverse_or_zero(scale);
-  float lanes[kLanes] = {};
-  float coded[kCount];
-  for (size_t i = 0; i < kCount; i += kLanes) {
-    for (size_t k = 0; k < kLanes; ++k) {
-      coded[i + k] = Codes::nearest((x[i + k] - offset) * inverse);
-      const float error = x[i + k] - (scale * coded[i + k] + offset);
-      lanes[k] += w[i + k] * error * error;
-    }
+  F32x4 sum = {};
+  for (size_t i = 0; i < kCount; i += 4) {
+    const F32x4 value = load4(x + i);
+    const F32x4 error = value - (scale * Codes::nearest((value - offset) * inverse) + offset);
+    sum += load4(w + i) * error * error;
   }
-  if (codes != nullptr) {
-    for (size_t i = 0; i < kCount; ++i) codes[i] = int8_t(coded[i]);
+  return sum4(sum);
+}
+
+// Those codes.
+template <class Codes, size_t kCount>
+void write_codes(const float* x, float scale, float offset, int8_t* out) {
+  const float inverse = inverse_or_zero(scale);
+  for (size_t i = 0; i < kCount; i += 4) {
+    const F32x4 code = Codes::nearest((load4(x + i) - offset) * inverse);
+    for (size_t k = 0; k < 4; ++k) out[i + k] = int8_t(code[k]);
   }
-  return sum_lanes(lanes);
 }
 
 struct Line {

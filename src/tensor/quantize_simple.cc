@@ -37,7 +37,7 @@ void encode_line(const float* values, uint8_t* block) {
   Codes32 out;
   out.scale = as_f16(line.scale);
   out.offset = as_f16(line.offset);
-  coding_error<Codes, 32>(values, weights, out.scale, out.offset, out.codes);
+  write_codes<Codes, 32>(values, out.scale, out.offset, out.codes);
   Format::pack(out, block);
 }
 
@@ -85,9 +85,10 @@ void encode_mxfp4(const float* values, uint8_t* block) {
   std::fill_n(block, Mxfp4::kBytes, uint8_t(0));
   if (peak == 0.0f) return;
   // The largest float is 6 = 1.5 * 2^2. A peak between 6 and 8 may be cut to 6, or the next power taken.
-  const int lowest = std::clamp(std::ilogb(peak) - 2 + 127, 0, 254);
+  constexpr int kHighest = 252;  // above it the largest float would overflow
+  const int lowest = std::clamp(std::ilogb(peak) - 2 + 127, 0, kHighest);
   double best_error = INFINITY;
-  for (int exponent = lowest; exponent <= std::min(lowest + 1, 254); ++exponent) {
+  for (int exponent = lowest; exponent <= std::min(lowest + 1, kHighest); ++exponent) {
     const double scale = Mxfp4::half_power(uint8_t(exponent));
     uint8_t halves[32];
     double error = 0.0;

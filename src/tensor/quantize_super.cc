@@ -59,9 +59,13 @@ struct Iq4Codes {
   static constexpr int kLow = -127, kHigh = 113;
   static constexpr int kSteps = 9;
   static constexpr float kStep = 0.0125f;
-  static float nearest(float value) {
-    // Plus 256 it is not negative, so that the conversion rounds down.
-    return float(kIq4Nearest[size_t(clamped(2.0f * value, -256.0f, 255.0f) + 256.0f)]);
+  static F32x4 nearest(F32x4 values) {
+    F32x4 codes = {};
+    for (size_t k = 0; k < 4; ++k) {
+      // Plus 256 it is not negative, so that the conversion rounds down.
+      codes[k] = float(kIq4Nearest[size_t(int(clamped(2.0f * values[k], -256.0f, 255.0f) + 256.0f))]);
+    }
+    return codes;
   }
 };
 
@@ -91,8 +95,8 @@ struct ScaledBlock {
         }
       }
       out.sub_scales[j] = int8_t(best_scale);
-      total += coding_error<Codes, kSub>(x + j * kSub, w + j * kSub, scale * float(best_scale), 0.0f,
-                                         out.codes + j * kSub);
+      write_codes<Codes, kSub>(x + j * kSub, scale * float(best_scale), 0.0f, out.codes + j * kSub);
+      total += best;
     }
     return total;
   }
@@ -171,8 +175,9 @@ struct LinedBlock {
       }
       out.sub_scales[j] = int8_t(best_scale);
       out.sub_mins[j] = int8_t(best_min);
-      total += coding_error<Codes, kSub>(sub_x, sub_w, common.scale * float(best_scale),
-                                         -(common.offset * float(best_min)), out.codes + j * kSub);
+      write_codes<Codes, kSub>(sub_x, common.scale * float(best_scale), -(common.offset * float(best_min)),
+                               out.codes + j * kSub);
+      total += best;
     }
     return total;
   }
@@ -230,7 +235,7 @@ void encode_iq4_nl(const float* values, uint8_t* block) {
   weigh(values, 32, weights);
   Codes32 out;
   out.scale = as_f16(fit_scale<Iq4Codes, 32>(values, weights));
-  coding_error<Iq4Codes, 32>(values, weights, out.scale, 0.0f, out.codes);
+  write_codes<Iq4Codes, 32>(values, out.scale, 0.0f, out.codes);
   Iq4Nl::pack(out, block);
 }
 
