@@ -11,7 +11,6 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint32_t kMaxDimensions = 4;
 constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 20;
@@ -81,7 +80,7 @@ class Parser {
   };
 
   Counts read_counts() {
-    if (reader_.left() < 4 || reader_.read<uint32_t>("the magic number") != kMagic)
+    if (reader_.left() < 4 || reader_.read<uint32_t>("the magic number") != kGgufMagic)
       throw Error("{} is not a GGUF file: it does not begin with \"GGUF\"", path_);
     const auto version = reader_.read<uint32_t>("the version");
     if ((version & 0xffff) == 0 && version != 0)

@@ -11,6 +11,7 @@
 
 namespace quire {
 
+inline constexpr uint32_t kGgufMagic = 0x46554747;  // "GGUF"
 inline constexpr uint32_t kGgufVersion = 3;
 inline constexpr uint64_t kGgufAlignment = 32;  // unless general.alignment says otherwise
 
