@@ -21,7 +21,9 @@ class PageTable {
   // The pages of a group by position / page_tokens; nothing where the window has passed.
   const std::vector<std::optional<PageRef>>& pages(uint32_t group) const { return groups_[group].pages; }
 
-  // Gives up the room for all positions from `tokens` on: rejected drafts, a conversation taken back.
+  // Gives up the room for all positions from `tokens` on: rejected drafts, a conversation taken back. What a
+  // window had already passed does not come back: a window group can be continued from `tokens` only if the
+  // window before it is still there, or if tokens is 0.
   void truncate(uint32_t tokens, uint32_t page_tokens);
 
  private:
