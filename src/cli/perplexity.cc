@@ -30,8 +30,9 @@ struct PerplexityCommand {
         .window = window, .prefill_chunk = model.prefill_chunk, .kv_format = *kv_format};
     std::vector<double> nll;
     {
-      Progress progress("scoring", tokens.size());
-      nll = score(loaded->engine_model(), tokens, options, [&](size_t done) { progress.update(done); });
+      Progress progress("scoring");
+      nll = score(loaded->engine_model(), tokens, options,
+                  [&](size_t done) { progress.update(done, tokens.size()); });
     }
     const double mean = std::accumulate(nll.begin(), nll.end(), 0.0) / double(nll.size());
     if (!json) {

@@ -8,13 +8,13 @@ namespace quire::cli {
 // A line on the terminal that says how far long work has come; nothing where stderr is not a terminal.
 class Progress {
  public:
-  Progress(std::string what, size_t total);
-  ~Progress();  // clears the line
-  void update(size_t done);
+  explicit Progress(std::string what);
+  ~Progress() { clear(); }
+  void update(size_t done, size_t total);
+  void clear();  // takes the line away
 
  private:
   std::string what_;
-  size_t total_;
   int shown_percent_ = -1;
 };
 
