@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "model/gguf.h"
+#include "model/hf_folder.h"
 
 namespace quire {
 
@@ -38,6 +39,7 @@ std::string in_quotes(std::string_view name) {
 
 std::unique_ptr<ModelFile> open_model_file(const std::string& path) {
   if (!std::filesystem::exists(path)) throw Error("{} does not exist", path);
+  if (std::filesystem::is_directory(path)) return std::make_unique<HfFolder>(path);
   return std::make_unique<GgufFile>(path);
 }
 

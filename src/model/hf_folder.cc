@@ -1,0 +1,15 @@
+#include "model/hf_folder.h"
+
+namespace quire {
+
+HfFolder::HfFolder(const std::string& path) : ModelFile(path), config_(read_hf_config(path)), files_(path) {
+  metadata_ = config_.metadata;
+  sources_ = plan_hf_tensors(files_, config_, path);
+  for (const HfTensor& source : sources_) add_tensor(source.entry);
+}
+
+TensorData HfFolder::load(const TensorEntry& entry) const {
+  return load_hf_tensor(sources_[index_of(entry)], config_);
+}
+
+}  // namespace quire

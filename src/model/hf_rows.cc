@@ -1,0 +1,223 @@
+#include <cstring>
+#include <span>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "model/hf_tensors.h"
+#include "tensor/float16.h"
+#include "tensor/quantize.h"
+
+namespace quire {
+namespace {
+
+uint64_t file_row(const HfTensor& tensor, uint64_t row) {
+  switch (tensor.rows) {
+    case HfRows::plain:
+    case HfRows::first_half:
+      return row;
+    case HfRows::second_half:
+      return tensor.file_rows / 2 + row;
+    case HfRows::even:
+      return 2 * row;
+    case HfRows::odd:
+      return 2 * row + 1;
+    case HfRows::pairs:
+      break;
+  }
+  const uint64_t head_rows = tensor.file_rows / tensor.heads;
+  const uint64_t head = row / head_rows;
+  const uint64_t in_head = row % head_rows;
+  return head * head_rows + (in_head % 2) * (head_rows / 2) + in_head / 2;
+}
+
+void to_f32(SafetensorsType type, const std::byte* in, std::span<float> out) {
+  switch (type) {
+    case SafetensorsType::f32:
+      return dequantize_row(DType::f32, in, out);
+    case SafetensorsType::f16:
+      return dequantize_row(DType::f16, in, out);
+    case SafetensorsType::bf16:
+      return dequantize_row(DType::bf16, in, out);
+    case SafetensorsType::f8_e4m3:
+      return dequantize_row(DType::f8_e4m3, in, out);
+    case SafetensorsType::f8_e5m2:  // the upper half of a half
+      for (size_t i = 0; i < out.size(); ++i) out[i] = f16_to_f32(uint16_t(uint16_t(in[i]) << 8));
+      return;
+    default:
+      CHECK(false);
+  }
+}
+
+// The scales of FP8 weights: one for all, one per row, or one per block.
+class Scales {
+ public:
+  Scales(const HfTensor& tensor, const HfPart& part, const HfConfig& config) : experts_(tensor.experts) {
+    if (!part.scale || tensor.entry.dtype == DType::mxfp4) return;
+    const uint64_t block_rows = config.fp8_block_rows;
+    const uint64_t block_cols = config.fp8_block_cols;
+    read(*part.scale);
+    const uint64_t each = values_.size() / experts_;
+    const auto blocks = [](uint64_t size, uint64_t block) {
+      return block == 0 ? 0 : (size + block - 1) / block;
+    };
+    if (values_.size() % experts_ == 0 && each == 1) {
+      rows_ = tensor.file_rows;
+      cols_ = tensor.cols;
+    } else if (values_.size() % experts_ == 0 && each == tensor.file_rows) {
+      rows_ = 1;
+      cols_ = tensor.cols;
+    } else if (values_.size() ==
+               experts_ * blocks(tensor.file_rows, block_rows) * blocks(tensor.cols, block_cols)) {
+      rows_ = block_rows;
+      cols_ = block_cols;
+    } else {
+      throw Error("tensor {} of shape [{}] does not fit the FP8 tensor {} of shape [{}]",
+                  in_quotes(part.scale->name), fmt::join(part.scale->shape, ", "), in_quotes(part.data->name),
+                  fmt::join(part.data->shape, ", "));
+    }
+    across_ = blocks(tensor.cols, cols_);
+    each_ = each;
+  }
+
+  void apply(uint64_t expert, uint64_t row, std::span<float> values) const {
+    if (values_.empty()) return;
+    const float* scales = values_.data() + expert * each_ + row / rows_ * across_;
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= scales[i / cols_];
+  }
+
+ private:
+  void read(const SafetensorsTensor& scale) {
+    uint64_t count = 1;
+    for (const uint64_t size : scale.shape) count *= size;
+    const bool readable = scale.type == SafetensorsType::f32 || scale.type == SafetensorsType::f16 ||
+                          scale.type == SafetensorsType::bf16;
+    if (!readable || count == 0)
+      throw Error("tensor {} is of type {}, which is not supported for scales", in_quotes(scale.name),
+                  scale.type_name);
+    values_.resize(count);
+    to_f32(scale.type, scale.bytes.data(), values_);
+  }
+
+  std::vector<float> values_;
+  uint64_t experts_;
+  uint64_t each_ = 0;    // values per expert
+  uint64_t rows_ = 1;    // how many rows share a scale
+  uint64_t cols_ = 1;    // how many columns do
+  uint64_t across_ = 1;  // scales beside each other
+};
+
+// Makes the rows of one part, one expert after another.
+class RowMaker {
+ public:
+  RowMaker(const HfTensor& tensor, const HfPart& part, const HfConfig& config)
+      : tensor_(tensor),
+        in_(part.data->bytes.data()),
+        exponents_(part.scale ? part.scale->bytes.data() : nullptr),
+        type_(part.data->type),
+        value_bytes_(tensor.entry.dtype == DType::mxfp4
+                         ? 0
+                         : part.data->bytes.size() / (tensor.experts * tensor.file_rows * tensor.cols)),
+        scales_(tensor, part, config),
+        rows_(tensor.rows == HfRows::plain || tensor.rows == HfRows::pairs ? tensor.file_rows
+                                                                           : tensor.file_rows / 2) {}
+
+  // Returns where it stopped.
+  std::byte* make(std::byte* out) const {
+    for (uint64_t expert = 0; expert < tensor_.experts; ++expert) {
+      if (tensor_.transposed) {
+        out = make_transposed(expert, out);
+        continue;
+      }
+      for (uint64_t row = 0; row < rows_; ++row) out = make_row(expert, file_row(tensor_, row), out);
+    }
+    return out;
+  }
+
+ private:
+  std::byte* make_row(uint64_t expert, uint64_t row, std::byte* out) const {
+    const uint64_t place = expert * tensor_.file_rows + row;
+    if (tensor_.entry.dtype == DType::mxfp4) return repack(place, out);
+    const std::byte* in = in_ + place * tensor_.cols * value_bytes_;
+    if (is_copy()) {
+      std::memcpy(out, in, tensor_.cols * value_bytes_);
+      return out + tensor_.cols * value_bytes_;
+    }
+    const std::span<float> values(reinterpret_cast<float*>(out), tensor_.cols);
+    to_f32(type_, in, values);
+    scales_.apply(expert, row, values);
+    for (float& value : values) value += tensor_.added;
+    return out + values.size_bytes();
+  }
+
+  bool is_copy() const {
+    return tensor_.added == 0 && value_bytes_ == traits(tensor_.entry.dtype).block_bytes;
+  }
+
+  // In the folder, neighbours share a byte; in GGUF, values 16 apart. The scale comes first.
+  std::byte* repack(uint64_t row, std::byte* out) const {
+    const uint64_t blocks = tensor_.cols / 32;
+    for (uint64_t block = row * blocks; block < (row + 1) * blocks; ++block) {
+      const std::byte* in = in_ + block * 16;
+      const auto value = [&](int i) { return (uint8_t(in[i / 2]) >> (i % 2 * 4)) & 15; };
+      *out++ = exponents_[block];
+      for (int i = 0; i < 16; ++i) *out++ = std::byte(value(i) | value(i + 16) << 4);
+    }
+    return out;
+  }
+
+  // In tiles, so that what a cache line brings is used.
+  std::byte* make_transposed(uint64_t expert, std::byte* out) const {
+    constexpr uint64_t kTile = 32;
+    const std::byte* in = in_ + expert * tensor_.file_rows * tensor_.cols * value_bytes_;
+    const bool widen = !is_copy();
+    const uint64_t out_bytes = traits(tensor_.entry.dtype).block_bytes;
+    for (uint64_t begin = 0; begin < rows_; begin += kTile) {
+      const uint64_t end = std::min(begin + kTile, rows_);
+      for (uint64_t col = 0; col < tensor_.cols; ++col) {
+        for (uint64_t row = begin; row < end; ++row) {
+          const std::byte* from = in + (col * tensor_.file_rows + file_row(tensor_, row)) * value_bytes_;
+          std::byte* to = out + (row * tensor_.cols + col) * out_bytes;
+          if (widen)
+            to_f32(type_, from, {reinterpret_cast<float*>(to), 1});
+          else
+            std::memcpy(to, from, out_bytes);
+        }
+      }
+    }
+    return out + rows_ * tensor_.cols * out_bytes;
+  }
+
+  const HfTensor& tensor_;
+  const std::byte* in_;
+  const std::byte* exponents_;
+  SafetensorsType type_;
+  uint64_t value_bytes_;
+  Scales scales_;
+  uint64_t rows_;  // of the result, per expert
+};
+
+// Nothing to change, and aligned as its values should be: a safetensors file promises no alignment.
+bool is_view(const HfTensor& tensor) {
+  if (tensor.parts.size() != 1) return false;
+  const std::span<const std::byte> bytes = tensor.parts[0].data->bytes;
+  return reinterpret_cast<uintptr_t>(bytes.data()) % traits(tensor.entry.dtype).block_bytes == 0 &&
+         tensor.rows == HfRows::plain && !tensor.transposed && tensor.added == 0 &&
+         tensor.entry.dtype != DType::mxfp4 && tensor.entry.bytes == bytes.size();
+}
+
+}  // namespace
+
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config) {
+  if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+  auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
+  if (tensor.parts.empty()) {
+    std::memcpy(buffer->data(), tensor.computed.data(), tensor.entry.bytes);
+  } else {
+    std::byte* out = buffer->data();
+    for (const HfPart& part : tensor.parts) out = RowMaker(tensor, part, config).make(out);
+    CHECK(out == buffer->data() + tensor.entry.bytes);
+  }
+  return {buffer->bytes(), buffer};
+}
+
+}  // namespace quire

@@ -1,0 +1,332 @@
+#include "model/hf_tensors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace quire {
+namespace {
+
+struct Name {
+  std::string_view hf;
+  std::string_view gguf;
+};
+
+constexpr Name kModelNames[] = {
+    {"embed_tokens", "token_embd"}, {"wte", "token_embd"},   {"wpe", "position_embd"},
+    {"norm", "output_norm"},        {"ln_f", "output_norm"}, {"lm_head", "output"},
+};
+
+constexpr Name kLayerNames[] = {
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.qkv_proj", "attn_qkv"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.gate_up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"ln_1", "attn_norm"},
+    {"attn.c_attn", "attn_qkv"},
+    {"attn.c_proj", "attn_output"},
+    {"ln_2", "ffn_norm"},
+    {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"},
+};
+
+constexpr Name kExpertNames[] = {
+    {"w1", "ffn_gate_exps"},        {"w2", "ffn_down_exps"},    {"w3", "ffn_up_exps"},
+    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
+};
+
+const Name* find_name(std::span<const Name> names, std::string_view hf) {
+  const auto found = std::ranges::find(names, hf, &Name::hf);
+  return found == names.end() ? nullptr : &*found;
+}
+
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// "12.rest" -> 12, leaving "rest".
+std::optional<uint64_t> take_index(std::string_view& text) {
+  uint64_t index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  if (error != std::errc() || end == text.data() + text.size() || *end != '.') return {};
+  text.remove_prefix(size_t(end + 1 - text.data()));
+  return index;
+}
+
+bool is_scale(std::string_view name) {
+  return name.ends_with("_scale_inv") || name.ends_with("_scale") || name.ends_with("_scales");
+}
+
+// Not of the text model, or what it does not need.
+bool is_ignored(std::string_view name) {
+  for (const std::string_view prefix :
+       {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
+    if (name.starts_with(prefix)) return true;
+  for (const std::string_view suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
+    if (name.ends_with(suffix)) return true;
+  return false;
+}
+
+class Planner {
+ public:
+  Planner(const SafetensorsFolder& files, const HfConfig& config, const std::string& folder)
+      : files_(files), config_(config), folder_(folder) {}
+
+  std::vector<HfTensor> plan() {
+    for (const auto& [name, tensor] : files_.tensors())
+      if (!is_ignored(name) && !is_scale(name)) place(tensor);
+    for (const auto& [name, values] : config_.computed_tensors) {
+      HfTensor& made = add(name);
+      made.computed = values;
+      made.entry.shape = {values.size()};
+      made.entry.bytes = values.size() * sizeof(float);
+    }
+    if (!config_.tied && !made_.contains("output.weight"))
+      throw Error("{} has no tensor \"lm_head.weight\", and its output is not tied to the embedding",
+                  folder_);
+    std::vector<HfTensor> tensors;
+    for (auto& [name, tensor] : made_) {
+      finish(tensor);
+      tensors.push_back(std::move(tensor));
+    }
+    return tensors;
+  }
+
+ private:
+  [[noreturn]] void refuse(const SafetensorsTensor& tensor, std::string_view why) const {
+    throw Error("{}: tensor {} of shape [{}] {}", folder_, in_quotes(tensor.name),
+                fmt::join(tensor.shape, ", "), why);
+  }
+
+  HfTensor& add(const std::string& name) {
+    HfTensor tensor;
+    tensor.entry.name = name;
+    const auto [place, is_new] = made_.emplace(name, std::move(tensor));
+    if (!is_new) throw Error("{}: two tensors would become {}", folder_, name);
+    return place->second;
+  }
+
+  void place(const SafetensorsTensor& tensor) {
+    std::string_view rest = tensor.name;
+    for (const char* prefix :
+         {"model.language_model.", "language_model.model.", "language_model.", "model.", "transformer."})
+      if (take_prefix(rest, prefix)) break;
+    if (take_prefix(rest, "layers.") || take_prefix(rest, "h.")) {
+      const auto layer = take_index(rest);
+      if (!layer || *layer >= config_.layers)
+        refuse(tensor, fmt::format("is of none of {} layers", config_.layers));
+      return place_in_layer(tensor, *layer, rest);
+    }
+    const auto [module, suffix] = split_suffix(rest);
+    const Name* name = find_name(kModelNames, module);
+    if (!name || suffix.empty()) refuse(tensor, "is not known");
+    if (name->gguf == "output" && config_.tied) return;
+    place_plain(tensor, fmt::format("{}{}", name->gguf, suffix));
+  }
+
+  // "norm.weight" -> "norm", ".weight". The suffix is empty if it is none of a tensor's.
+  static std::pair<std::string_view, std::string_view> split_suffix(std::string_view rest) {
+    for (const std::string_view suffix : {".weight", ".bias"})
+      if (rest.ends_with(suffix)) return {rest.substr(0, rest.size() - suffix.size()), suffix};
+    return {rest, {}};
+  }
+
+  void place_in_layer(const SafetensorsTensor& tensor, uint64_t layer, std::string_view rest) {
+    const std::string block = fmt::format("blk.{}.", layer);
+    if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
+    if (take_prefix(rest, "mlp.experts.") || take_prefix(rest, "block_sparse_moe.experts."))
+      return place_experts(tensor, block, rest);
+    const auto [module, suffix] = split_suffix(rest);
+    if (module == "post_attention_layernorm") {
+      const char* name = config_.family->post_norms ? "post_attention_norm" : "ffn_norm";
+      return place_plain(tensor, fmt::format("{}{}{}", block, name, suffix));
+    }
+    const Name* name = find_name(kLayerNames, module);
+    if (!name || suffix.empty()) refuse(tensor, "is not known");
+    place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
+  }
+
+  void place_plain(const SafetensorsTensor& tensor, const std::string& name) {
+    HfTensor& made = add(name);
+    made.parts = {part(tensor)};
+    if (config_.family->norm_plus_one && name.ends_with("norm.weight")) made.added = 1;
+    const bool query = name.find(".attn_q.") != std::string::npos;
+    if (config_.family->pairs && (query || name.find(".attn_k.") != std::string::npos)) {
+      made.rows = HfRows::pairs;
+      made.heads = query ? config_.heads : config_.kv_heads;
+    }
+    // GPT-2 keeps its matrices the other way round, except for the embeddings.
+    made.transposed =
+        config_.family->model_type == "gpt2" && name.starts_with("blk.") && tensor.shape.size() == 2;
+  }
+
+  void place_experts(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
+    if (config_.experts == 0) refuse(tensor, "is of an expert, and config.json speaks of none");
+    if (const auto expert = take_index(rest)) {
+      const auto [module, suffix] = split_suffix(rest);
+      const Name* name = find_name(kExpertNames, module);
+      if (!name || suffix != ".weight") refuse(tensor, "is not known");
+      if (*expert >= config_.experts)
+        refuse(tensor, fmt::format("is of none of {} experts", config_.experts));
+      const std::string place = fmt::format("{}{}.weight", block, name->gguf);
+      HfTensor& made = made_.contains(place) ? made_.at(place) : add(place);
+      if (made.parts.empty()) made.parts.resize(config_.experts);
+      if (made.parts.size() != config_.experts || made.parts[*expert].data) refuse(tensor, "is there twice");
+      made.parts[*expert] = part(tensor);
+      return;
+    }
+    place_all_experts(tensor, block, rest);
+  }
+
+  // All experts of a layer in one tensor, gate and up in one: halves, or, in gpt-oss, alternating rows.
+  void place_all_experts(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
+    const bool gpt_oss = config_.family->model_type == "gpt_oss";
+    const bool both = take_prefix(rest, "gate_up_proj");
+    if (!both && !take_prefix(rest, "down_proj")) refuse(tensor, "is not known");
+    const bool bias = rest == "_bias";
+    const bool packed = rest == "_blocks";
+    if (!bias && !packed && rest != ".weight" && !rest.empty()) refuse(tensor, "is not known");
+    const auto add_part = [&](const char* name, HfRows rows) {
+      HfTensor& made = add(fmt::format("{}{}{}", block, name, bias ? ".bias" : ".weight"));
+      made.parts = {part(tensor)};
+      made.rows = rows;
+      made.transposed = gpt_oss && !bias && !packed;
+      if (packed) made.entry.dtype = DType::mxfp4;
+    };
+    if (!both) return add_part("ffn_down_exps", HfRows::plain);
+    add_part("ffn_gate_exps", gpt_oss ? HfRows::even : HfRows::first_half);
+    add_part("ffn_up_exps", gpt_oss ? HfRows::odd : HfRows::second_half);
+  }
+
+  HfPart part(const SafetensorsTensor& tensor) const {
+    HfPart part{&tensor, nullptr};
+    if (tensor.name.ends_with("_blocks")) {
+      part.scale = files_.find(tensor.name.substr(0, tensor.name.size() - 7) + "_scales");
+      if (!part.scale) refuse(tensor, "has no \"_scales\" beside it");
+      return part;
+    }
+    if (tensor.type != SafetensorsType::f8_e4m3 && tensor.type != SafetensorsType::f8_e5m2) return part;
+    for (const char* suffix : {"_scale_inv", "_scale"})
+      if (!part.scale) part.scale = files_.find(tensor.name + suffix);
+    if (!part.scale) refuse(tensor, "is FP8 and has no scale beside it");
+    return part;
+  }
+
+  // From the shapes in the file: the shape and type of the result.
+  void finish(HfTensor& tensor) const {
+    if (tensor.parts.empty()) return;
+    for (size_t i = 0; i < tensor.parts.size(); ++i)
+      if (!tensor.parts[i].data) throw Error("{}: {} is missing expert {}", folder_, tensor.entry.name, i);
+    const SafetensorsTensor& first = *tensor.parts.front().data;
+    for (const HfPart& part : tensor.parts)
+      if (part.data->shape != first.shape || part.data->type != first.type)
+        refuse(*part.data, fmt::format("differs from {}", in_quotes(first.name)));
+    if (tensor.entry.dtype == DType::mxfp4) return finish_packed(tensor);
+
+    const bool all_experts =
+        tensor.entry.name.find("_exps.") != std::string::npos && tensor.parts.size() == 1;
+    const size_t outer = all_experts ? 1 : 0;
+    const std::vector<uint64_t>& shape = first.shape;
+    const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
+    if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
+    if (all_experts && shape[0] != config_.experts)
+      refuse(first, fmt::format("is not of {} experts", config_.experts));
+    tensor.experts = all_experts ? shape[0] : 1;
+    tensor.file_rows = shape[outer];
+    tensor.cols = vector ? 1 : shape[outer + 1];
+    if (tensor.transposed) std::swap(tensor.file_rows, tensor.cols);
+    set_shape(tensor, vector);
+    tensor.entry.dtype = result_type(tensor, first);
+    tensor.entry.bytes = first.bytes.size() / type_bytes(first) * traits(tensor.entry.dtype).block_bytes *
+                         tensor.parts.size() / (halves(tensor) ? 2 : 1);
+  }
+
+  void finish_packed(HfTensor& tensor) const {
+    const SafetensorsTensor& blocks = *tensor.parts.front().data;
+    const SafetensorsTensor& scales = *tensor.parts.front().scale;
+    const std::vector<uint64_t>& shape = blocks.shape;
+    if (blocks.type != SafetensorsType::u8 || shape.size() != 4 || shape[3] != 16 ||
+        shape[0] != config_.experts || blocks.bytes.empty())
+      refuse(blocks, "is not bytes of MXFP4 blocks [experts, rows, blocks, 16]");
+    if (scales.type != SafetensorsType::u8 || scales.shape != std::vector(shape.begin(), shape.begin() + 3))
+      refuse(scales, fmt::format("does not fit {}", in_quotes(blocks.name)));
+    tensor.experts = shape[0];
+    tensor.file_rows = shape[1];
+    tensor.cols = shape[2] * 32;
+    set_shape(tensor, false);
+    tensor.entry.bytes = blocks.bytes.size() / 16 * 17 / (halves(tensor) ? 2 : 1);
+  }
+
+  static bool halves(const HfTensor& tensor) {
+    return tensor.rows != HfRows::plain && tensor.rows != HfRows::pairs;
+  }
+
+  void set_shape(HfTensor& tensor, bool vector) const {
+    const SafetensorsTensor& first = *tensor.parts.front().data;
+    if (halves(tensor) && tensor.file_rows % 2 != 0) refuse(first, "does not divide into gate and up");
+    if (tensor.rows == HfRows::pairs && tensor.file_rows % (2 * tensor.heads) != 0)
+      refuse(first, fmt::format("does not divide into the pairs of {} heads", tensor.heads));
+    if (tensor.entry.name.find("_exps.") != std::string::npos)
+      tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
+    tensor.entry.shape.push_back(halves(tensor) ? tensor.file_rows / 2 : tensor.file_rows);
+    if (!vector) tensor.entry.shape.push_back(tensor.cols);
+  }
+
+  DType result_type(const HfTensor& tensor, const SafetensorsTensor& source) const {
+    const std::string& name = tensor.entry.name;
+    const bool small = tensor.entry.shape.size() == 1 || !name.ends_with(".weight") ||
+                       name.ends_with("_norm.weight") || name.ends_with(".ffn_gate_inp.weight") ||
+                       name == "position_embd.weight";
+    switch (source.type) {
+      case SafetensorsType::f32:
+        return DType::f32;
+      case SafetensorsType::f16:
+        return small ? DType::f32 : DType::f16;
+      case SafetensorsType::bf16:
+        return small ? DType::f32 : DType::bf16;
+      case SafetensorsType::f8_e4m3:
+      case SafetensorsType::f8_e5m2:
+        if (tensor.transposed) refuse(source, "is FP8 and transposed, which is not supported");
+        return DType::f32;
+      default:
+        refuse(source, fmt::format("is of type {}, which is not supported", source.type_name));
+    }
+  }
+
+  static uint64_t type_bytes(const SafetensorsTensor& tensor) {
+    if (tensor.type == SafetensorsType::f32) return 4;
+    return tensor.type == SafetensorsType::f16 || tensor.type == SafetensorsType::bf16 ? 2 : 1;
+  }
+
+  const SafetensorsFolder& files_;
+  const HfConfig& config_;
+  const std::string& folder_;
+  std::map<std::string, HfTensor> made_;
+};
+
+}  // namespace
+
+std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfConfig& config,
+                                      const std::string& folder) {
+  return Planner(files, config, folder).plan();
+}
+
+}  // namespace quire

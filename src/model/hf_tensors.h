@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include "model/hf_config.h"
+#include "model/model_file.h"
+#include "model/safetensors.h"
+
+namespace quire {
+
+// Which row of the file becomes row r of the result.
+enum class HfRows : uint8_t {
+  plain,
+  pairs,        // per head: the first half's i-th row, then the second half's, as GGUF rotates neighbours
+  even,         // the even ones of the file
+  odd,          // the odd ones
+  first_half,   // of each expert
+  second_half,  // of each expert
+};
+
+// Bytes of the file that make (one expert of) a tensor.
+struct HfPart {
+  const SafetensorsTensor* data = nullptr;
+  const SafetensorsTensor* scale = nullptr;  // of FP8 weights; the exponents of MXFP4 blocks
+};
+
+// How a tensor as GGUF has it comes from those in the folder. A plain one is a view of the file.
+struct HfTensor {
+  TensorEntry entry;
+  std::vector<HfPart> parts;  // one, or one per expert; none if it is computed
+  std::vector<float> computed;
+  HfRows rows = HfRows::plain;
+  uint64_t heads = 0;       // REQUIRED for `pairs`
+  bool transposed = false;  // the file has a column for each row of the result
+  float added = 0;          // to each value
+
+  // What the file has: in each part `experts` matrices of `file_rows` (after transposing) by `cols`.
+  uint64_t experts = 1;
+  uint64_t file_rows = 0;
+  uint64_t cols = 0;
+};
+
+// The tensors of a folder in GGUF's names, order of rows and types: a vector, a norm or a router is f32, FP8
+// becomes f32, the rest is as it is in the file. Throws Error for a tensor that has no place in the model.
+std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfConfig& config,
+                                      const std::string& folder);
+
+// Makes a tensor, or looks at it in place.
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config);
+
+}  // namespace quire
