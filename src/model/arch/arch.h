@@ -35,6 +35,14 @@ RopeSpec read_rope(const ModelFile& file, const ModelSpec& spec, const SpecOptio
 // Unscaled frequencies of another base, for the layers that have their own.
 RopeSpec plain_rope(uint32_t dims, float base, RopePairing pairing);
 
+// Gives layers their window: all but every n-th, or those the file flags. What the file does not say comes from
+// `usual`: the window (0: none) and n (0: every layer has it).
+struct WindowDefaults {
+  uint32_t window = 0;
+  uint32_t pattern = 0;
+};
+void read_windows(const ModelFile& file, ModelSpec& spec, const WindowDefaults& usual);
+
 // What all of them share. The others start from it and say only what differs.
 ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope);

@@ -85,4 +85,27 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   return spec;
 }
 
+void read_windows(const ModelFile& file, ModelSpec& spec, const WindowDefaults& usual) {
+  const Keys keys(file);
+  const Metadata& metadata = file.metadata();
+  const uint64_t window = metadata.maybe_number(keys("attention.sliding_window")).value_or(usual.window);
+  if (window == 0) return;
+  std::vector<bool> has_window(spec.layers.size());
+  const std::string pattern_key = keys("attention.sliding_window_pattern");
+  const MetadataValue* said = metadata.find(pattern_key);
+  if (said != nullptr && std::holds_alternative<std::vector<bool>>(*said)) {
+    has_window = metadata.flags(pattern_key);
+    if (has_window.size() != spec.layers.size()) {
+      throw Error("{}: {} speaks of {} layers, but there are {}", metadata.file_name(), pattern_key,
+                  has_window.size(), spec.layers.size());
+    }
+  } else {
+    const uint64_t pattern = said != nullptr ? metadata.number(pattern_key) : usual.pattern;
+    for (size_t i = 0; i < has_window.size(); ++i) has_window[i] = pattern == 0 || (i + 1) % pattern != 0;
+  }
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (has_window[i]) spec.layers[i].window = uint32_t(std::min<uint64_t>(window, kMaxCount));
+  }
+}
+
 }  // namespace quire::arch

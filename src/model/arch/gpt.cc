@@ -14,14 +14,12 @@ ModelSpec gpt2_spec(const ModelFile& file, const SpecOptions& options) {
 }
 
 ModelSpec gpt_oss_spec(const ModelFile& file, const SpecOptions& options) {
-  const Keys keys(file);
   ModelSpec spec = common_spec(file, options, {.base = 150000.0f, .yarn_truncates = false});
   spec.mlp_norm_tensor = "post_attention_norm";
   spec.attention_sinks = true;
   spec.experts.routing = Routing::top_then_softmax;
   spec.nonlinearity = Nonlinearity::clamped_swiglu;
-  const uint32_t window = keys.maybe_count("attention.sliding_window").value_or(128);
-  for (size_t i = 0; i < spec.layers.size(); i += 2) spec.layers[i].window = window;
+  read_windows(file, spec, {.window = 128, .pattern = 2});
   return spec;
 }
 

@@ -4,11 +4,8 @@ namespace quire::arch {
 
 // Llama, Mistral and Mixtral. Rows of q and k are stored so that neighbouring values form a pair.
 ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options) {
-  const Keys keys(file);
   ModelSpec spec = common_spec(file, options, {.pairing = RopePairing::interleaved});
-  if (const auto window = keys.maybe_count("attention.sliding_window")) {
-    for (LayerSpec& layer : spec.layers) layer.window = *window;
-  }
+  read_windows(file, spec, {});
   return spec;
 }
 
@@ -23,7 +20,7 @@ ModelSpec granite_spec(const ModelFile& file, const SpecOptions& options) {
 
 ModelSpec smollm3_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = llama_spec(file, options);
-  const std::vector<bool> rotated = file.metadata().flags("quire.rope.layers");
+  const std::vector<bool> rotated = file.metadata().flags("smollm3.attention.rope_pattern");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const bool rotates = i < rotated.size() ? rotated[i] : (i + 1) % 4 != 0;
     if (!rotates) spec.layers[i].rope.reset();

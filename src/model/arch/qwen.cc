@@ -3,7 +3,9 @@
 namespace quire::arch {
 
 ModelSpec qwen2_spec(const ModelFile& file, const SpecOptions& options) {
-  return common_spec(file, options, {.base = 1000000.0f});  // its biases are in the file
+  ModelSpec spec = common_spec(file, options, {.base = 1000000.0f});  // its biases are in the file
+  read_windows(file, spec, {});
+  return spec;
 }
 
 ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options) {
@@ -14,7 +16,7 @@ ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options) {
 
 ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = qwen3_spec(file, options);
-  const bool normalized = file.metadata().maybe_flag("quire.experts.normalize").value_or(true);
+  const bool normalized = file.metadata().maybe_flag("qwen3moe.expert_weights_norm").value_or(true);
   spec.experts.routing = normalized ? Routing::softmax_then_top_normalized : Routing::softmax_then_top;
   return spec;
 }

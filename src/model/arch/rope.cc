@@ -65,15 +65,15 @@ RopeSpec read_rope(const ModelFile& file, const ModelSpec& spec, const SpecOptio
   RopeSpec rope{.pairing = defaults.pairing, .inverse_frequencies = {}};
   const std::string kind = keys.all().maybe_text(keys("rope.scaling.type")).value_or("none");
   const double factor = keys.real("rope.scaling.factor", keys.real("rope.scale_linear", 1));
-  const float attention_factor = keys.real("rope.scaling.attn_factor", 0);
   if (!(factor > 0)) throw Error("{}: a rope scaling factor of {}", file.path(), factor);
   if (kind == "linear" || (kind == "none" && factor != 1)) {
     for (double& frequency : frequencies) frequency /= factor;
   } else if (kind == "yarn") {
     apply_yarn(frequencies, keys, base, factor, defaults);
-    rope.scale = attention_factor > 0 ? attention_factor : float(0.1 * std::log(factor) + 1.0);
+    rope.scale =
+        float(keys.all().maybe_real("quire.rope.attention_factor").value_or(0.1 * std::log(factor) + 1.0));
   } else if (kind == "longrope") {
-    if (attention_factor > 0) rope.scale = attention_factor;
+    rope.scale = keys.real("rope.scaling.attn_factor", 1);
   } else if (kind != "none") {
     throw Error("{}: rope scaling of the kind '{}' is not known; linear, llama3, yarn and longrope are",
                 file.path(), kind);
