@@ -46,7 +46,7 @@ struct QuantizeCommand {
       return metadata;
     }
     std::cerr << folder << " has no tokenizer.json: the file will know token ids only\n";
-    metadata.set("tokenizer.ggml.model", std::string("none"));
+    metadata.set("tokenizer.ggml.model", std::string("no_vocab"));
     metadata.set(spec.architecture + ".vocab_size", uint64_t(spec.vocab));
     return metadata;
   }
