@@ -212,7 +212,7 @@ def check_goldens(quire, names, folder):
 TEXTS = [
     "", " ", "a", "Hello, world!", "  two spaces before, two after  ", "tabs\tand\nlines\n\n\nand\r\nmore",
     "it's we've they'll I'D SHE'S don't", "1 12 123 1234 12345678901234567890 3.14159 -2e10 1,000,000",
-    "naïve café Ærøskøbing straße e\u0301 ﬁ ½ ²", "Съешь ещё этих булок. 春が来た。 안녕하세요 مرحبا שלום नमस्ते",
+    "naïve café Ærøskøbing straße e\u0301 ﬁ ½ ²", "Вчера весь день шёл дождь. 春が来た。 안녕하세요 مرحبا שלום नमस्ते",
     "👍 👩‍👩‍👧 🇨🇭 ☃️ \u200b\u00a0\ufeff", "for (int i = 0; i < n; ++i) { sum += a[i] * b[i]; }\n\treturn sum;  // done",
     "def f(x):\n    if x > 0:\n        return x ** 2\n    return None\n", "https://example.org/a/b?c=d&e=%20#f user@example.org",
     "!!! ??? ... --- *** ((( ))) [[ ]] {{ }} <<>> \\\\ // ~~ `` \"\" ''", "<|im_start|>user\nHi<|im_end|>\n<|endoftext|>",
