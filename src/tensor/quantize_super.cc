@@ -57,8 +57,8 @@ constexpr std::array<int8_t, 512> kIq4Nearest = make_iq4_nearest();
 
 struct Iq4Codes {
   static constexpr int kLow = -127, kHigh = 113;
-  static constexpr int kSteps = 9;
-  static constexpr float kStep = 0.0125f;
+  static constexpr int kSteps = 4;
+  static constexpr float kStep = 0.03f;
   static F32x4 nearest(F32x4 values) {
     F32x4 codes = {};
     for (size_t k = 0; k < 4; ++k) {

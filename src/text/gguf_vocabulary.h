@@ -33,4 +33,8 @@ struct GgufVocabulary {
 // Encodes as llama.cpp does with the same file. Throws Error for what it does not know, naming it.
 TokenizerSpec tokenizer_spec_from_gguf(GgufVocabulary vocabulary);
 
+// The same tokenizer for a GGUF file. The name of its pre-tokenizer is found by what it does; throws Error if
+// GGUF has no name for it, or no way to say the rest.
+GgufVocabulary gguf_vocabulary_from_spec(const TokenizerSpec& spec);
+
 }  // namespace quire

@@ -14,6 +14,9 @@ constexpr size_t kChunkTokens = 64;  // share a row's unpacking; their inputs st
 template <size_t kCount>
 int32_t dot_codes(const int8_t* codes, const int8_t* values) {
   int32_t sum = 0;
+#if defined(__clang__)  // would unroll the loop and then not find the vectors in it
+#pragma clang loop unroll(disable) vectorize(enable)
+#endif
   for (size_t i = 0; i < kCount; ++i) sum += int32_t(codes[i]) * int32_t(values[i]);
   return sum;
 }
