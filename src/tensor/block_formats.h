@@ -266,8 +266,8 @@ inline void unpack_scales_and_mins(const uint8_t* in, Codes256& out) {
 
 inline void pack_scales_and_mins(const Codes256& in, uint8_t* out) {
   for (size_t j = 0; j < 4; ++j) {
-    const int scale = in.sub_scales[j + 4];
-    const int min = in.sub_mins[j + 4];
+    const int scale = uint8_t(in.sub_scales[j + 4]);
+    const int min = uint8_t(in.sub_mins[j + 4]);
     out[j] = uint8_t(in.sub_scales[j] | ((scale >> 4) << 6));
     out[j + 4] = uint8_t(in.sub_mins[j] | ((min >> 4) << 6));
     out[j + 8] = uint8_t((scale & 15) | ((min & 15) << 4));

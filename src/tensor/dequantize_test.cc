@@ -123,7 +123,8 @@ TEST(Dequantize, Q3KTakesFourAwayWhereItsThirdBitIsUnset) {
   const std::vector<float> values = dequantize(DType::q3_k, block);
   for (int i = 0; i < 256; ++i) {
     const int code = (i / 32) % 4 - (i < 128 ? 4 : 0);
-    EXPECT_EQ(values[i], 0.5f * float(i / 16 - 8) * float(code)) << i;
+    const int j = i / 16;
+    EXPECT_EQ(values[i], 0.5f * float(j - 8) * float(code)) << i;
   }
 }
 
@@ -190,7 +191,8 @@ TEST(Dequantize, Q6KTakesTwoHighBitsPerPlane) {
     int half = plane < 2 ? i % 16 : 15 - i % 16;  // planes 0 and 1 are low halves, 2 and 3 high ones
     if (i == 128 + 32 + 7) half = 3;
     if (i == 128 + 96 + 7) half = 12;
-    EXPECT_EQ(values[i], 0.25f * float(10 * (i / 16 - 8)) * float(half + 16 * plane - 32)) << i;
+    const int j = i / 16;
+    EXPECT_EQ(values[i], 0.25f * float(10 * (j - 8)) * float(half + 16 * plane - 32)) << i;
   }
 }
 
@@ -218,7 +220,8 @@ TEST(Dequantize, Iq4XsHasSixBitScales) {
   const std::vector<float> values = dequantize(DType::iq4_xs, block);
   for (int i = 0; i < 256; ++i) {
     const int code = i % 32 < 16 ? i % 32 : 31 - i % 32;
-    EXPECT_EQ(values[i], 0.5f * float(9 * (i / 32) - 32) * kIq4[code]) << i;
+    const int j = i / 32;
+    EXPECT_EQ(values[i], 0.5f * float(9 * j - 32) * kIq4[code]) << i;
   }
 }
 

@@ -105,7 +105,8 @@ struct ScaledBlock {
   float refit(const Codes256& block) const {
     float xc = 0.0f, cc = 0.0f;
     for (size_t i = 0; i < 256; ++i) {
-      const float code = float(block.sub_scales[i / kSub] * block.codes[i]);
+      const size_t j = i / kSub;
+      const float code = float(block.sub_scales[j] * block.codes[i]);
       xc += w[i] * x[i] * code;
       cc += w[i] * code * code;
     }
@@ -186,8 +187,9 @@ struct LinedBlock {
   Line refit(const Codes256& block) const {
     float cc = 0.0f, cm = 0.0f, mm = 0.0f, xc = 0.0f, xm = 0.0f;
     for (size_t i = 0; i < 256; ++i) {
-      const float code = float(block.sub_scales[i / kSub] * block.codes[i]);
-      const float min = -float(block.sub_mins[i / kSub]);
+      const size_t j = i / kSub;
+      const float code = float(block.sub_scales[j] * block.codes[i]);
+      const float min = -float(block.sub_mins[j]);
       cc += w[i] * code * code;
       cm += w[i] * code * min;
       mm += w[i] * min * min;
