@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"

@@ -108,11 +108,11 @@ ModelText from_folder(const std::string& folder, const Metadata* metadata) {
   const std::string path = folder + "/tokenizer.json";
   if (!std::filesystem::exists(path))
     throw Error("{} has no tokenizer.json, so its tokens have no text", folder);
-  const Json tokenizer_json = read_json_file(path);
   const std::string config_path = folder + "/tokenizer_config.json";
-  const Json config = std::filesystem::exists(config_path) ? read_json_file(config_path) : Json::object();
+  const std::string config_text = std::filesystem::exists(config_path) ? read_file(config_path) : "{}";
+  const Json config = parse_json(config_text, config_path);
   if (!config.is_object()) throw Error("{} is not a JSON object", config_path);
-  ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_json(tokenizer_json, config)),
+  ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_json(read_file(path), config_text)),
                  .chat_template = std::nullopt,
                  .template_source = folder_template(folder, config),
                  .end_tokens = {},
