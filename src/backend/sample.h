@@ -25,8 +25,8 @@ struct SampleParams {
     TokenId token;
     uint32_t in_answer;  // how often; 0: in the prompt only, where the repetition penalty alone counts
   };
-  std::span<const Seen> seen;
-  std::span<const std::pair<TokenId, float>> logit_bias;
+  std::span<const Seen> seen = {};
+  std::span<const std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;  // with choice and position: the key of the draw
   uint32_t choice = 0;
   uint32_t position = 0;

@@ -23,7 +23,7 @@ struct SamplingOptions {
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;
 
   // Throws Error naming the first value that is out of range.

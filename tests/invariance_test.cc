@@ -1,0 +1,167 @@
+// Promise 2: a token's logits are bit-identical alone or batched, in one chunk or many, with any number of threads, with
+// the KV cache on or off; and so is the sampled token.
+#include <cstring>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "engine/batch.h"
+#include "golden_model.h"
+#include "model/convert.h"
+#include "model/synth.h"
+
+namespace quire {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string model;  // a golden's name, or synth:TYPE
+  CpuKernels (*kernels)();
+  KvFormat format;
+};
+
+std::string model_path(const std::string& model) {
+  if (!model.starts_with("synth:")) return golden_folder(model);
+  const std::string type = model.substr(6);
+  const std::string path = testing::TempDir() + "/quire_invariance_" + type + ".gguf";
+  static std::vector<std::string> written;
+  if (std::find(written.begin(), written.end(), path) == written.end()) {
+    ThreadPool pool(2);
+    write_synthetic_model(synth_shape("tiny"), TypeMix(type), path, pool);
+    written.push_back(path);
+  }
+  return path;
+}
+
+std::vector<TokenId> tokens_from(uint32_t seed, size_t count, uint32_t vocab) {
+  std::vector<TokenId> tokens;
+  for (uint32_t state = seed * 2654435761u + 12345u; tokens.size() < count;) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back((state >> 8) % vocab);
+  }
+  return tokens;
+}
+
+void expect_same_bits(std::span<const float> actual, std::span<const float> expected,
+                      const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size_bytes()), 0) << what;
+}
+
+class Invariance : public testing::TestWithParam<Case> {
+ protected:
+  BareModel open(uint32_t threads) const {
+    return BareModel(model_path(GetParam().model), GetParam().kernels(), threads);
+  }
+};
+
+TEST_P(Invariance, LogitsDoNotDependOnChunksOrThreads) {
+  BareModel one = open(1);
+  const std::vector<TokenId> tokens = tokens_from(1, 75, one.spec.vocab);
+  const std::vector<float> expected = all_logits(one, tokens, uint32_t(tokens.size()), GetParam().format);
+  for (uint32_t threads : {1u, 2u, 5u}) {
+    BareModel model = open(threads);
+    for (uint32_t chunk : {1u, 2u, 7u, 16u, 33u, 64u}) {
+      expect_same_bits(all_logits(model, tokens, chunk, GetParam().format), expected,
+                       "chunks of " + std::to_string(chunk) + ", threads " + std::to_string(threads));
+    }
+  }
+}
+
+TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
+  BareModel model = open(2);
+  const uint32_t vocab = model.spec.vocab;
+  const std::vector<TokenId> mine = tokens_from(1, 60, vocab);
+  const std::vector<float> alone = all_logits(model, mine, 60, GetParam().format);
+
+  // Steps in which one run of mine stands among runs of others: prefill chunks and single tokens mixed.
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, GetParam().format, GetParam().format));
+  KvCache kv(layout, pages_for(layout, 64, 64, 9), [](size_t bytes) { return Buffer(bytes); });
+  Decoder decoder(model.spec, model.weights, model.backend);
+  std::vector<PageTable> tables(9, kv.make_table());
+  std::vector<uint32_t> computed(9, 0);
+  std::vector<float> batched;
+  for (uint32_t step = 0; computed[0] < mine.size(); ++step) {
+    Batch batch;
+    std::vector<const PageTable*> used;
+    uint32_t my_run_begin = 0;
+    uint32_t my_count = 0;
+    for (uint32_t s = 0; s < 9; ++s) {
+      const uint32_t who = (s + step) % 9;  // mine is first, in the middle, last
+      const std::vector<TokenId> tokens = who == 0 ? mine : tokens_from(10 + who, 60, vocab);
+      const uint32_t wanted = (step + who) % 3 == 0 ? 1 : 2 + (step * 5 + who * 3) % 17;
+      const uint32_t count = std::min(wanted, 60 - computed[who]);
+      if (count == 0) continue;
+      ASSERT_TRUE(kv.reserve(tables[who], computed[who] + count));
+      used.push_back(&tables[who]);
+      if (who == 0) my_run_begin = uint32_t(batch.logit_rows.size());
+      batch.add(std::span(tokens).subspan(computed[who], count), computed[who],
+                who == 0 ? Batch::Logits::all : Batch::Logits::last);
+      if (who == 0) my_count = count;
+      computed[who] += count;
+    }
+    KvCache::FlatTables flat;
+    const Rows logits = decoder.forward(batch.view(), layout, kv.view(used, flat));
+    for (uint32_t i = 0; i < my_count; ++i) {
+      const float* row = logits.row(my_run_begin + i);
+      batched.insert(batched.end(), row, row + logits.width);
+    }
+  }
+  expect_same_bits(batched, alone, "among eight others");
+  kv.check_invariants();
+}
+
+TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
+  struct Setting {
+    bool kv_cache;
+    uint32_t chunk, sequences, threads;
+  };
+  const auto answers = [&](const Setting& setting) {
+    BareModel model = open(setting.threads);
+    EngineOptions options{.context = 96, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
+    options.kv_cache = setting.kv_cache;
+    options.key_format = options.value_format = GetParam().format;
+    Engine engine(model.engine_model(), options);
+    std::vector<SequenceId> ids;
+    for (uint32_t i = 0; i < 4; ++i) {
+      Request request;
+      request.prompt = tokens_from(100 + i, 5 + 13 * i, model.spec.vocab);
+      request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_k = 40, .seed = 7 + i};
+      request.max_tokens = 9 + 5 * i;
+      request.logprobs = true;
+      ids.push_back(engine.submit(request));
+    }
+    while (engine.step()) {
+    }
+    std::vector<std::pair<std::vector<TokenId>, std::vector<float>>> result;
+    for (SequenceId id : ids) {
+      const Answer answer = engine.take_answer(id).value();
+      result.emplace_back(answer.tokens, answer.logprobs);
+    }
+    EXPECT_EQ(engine.kv().stats().pages_in_use, 0u);
+    engine.kv().check_invariants();
+    return result;
+  };
+  const auto expected = answers({.kv_cache = true, .chunk = 96, .sequences = 1, .threads = 1});
+  EXPECT_EQ(answers({.kv_cache = true, .chunk = 96, .sequences = 4, .threads = 2}), expected);
+  EXPECT_EQ(answers({.kv_cache = true, .chunk = 5, .sequences = 4, .threads = 3}), expected);
+  EXPECT_EQ(answers({.kv_cache = true, .chunk = 1, .sequences = 2, .threads = 1}), expected);
+  EXPECT_EQ(answers({.kv_cache = false, .chunk = 96, .sequences = 1, .threads = 2}), expected);
+  EXPECT_EQ(answers({.kv_cache = false, .chunk = 96, .sequences = 4, .threads = 1}), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Invariance,
+                         testing::Values(Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
+                                         Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
+                                         Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
+                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", scalar_kernels,
+                                              KvFormat::f16},
+                                         Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
+                                         Case{"q4_0", "synth:q4_0", scalar_kernels, KvFormat::f16},
+                                         Case{"q8_0", "synth:q8_0", scalar_kernels, KvFormat::f16},
+                                         Case{"q4_k_m", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
+                                         Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace quire
