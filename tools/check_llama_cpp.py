@@ -44,10 +44,9 @@ KNOWN = {
     "llama_yarn": {"set": {"yarn_beta_fast": 8.0, "yarn_beta_slow": 1.0}, "why": "llama.cpp does not read YaRN's beta_fast"},
     "gemma2": GEMMA_SCALE,
     "gemma3": GEMMA_SCALE,
-    "gpt_oss": YARN_RANGE,
     "gpt_oss_mxfp4": YARN_RANGE,
 }
-LOOSE = {name: TABLES for name in ("gemma2", "gemma3", "gemma3_released", "gpt2")}
+LOOSE = {name: TABLES for name in ("gemma2", "gemma2_released", "gemma3", "gemma3_released", "gpt2")}
 
 
 # ---- llama.cpp -----------------------------------------------------------------------------------------------------------------

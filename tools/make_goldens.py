@@ -61,10 +61,13 @@ SHORT_FACTOR = [1.0, 1.05, 1.1, 1.3, 1.7, 2.2, 2.9, 3.5]
 LONG_FACTOR = [1.0, 1.2, 1.9, 3.3, 6.1, 11.0, 19.0, 31.0]
 # The embedding is scaled by sqrt(hidden) going in and is the output matrix too: without louder layers it would only echo the input.
 GEMMA_GAIN = {"embed_tokens": 0.4, "post_": 1.0, "q_proj": 2.5, "k_proj": 2.5}
-GPT_OSS = dict(head_dim=16, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, sliding_window=16,
-               max_position_embeddings=1024,
-               rope_parameters=rope("yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
-                                    original_max_position_embeddings=256))
+def gpt_oss(truncate, **changes):
+    return transformers.GptOssConfig(**base(
+        head_dim=16, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2, sliding_window=16, max_position_embeddings=1024,
+        rope_parameters=rope("yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=truncate,
+                             original_max_position_embeddings=256), **changes))
+
+
 GPT_OSS_GAIN = {"gate_up_proj": 3.0, "sinks": 1.0}  # so that the clamp at 7 is met
 
 MODELS = {
@@ -91,6 +94,10 @@ MODELS = {
                                                               sliding_window=16, query_pre_attn_scalar=24,
                                                               attn_logit_softcapping=4.0, final_logit_softcapping=8.0)),
                      gain=GEMMA_GAIN),
+    "gemma2_released": Golden(lambda: transformers.Gemma2Config(**base(head_dim=16, num_hidden_layers=3, sliding_window=16,
+                                                                       query_pre_attn_scalar=16, attn_logit_softcapping=5.0,
+                                                                       final_logit_softcapping=9.0)),
+                              released={"rope_theta": 10000.0, "layer_types": None}, gain=GEMMA_GAIN),
     "gemma3": Golden(lambda: transformers.Gemma3TextConfig(
         **base(head_dim=16, num_hidden_layers=4, sliding_window=16, query_pre_attn_scalar=24,
                layer_types=["sliding_attention", "full_attention"] * 2,
@@ -112,7 +119,7 @@ MODELS = {
                rope_parameters=rope("longrope", short_factor=SHORT_FACTOR, long_factor=LONG_FACTOR))),
         released={"rope_theta": 10000.0,
                   "rope_scaling": {"type": "longrope", "short_factor": SHORT_FACTOR, "long_factor": LONG_FACTOR}}),
-    "olmo2": Golden(lambda: transformers.Olmo2Config(**base(head_dim=16))),
+    "olmo2": Golden(lambda: transformers.Olmo2Config(**base())),
     "smollm3": Golden(lambda: transformers.SmolLM3Config(**base(head_dim=16, num_hidden_layers=4,
                                                                 no_rope_layers=[1, 1, 1, 0])),
                       gain={"embed_tokens": 0.6}),
@@ -127,8 +134,8 @@ MODELS = {
     "qwen3_moe": Golden(lambda: transformers.Qwen3MoeConfig(**base(head_dim=16, num_hidden_layers=2, moe_intermediate_size=32,
                                                                    num_experts=6, num_experts_per_tok=3, norm_topk_prob=True,
                                                                    rope_parameters=rope(theta=1000000.0)))),
-    "gpt_oss": Golden(lambda: transformers.GptOssConfig(**base(intermediate_size=32, **GPT_OSS)), gain=GPT_OSS_GAIN),
-    "gpt_oss_mxfp4": Golden(lambda: transformers.GptOssConfig(**base(hidden_size=64, intermediate_size=64, **GPT_OSS)),
+    "gpt_oss": Golden(lambda: gpt_oss(truncate=True, intermediate_size=32), gain=GPT_OSS_GAIN),
+    "gpt_oss_mxfp4": Golden(lambda: gpt_oss(truncate=False, hidden_size=64, intermediate_size=64),
                             released={"rope_theta": 150000.0,
                                       "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
                                                        "truncate": False, "original_max_position_embeddings": 256},
