@@ -9,80 +9,13 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "model/gguf_writer.h"
+#include "model/synth_vocabulary.h"
 #include "tensor/quantize.h"
 
 namespace quire {
 namespace {
 
 constexpr size_t kDistinctRows = 64;
-constexpr uint32_t kByteTokens = 256;
-constexpr const char* kSpecialTokens[] = {"<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"};
-constexpr const char* kChatTemplate =
-    "{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{{ m['content'] }}{{ eos_token }}{% "
-    "endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
-
-void append_utf8(uint32_t character, std::string& out) {
-  if (character < 0x80) {
-    out += char(character);
-  } else {
-    out += char(0xC0 | character >> 6);
-    out += char(0x80 | (character & 0x3F));
-  }
-}
-
-// The characters that stand for bytes in byte-level vocabularies: printable bytes are themselves, the others
-// follow from U+0100 on.
-std::vector<std::string> byte_tokens() {
-  std::vector<std::string> tokens(kByteTokens);
-  uint32_t next = 0x100;
-  for (uint32_t byte = 0; byte < kByteTokens; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    append_utf8(printable ? byte : next++, tokens[byte]);
-  }
-  return tokens;
-}
-
-// Bytes, then every string of two, three and four small letters in order, then names without meaning.
-void add_vocabulary(uint32_t size, Metadata& metadata) {
-  std::vector<std::string> tokens = byte_tokens();
-  std::vector<int64_t> types(kByteTokens, 1);
-  std::vector<std::string> merges;
-  const uint32_t words = size - uint32_t(std::size(kSpecialTokens));
-  std::vector<std::string> shorter;
-  for (char c = 'a'; c <= 'z'; ++c) shorter.emplace_back(1, c);
-  for (int length = 2; length <= 4 && tokens.size() < words; ++length) {
-    std::vector<std::string> longer;
-    for (const std::string& prefix : shorter) {
-      for (char c = 'a'; c <= 'z' && tokens.size() < words; ++c) {
-        merges.push_back(prefix + " " + c);
-        longer.push_back(prefix + c);
-        tokens.push_back(longer.back());
-        types.push_back(1);
-      }
-    }
-    shorter = std::move(longer);
-  }
-  for (uint32_t i = 0; tokens.size() < words; ++i) {
-    tokens.push_back(fmt::format("<unused{}>", i));
-    types.push_back(5);
-  }
-  const uint64_t first_special = tokens.size();
-  for (const char* token : kSpecialTokens) {
-    tokens.emplace_back(token);
-    types.push_back(3);
-  }
-  metadata.set("tokenizer.ggml.model", std::string("gpt2"));
-  metadata.set("tokenizer.ggml.pre", std::string("gpt-2"));
-  metadata.set("tokenizer.ggml.tokens", std::move(tokens));
-  metadata.set("tokenizer.ggml.token_type", std::move(types));
-  metadata.set("tokenizer.ggml.merges", std::move(merges));
-  metadata.set("tokenizer.ggml.bos_token_id", first_special);
-  metadata.set("tokenizer.ggml.eos_token_id", first_special + 1);
-  metadata.set("tokenizer.ggml.add_bos_token", false);
-  metadata.set("tokenizer.chat_template", std::string(kChatTemplate));
-}
-
 Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   Metadata metadata(s.name);
   metadata.set("general.architecture", std::string("llama"));
@@ -101,7 +34,7 @@ Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   metadata.set("llama.rope.dimension_count", uint64_t(s.head_dim));
   metadata.set("llama.rope.freq_base", double(s.rope_base));
   metadata.set("llama.vocab_size", uint64_t(s.vocab));
-  add_vocabulary(s.vocab, metadata);
+  set_vocabulary(make_synth_vocabulary(s.vocab), metadata);
   return metadata;
 }
 
