@@ -7,10 +7,11 @@
 #include <cstring>
 
 #include "tensor/float16.h"
+#include "tensor/lanes.h"
 
 // The block formats of GGUF, each stated once: how its bytes become integer codes and scales, and back.
 // Quantization, dequantization and the portable matrix kernels are written over these. Blocks need no
-// alignment; loops are plain so that a compiler can vectorize them.
+// alignment.
 
 namespace quire {
 
@@ -53,12 +54,17 @@ inline void store_f16(float value, uint8_t* bytes) {
   store(f32_to_f16(value), bytes);
 }
 
-// Half bytes: code i in the low half of byte i, code i + bytes in the high half.
-template <size_t kBytes>
+inline I8x16 as_signed(U8x16 lanes) {
+  return std::bit_cast<I8x16>(lanes);
+}
+
+// Half bytes: code i in the low half of byte i, code i + bytes in the high half; all of them less `kLess`.
+template <size_t kBytes, int8_t kLess = 0>
 void unpack_halves(const uint8_t* in, int8_t* codes) {
-  for (size_t i = 0; i < kBytes; ++i) {
-    codes[i] = int8_t(in[i] & 15);
-    codes[i + kBytes] = int8_t(in[i] >> 4);
+  for (size_t i = 0; i < kBytes; i += 16) {
+    const U8x16 halves = load16(in + i);
+    store16(as_signed(halves & 15) - kLess, codes + i);
+    store16(as_signed(halves >> 4) - kLess, codes + i + kBytes);
   }
 }
 
@@ -70,9 +76,21 @@ void pack_halves(const int8_t* codes, uint8_t* out) {
   }
 }
 
-// The fifth bits of 32 codes: bit i belongs to code i.
-inline void unpack_fifth_bits(uint32_t bits, int8_t* codes) {
-  for (uint32_t i = 0; i < 32; ++i) codes[i] = int8_t(codes[i] | (((bits >> i) & 1) << 4));
+// 32 half bytes with a fifth bit each (bit i belongs to code i), all less `kLess`.
+template <int8_t kLess>
+void unpack_fifths(const uint8_t* halves, uint32_t fifth_bits, int8_t* codes) {
+  struct Spread {
+    uint64_t low, high;
+  };
+  constexpr U8x16 kBit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  constexpr uint64_t kEverywhere = 0x0101010101010101u;
+  for (uint32_t part = 0; part < 2; ++part) {
+    const U8x16 half = part == 0 ? load16(halves) & 15 : load16(halves) >> 4;
+    const uint64_t bits = fifth_bits >> (16 * part);
+    const Spread spread = {(bits & 255) * kEverywhere, (bits >> 8 & 255) * kEverywhere};
+    const I8x16 is_set = (std::bit_cast<U8x16>(spread) & kBit) != 0;
+    store16((as_signed(half) | (is_set & 16)) - kLess, codes + 16 * part);
+  }
 }
 
 inline uint32_t pack_fifth_bits(const int8_t* codes) {
@@ -85,6 +103,26 @@ inline uint32_t pack_fifth_bits(const int8_t* codes) {
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
 
+// kIq4Values of 16 half bytes, chosen by one bit after the other.
+inline I8x16 iq4_values(U8x16 halves) {
+  constexpr const int8_t(&t)[16] = kIq4Values;
+  const auto choose = [](I8x16 is_set, I8x16 zero, I8x16 one) { return is_set ? one : zero; };
+  const I8x16 bit0 = (halves & 1) != 0, bit1 = (halves & 2) != 0, bit2 = (halves & 4) != 0;
+  I8x16 quads[4];
+  for (size_t q = 0; q < 4; ++q) {
+    const I8x16 even = choose(bit0, I8x16{} + t[4 * q], I8x16{} + t[4 * q + 1]);
+    const I8x16 odd = choose(bit0, I8x16{} + t[4 * q + 2], I8x16{} + t[4 * q + 3]);
+    quads[q] = choose(bit1, even, odd);
+  }
+  return choose((halves & 8) != 0, choose(bit2, quads[0], quads[1]), choose(bit2, quads[2], quads[3]));
+}
+
+inline void unpack_iq4(const uint8_t* in, int8_t* codes) {
+  const U8x16 halves = load16(in);
+  store16(iq4_values(halves & 15), codes);
+  store16(iq4_values(halves >> 4), codes + 16);
+}
+
 // The 4-bit code of one of kIq4Values.
 inline uint8_t iq4_index(int8_t value) {
   return uint8_t(std::lower_bound(kIq4Values, kIq4Values + 16, value) - kIq4Values);
@@ -96,8 +134,7 @@ struct Q4_0 {
   static constexpr bool kHasOffset = false;
   static void unpack(const uint8_t* block, Codes32& out) {
     out.scale = load_f16(block);
-    unpack_halves<16>(block + 2, out.codes);
-    for (int8_t& code : out.codes) code = int8_t(code - 8);
+    unpack_halves<16, 8>(block + 2, out.codes);
   }
   static void pack(const Codes32& in, uint8_t* block) {
     store_f16(in.scale, block);
@@ -129,9 +166,7 @@ struct Q5_0 {
   static constexpr bool kHasOffset = false;
   static void unpack(const uint8_t* block, Codes32& out) {
     out.scale = load_f16(block);
-    unpack_halves<16>(block + 6, out.codes);
-    unpack_fifth_bits(load<uint32_t>(block + 2), out.codes);
-    for (int8_t& code : out.codes) code = int8_t(code - 16);
+    unpack_fifths<16>(block + 6, load<uint32_t>(block + 2), out.codes);
   }
   static void pack(const Codes32& in, uint8_t* block) {
     store_f16(in.scale, block);
@@ -149,8 +184,7 @@ struct Q5_1 {
   static void unpack(const uint8_t* block, Codes32& out) {
     out.scale = load_f16(block);
     out.offset = load_f16(block + 2);
-    unpack_halves<16>(block + 8, out.codes);
-    unpack_fifth_bits(load<uint32_t>(block + 4), out.codes);
+    unpack_fifths<0>(block + 8, load<uint32_t>(block + 4), out.codes);
   }
   static void pack(const Codes32& in, uint8_t* block) {
     store_f16(in.scale, block);
@@ -180,10 +214,7 @@ struct Iq4Nl {
   static constexpr bool kHasOffset = false;
   static void unpack(const uint8_t* block, Codes32& out) {
     out.scale = load_f16(block);
-    for (size_t i = 0; i < 16; ++i) {
-      out.codes[i] = kIq4Values[block[2 + i] & 15];
-      out.codes[i + 16] = kIq4Values[block[2 + i] >> 4];
-    }
+    unpack_iq4(block + 2, out.codes);
   }
   static void pack(const Codes32& in, uint8_t* block) {
     store_f16(in.scale, block);
@@ -207,12 +238,18 @@ struct Mxfp4 {
     const int magnitude = std::max(m, std::max(2 * m - 4, 4 * m - 16));
     return int8_t((half & 8) != 0 ? -magnitude : magnitude);
   }
+  static I8x16 codes(U8x16 halves) {
+    const I8x16 m = as_signed(halves & 7);
+    const I8x16 by_two = m + m - 4, by_four = 4 * m - 16;
+    I8x16 magnitude = m > by_two ? m : by_two;
+    magnitude = magnitude > by_four ? magnitude : by_four;
+    return (halves & 8) != 0 ? -magnitude : magnitude;
+  }
   static void unpack(const uint8_t* block, Codes32& out) {
     out.scale = half_power(block[0]);
-    for (size_t i = 0; i < 16; ++i) {
-      out.codes[i] = code(block[1 + i] & 15);
-      out.codes[i + 16] = code(block[1 + i] >> 4);
-    }
+    const U8x16 halves = load16(block + 1);
+    store16(codes(halves & 15), out.codes);
+    store16(codes(halves >> 4), out.codes + 16);
   }
 };
 
@@ -237,13 +274,15 @@ inline void pack_scales_and_mins(const Codes256& in, uint8_t* out) {
   }
 }
 
-// Four planes of 2-bit fields in 64 bytes: code 128 g + 32 p + i is field p of byte 32 g + i.
-inline void unpack_quarters(const uint8_t* in, int8_t* codes) {
-  for (size_t g = 0; g < 2; ++g) {
-    for (size_t p = 0; p < 4; ++p) {
-      for (size_t i = 0; i < 32; ++i) codes[128 * g + 32 * p + i] = int8_t((in[32 * g + i] >> (2 * p)) & 3);
-    }
-  }
+// Four planes of 2-bit fields in 64 bytes: code 128 g + 32 p + i is field p of byte 32 g + i. These are the
+// fields of 16 codes, `first` a multiple of 16.
+inline U8x16 quarters(const uint8_t* in, size_t first) {
+  return (load16(in + first / 128 * 32 + first % 32) >> uint8_t(first / 32 % 4 * 2)) & 3;
+}
+
+// 32 bytes in which bit k of byte i belongs to code 32 k + i: those of 16 codes, 0 or 1.
+inline U8x16 bits(const uint8_t* in, size_t first) {
+  return (load16(in + first % 32) >> uint8_t(first / 32)) & 1;
 }
 
 // Takes the low two bits of each code.
@@ -268,7 +307,7 @@ struct Q2_K {
       out.sub_scales[j] = int8_t(block[j] & 15);
       out.sub_mins[j] = int8_t(block[j] >> 4);
     }
-    unpack_quarters(block + 16, out.codes);
+    for (size_t i = 0; i < 256; i += 16) store16(as_signed(quarters(block + 16, i)), out.codes + i);
   }
   static void pack(const Codes256& in, uint8_t* block) {
     for (size_t j = 0; j < 16; ++j) block[j] = uint8_t(in.sub_scales[j] | (in.sub_mins[j] << 4));
@@ -291,11 +330,8 @@ struct Q3_K {
       const int high = (scales[8 + j % 4] >> (2 * (j / 4))) & 3;
       out.sub_scales[j] = int8_t((low | (high << 4)) - 32);
     }
-    unpack_quarters(block + 32, out.codes);
-    for (size_t k = 0; k < 8; ++k) {
-      for (size_t i = 0; i < 32; ++i) {
-        out.codes[32 * k + i] = int8_t(out.codes[32 * k + i] + 4 * ((block[i] >> k) & 1) - 4);
-      }
+    for (size_t i = 0; i < 256; i += 16) {
+      store16(as_signed(quarters(block + 32, i) | (bits(block, i) << 2)) - 4, out.codes + i);
     }
   }
   static void pack(const Codes256& in, uint8_t* block) {
@@ -340,11 +376,10 @@ struct Q5_K {
     out.scale = load_f16(block);
     out.min_scale = load_f16(block + 2);
     unpack_scales_and_mins(block + 4, out);
-    for (size_t g = 0; g < 4; ++g) unpack_halves<32>(block + 48 + 32 * g, out.codes + 64 * g);
-    for (size_t k = 0; k < 8; ++k) {
-      for (size_t i = 0; i < 32; ++i) {
-        out.codes[32 * k + i] = int8_t(out.codes[32 * k + i] | (((block[16 + i] >> k) & 1) << 4));
-      }
+    for (size_t i = 0; i < 256; i += 16) {
+      const U8x16 halves = load16(block + 48 + i / 64 * 32 + i % 32);
+      const U8x16 low = i % 64 < 32 ? halves & 15 : halves >> 4;
+      store16(as_signed(low | (bits(block + 16, i) << 4)), out.codes + i);
     }
   }
   static void pack(const Codes256& in, uint8_t* block) {
@@ -364,10 +399,11 @@ struct Q6_K {
   static void unpack(const uint8_t* block, Codes256& out) {
     out.scale = load_f16(block + 208);
     std::memcpy(out.sub_scales, block + 192, 16);
-    for (size_t g = 0; g < 2; ++g) unpack_halves<64>(block + 64 * g, out.codes + 128 * g);
-    int8_t high[256];
-    unpack_quarters(block + 128, high);
-    for (size_t i = 0; i < 256; ++i) out.codes[i] = int8_t((out.codes[i] | (high[i] << 4)) - 32);
+    for (size_t i = 0; i < 256; i += 16) {
+      const U8x16 halves = load16(block + i / 128 * 64 + i % 64);
+      const U8x16 low = i % 128 < 64 ? halves & 15 : halves >> 4;
+      store16(as_signed(low | (quarters(block + 128, i) << 4)) - 32, out.codes + i);
+    }
   }
   static void pack(const Codes256& in, uint8_t* block) {
     int8_t shifted[256];
@@ -391,11 +427,7 @@ struct Iq4Xs {
     for (size_t j = 0; j < 8; ++j) {
       const uint32_t low = (block[4 + j / 2] >> (4 * (j % 2))) & 15u;
       out.sub_scales[j] = int8_t(int(low | (((high >> (2 * j)) & 3) << 4)) - 32);
-      const uint8_t* halves = block + 8 + 16 * j;
-      for (size_t i = 0; i < 16; ++i) {
-        out.codes[32 * j + i] = kIq4Values[halves[i] & 15];
-        out.codes[32 * j + 16 + i] = kIq4Values[halves[i] >> 4];
-      }
+      unpack_iq4(block + 8 + 16 * j, out.codes + 32 * j);
     }
   }
   static void pack(const Codes256& in, uint8_t* block) {

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "base/check.h"
 #include "tensor/block_formats.h"
 #include "tensor/float16.h"
@@ -11,6 +13,13 @@ template <class Stored, class Convert>
 void convert_row(const uint8_t* in, std::span<float> out, Convert convert) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = convert(format::load<Stored>(in + i * sizeof(Stored)));
 }
+
+constexpr std::array<float, 256> make_f8_values() {
+  std::array<float, 256> values = {};
+  for (size_t i = 0; i < 256; ++i) values[i] = f8_e4m3_to_f32(uint8_t(i));
+  return values;
+}
+constexpr std::array<float, 256> kF8Values = make_f8_values();
 
 template <class Format>
 void write_values(const Codes32& block, float* out) {
@@ -54,7 +63,7 @@ void dequantize_row(DType dtype, const std::byte* in, std::span<float> out) {
     case DType::bf16:
       return convert_row<uint16_t>(bytes, out, bf16_to_f32);
     case DType::f8_e4m3:
-      return convert_row<uint8_t>(bytes, out, f8_e4m3_to_f32);
+      return convert_row<uint8_t>(bytes, out, [](uint8_t bits) { return kF8Values[bits]; });
     case DType::i32:
       return convert_row<int32_t>(bytes, out, [](int32_t value) { return float(value); });
     case DType::q4_0:

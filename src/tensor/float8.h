@@ -7,7 +7,7 @@
 namespace quire {
 
 // OCP 8-bit floats "e4m3fn" as bits: bias 7, no infinity, NaN only at 0x7f and 0xff, largest value 448.
-inline float f8_e4m3_to_f32(uint8_t bits) {
+constexpr float f8_e4m3_to_f32(uint8_t bits) {
   const uint32_t sign = uint32_t(bits & 0x80u) << 24;
   const uint32_t magnitude = uint32_t(bits & 0x7fu) << 20;
   // Scaling by 2^120 moves the exponent's bias; it also makes subnormals right.

@@ -11,7 +11,9 @@ namespace quire {
 // and `in` holds row_bytes(dtype, out.size()) bytes; `in` need not be aligned.
 void dequantize_row(DType dtype, const std::byte* in, std::span<float> out);
 
-// A row to `dtype` with the least error the format's search finds. Every type but i32 can be written.
+// A row to `dtype` with the least error the format's search finds; the same bytes on every machine. Every
+// type but i32 can be written. In the block formats, which cannot hold them, NaN counts as zero and what is
+// too large as the largest value the format has.
 void quantize_row(DType dtype, std::span<const float> in, std::byte* out);
 
 }  // namespace quire

@@ -24,19 +24,24 @@ struct EncodeOptions {
 // Text to token ids and back. Immutable once made; any thread may use it.
 class Tokenizer {
  public:
+  // Throws Error if the spec contradicts itself (ids out of range, a pattern that does not compile).
   explicit Tokenizer(TokenizerSpec spec);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Broken UTF-8 in `text` counts as U+FFFD.
+  // Broken UTF-8 in `text` counts as U+FFFD. Without parse_special no special token comes from the text,
+  // however it is spelled. Throws Error if a pattern of the tokenizer exceeds its bounds on this text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // The text of `tokens` as a whole. Special tokens are left out unless `keep_special`.
+  // A rendered conversation: special tokens count where the template wrote them.
+  std::vector<TokenId> encode(const MarkedText& text) const;
+
+  // The text of `tokens` as a whole; ids that are no token are left out, special tokens only with `skip`.
   enum class Special { skip, keep };
   std::string decode(std::span<const TokenId> tokens, Special special = Special::skip) const;
 
   size_t size() const;                       // ids are below this
-  std::string_view token(TokenId id) const;  // as the vocabulary spells it
+  std::string_view token(TokenId id) const;  // as the vocabulary spells it; empty if there is none
   std::optional<TokenId> find(std::string_view token) const;
   bool is_special(TokenId id) const;
   std::optional<TokenId> bos() const;

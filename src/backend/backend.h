@@ -1,0 +1,193 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/activation.h"
+#include "backend/sample.h"
+#include "base/id.h"
+#include "kv/kv_view.h"
+#include "tensor/buffer.h"
+#include "tensor/tensor_view.h"
+
+namespace quire {
+
+// A weight as the backend keeps it. Vectors (norms, biases) are matrices of one f32 row.
+struct Weight {
+  MatrixView view;
+  std::shared_ptr<const void> owner;  // keeps the bytes alive: the mapped file, or a converted copy
+
+  explicit operator bool() const { return bool(view); }
+  const float* vector() const { return reinterpret_cast<const float*>(view.data); }
+  Weight slice(size_t begin, size_t count) const { return {view.slice(begin, count), owner}; }
+};
+
+// Consecutive tokens of one sequence in a step.
+struct TokenRun {
+  uint32_t begin = 0;  // in the batch's token arrays
+  uint32_t count = 0;
+  uint32_t position = 0;  // of the first token in its sequence
+};
+
+// One step as flat arrays: tokens of all runs, one after the other.
+struct BatchView {
+  std::span<const TokenId> tokens;
+  std::span<const uint32_t> positions;     // by token
+  std::span<const uint32_t> run_of_token;  // by token
+  std::span<const TokenRun> runs;
+  std::span<const uint32_t> logit_rows;  // the tokens whose logits are wanted, ascending
+};
+
+enum class NormKind : uint8_t { none, rms, layer };
+
+// norm(x) = (x - mean) / sqrt(variance + epsilon) * weight + bias; rms leaves out mean and bias.
+struct Norm {
+  NormKind kind = NormKind::none;
+  float epsilon = 0;
+  Weight weight;
+  Weight bias;
+};
+
+enum class Nonlinearity : uint8_t {
+  silu,
+  gelu_tanh,
+  gelu_erf,
+  clamped_swiglu,  // gpt-oss: both inputs clamped, gate * sigmoid(1.702 gate) * (up + 1)
+};
+
+struct EmbedParams {
+  Rows out;  // [tokens, dim]
+  Weight table;
+  Weight positions;  // learned position rows, or nothing
+  float scale = 1;
+};
+
+// stream += scale * branch_norm(branch), then out = norm(stream).
+struct NormQuantizeParams {
+  Rows stream;  // [tokens, dim], updated
+  Rows branch;  // [tokens, dim], or nothing
+  const Norm* branch_norm = nullptr;
+  float branch_scale = 1;
+  const Norm* norm = nullptr;
+  std::span<const uint32_t>
+      rows;  // out row i is of stream row rows[i]; empty: every row. Needs the branch added before.
+  Activation out;
+};
+
+struct Projection {
+  Weight weight;  // [out, in]
+  Weight bias;    // [out], or nothing
+  Rows out;       // [tokens, out]
+};
+
+struct ProjectParams {
+  Activation in;
+  std::span<const Projection> projections;
+};
+
+// out = f(gate) * up, or f(gate) where there is no up.
+struct ActivateParams {
+  Rows gate;
+  Rows up;
+  Nonlinearity nonlinearity = Nonlinearity::silu;
+  Activation out;
+};
+
+// The angles of a step's rotary positions: cos and sin, [tokens, pairs] each.
+struct RopeTableParams {
+  Rows cos;
+  Rows sin;
+  std::span<const float> inverse_frequencies;  // by pair
+  float scale = 1;                             // multiplies cos and sin (yarn, longrope)
+};
+
+enum class RopePairing : uint8_t { interleaved, halves };  // (2i, 2i+1), or (i, i + pairs)
+
+struct RopeStoreParams {
+  Rows query;  // [tokens, heads * head_dim], rotated in place
+  Rows key;    // [tokens, kv_heads * head_dim]
+  Rows value;  // [tokens, kv_heads * value_dim]
+  uint32_t head_dim = 0;
+  const Norm* query_norm =
+      nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
+  const Norm* key_norm = nullptr;
+  Rows cos;  // [tokens, pairs], or nothing: no rotation
+  Rows sin;
+  RopePairing pairing = RopePairing::halves;
+  KvView kv;
+};
+
+struct AttendParams {
+  Rows query;  // [tokens, heads * head_dim]
+  uint32_t heads = 0;
+  KvView kv;  // the window is in its layer's shape
+  float scale = 1;
+  float soft_cap = 0;  // 0: none
+  Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  Activation out;  // [tokens, heads * value_dim]
+};
+
+// What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
+enum class Routing : uint8_t { softmax_then_top, softmax_then_top_normalized, top_then_softmax };
+
+struct RouteExpertsParams {
+  Activation in;
+  Weight router;  // [experts, dim]
+  Weight bias;    // [experts], or nothing
+  Routing routing = Routing::softmax_then_top_normalized;
+  uint32_t used = 0;
+  std::span<uint32_t> experts;  // [tokens, used]
+  std::span<float> shares;      // [tokens, used]
+};
+
+struct ProjectExpertsParams {
+  Activation in;
+  std::span<const uint32_t> experts;  // [tokens, used]
+  std::span<const float> shares;
+  uint32_t used = 0;
+  uint32_t expert_width = 0;             // of the hidden layer
+  Weight gate, up, down;                 // [experts * out, in]
+  Weight gate_bias, up_bias, down_bias;  // [experts * out], or nothing
+  Nonlinearity nonlinearity = Nonlinearity::silu;
+  Rows out;  // [tokens, dim]
+};
+
+struct LogitsParams {
+  Activation in;  // [rows, dim]
+  Weight head;    // [vocab, dim]
+  Weight bias;
+  float scale = 1;
+  float soft_cap = 0;  // 0: none
+  Rows out;            // [rows, vocab]
+};
+
+// The operations a model is made of, at fused grain. Eager: each has finished when it returns, or is ordered
+// on the backend's stream. Each output element is computed by a sequence of operations that depends on the
+// model and the token's position only. Engine thread only.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual Buffer allocate(size_t bytes) = 0;
+  virtual ActivationForm form_for(DType weight) const = 0;
+  virtual size_t activation_bytes(ActivationForm form, size_t width) const = 0;
+
+  // Set once per step: the operations read tokens, positions and runs from it.
+  virtual void begin_step(const BatchView& batch) = 0;
+
+  virtual void embed(const EmbedParams& params) = 0;
+  virtual void norm_quantize(const NormQuantizeParams& params) = 0;
+  virtual void project(const ProjectParams& params) = 0;
+  virtual void activate(const ActivateParams& params) = 0;
+  virtual void rope_table(const RopeTableParams& params) = 0;
+  virtual void rope_store(const RopeStoreParams& params) = 0;
+  virtual void attend(const AttendParams& params) = 0;
+  virtual void route_experts(const RouteExpertsParams& params) = 0;
+  virtual void project_experts(const ProjectExpertsParams& params) = 0;
+  virtual void logits(const LogitsParams& params) = 0;
+  virtual void sample(std::span<const SampleParams> params, std::span<SampleResult> results) = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "base/thread_pool.h"
+
+namespace quire {
+
+// The operations on a CPU: each is one or two parallel loops over rows or tokens, whose bodies are the
+// kernels of one instruction set. Every output element has one owner, so results do not depend on the number
+// of threads.
+class CpuBackend : public Backend {
+ public:
+  CpuBackend(CpuKernels kernels, uint32_t threads);
+
+  const CpuKernels& kernels() const { return kernels_; }
+  uint32_t threads() const { return pool_.size(); }
+
+  Buffer allocate(size_t bytes) override { return Buffer(bytes); }
+  ActivationForm form_for(DType weight) const override { return kernels_.form[size_t(weight)]; }
+  size_t activation_bytes(ActivationForm form, size_t width) const override;
+  void begin_step(const BatchView& batch) override { batch_ = batch; }
+
+  void embed(const EmbedParams& params) override;
+  void norm_quantize(const NormQuantizeParams& params) override;
+  void project(const ProjectParams& params) override;
+  void activate(const ActivateParams& params) override;
+  void rope_table(const RopeTableParams& params) override;
+  void rope_store(const RopeStoreParams& params) override;
+  void attend(const AttendParams& params) override;
+  void route_experts(const RouteExpertsParams& params) override;
+  void project_experts(const ProjectExpertsParams& params) override;
+  void logits(const LogitsParams& params) override;
+  void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override;
+
+ private:
+  // One matrix product of a parallel loop over the rows of several.
+  struct Product {
+    MatrixView weight;
+    const float* bias = nullptr;
+    const std::byte* in = nullptr;
+    size_t in_stride = 0;
+    size_t tokens = 0;
+    float* out = nullptr;
+    size_t out_stride = 0;
+  };
+  void run(std::span<const Product> products);
+  Product product(const Activation& in, const Weight& weight, const Weight& bias, const Rows& out) const;
+  void quantize(const Activation& activation, size_t row) const;
+
+  CpuKernels kernels_;
+  ThreadPool pool_;
+  BatchView batch_;
+
+  // What project_experts gathers: rows sorted by expert. Grown on demand.
+  struct ExpertScratch {
+    std::vector<std::byte> in;
+    std::vector<float> gate, up, down;
+    std::vector<std::byte> hidden;
+  };
+  ExpertScratch experts_;
+};
+
+}  // namespace quire

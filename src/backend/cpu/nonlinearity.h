@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+
+#include "backend/backend.h"
+
+namespace quire {
+
+// out = f(gate) * up, or f(gate) if `up` is null. out may be gate.
+void activate_row(Nonlinearity nonlinearity, const float* gate, const float* up, float* out, size_t count);
+
+}  // namespace quire

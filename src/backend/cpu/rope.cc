@@ -1,0 +1,87 @@
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/norm.h"
+#include "base/check.h"
+#include "tensor/float16.h"
+
+namespace quire {
+namespace {
+
+void rotate(float* head, const float* cos, const float* sin, size_t pairs, RopePairing pairing) {
+  const size_t step = pairing == RopePairing::interleaved ? 2 : 1;
+  const size_t partner = pairing == RopePairing::interleaved ? 1 : pairs;
+  for (size_t i = 0; i < pairs; ++i) {
+    float& a = head[i * step];
+    float& b = head[i * step + partner];
+    const float x = a;
+    const float y = b;
+    a = x * cos[i] - y * sin[i];
+    b = x * sin[i] + y * cos[i];
+  }
+}
+
+void norm_heads(const Norm* norm, float* row, size_t width, size_t head_dim) {
+  if (norm == nullptr) return;
+  const size_t span = norm->weight.view.cols;
+  CHECK(span == width || span == head_dim);
+  for (size_t begin = 0; begin < width; begin += span) norm_row(*norm, row + begin, row + begin, span);
+}
+
+void store(KvFormat format, const float* values, size_t count, std::byte* out) {
+  if (format == KvFormat::f32) {
+    std::memcpy(out, values, count * sizeof(float));
+    return;
+  }
+  auto* halves = reinterpret_cast<uint16_t*>(out);
+  for (size_t i = 0; i < count; ++i) halves[i] = f32_to_f16(values[i]);
+}
+
+}  // namespace
+
+void CpuBackend::rope_table(const RopeTableParams& params) {
+  const size_t pairs = params.inverse_frequencies.size();
+  for (size_t t = 0; t < batch_.tokens.size(); ++t) {
+    float* cos = params.cos.row(t);
+    float* sin = params.sin.row(t);
+    for (size_t i = 0; i < pairs; ++i) {
+      const double angle = double(batch_.positions[t]) * double(params.inverse_frequencies[i]);
+      cos[i] = float(std::cos(angle) * params.scale);
+      sin[i] = float(std::sin(angle) * params.scale);
+    }
+  }
+}
+
+void CpuBackend::rope_store(const RopeStoreParams& params) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const size_t head_dim = params.head_dim;
+  CHECK(params.key.width == shape.kv_heads * shape.key_dim &&
+        params.value.width == shape.kv_heads * shape.value_dim);
+  pool_.parallel_for(batch_.tokens.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      float* query = params.query.row(t);
+      float* key = params.key.row(t);
+      norm_heads(params.query_norm, query, params.query.width, head_dim);
+      norm_heads(params.key_norm, key, params.key.width, head_dim);
+      if (params.cos) {
+        const float* cos = params.cos.row(t);
+        const float* sin = params.sin.row(t);
+        const size_t pairs = params.cos.width;
+        for (size_t h = 0; h < params.query.width; h += head_dim)
+          rotate(query + h, cos, sin, pairs, params.pairing);
+        for (size_t h = 0; h < params.key.width; h += head_dim)
+          rotate(key + h, cos, sin, pairs, params.pairing);
+      }
+      const uint32_t run = batch_.run_of_token[t];
+      const uint32_t position = batch_.positions[t];
+      for (uint32_t h = 0; h < shape.kv_heads; ++h) {
+        store(shape.key_format, key + h * shape.key_dim, shape.key_dim, params.kv.key_row(run, h, position));
+        store(shape.value_format, params.value.row(t) + h * shape.value_dim, shape.value_dim,
+              params.kv.value_row(run, h, position));
+      }
+    }
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,83 @@
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/scalar/matmul.h"
+#include "tensor/lanes.h"
+#include "tensor/quantize.h"
+
+namespace quire::scalar {
+namespace {
+
+constexpr size_t kLanes = 16;
+constexpr size_t kPanelBytes = 128 * 1024;  // of dequantized rows: a share of the second-level cache
+
+struct Sums {
+  F32x4 lanes[kLanes / 4] = {};
+
+  void add_products(const std::byte* weight, const std::byte* input) {
+    for (size_t k = 0; k < kLanes / 4; ++k) lanes[k] += load4(weight + 16 * k) * load4(input + 16 * k);
+  }
+  float total() const { return sum4((lanes[0] + lanes[2]) + (lanes[1] + lanes[3])); }
+};
+
+// The products of one weight row with kTokens inputs: the weight is loaded once for all of them. Rows may
+// have any alignment.
+template <size_t kTokens>
+void dot_tokens(const std::byte* weight, size_t count, const std::byte* input, size_t stride, float* out,
+                size_t out_stride) {
+  Sums sums[kTokens];
+  const size_t whole = count / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t t = 0; t < kTokens; ++t) sums[t].add_products(weight + 4 * i, input + t * stride + 4 * i);
+  }
+  if (whole < count) {
+    for (size_t t = 0; t < kTokens; ++t) {  // zeros in the other lanes leave their sums as they are
+      float rest[2][kLanes] = {};
+      std::memcpy(rest[0], weight + 4 * whole, 4 * (count - whole));
+      std::memcpy(rest[1], input + t * stride + 4 * whole, 4 * (count - whole));
+      sums[t].add_products(reinterpret_cast<std::byte*>(rest[0]), reinterpret_cast<std::byte*>(rest[1]));
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) out[t * out_stride] = sums[t].total();
+}
+
+// Rows [row_begin, row_end) as f32, in memory that the thread keeps.
+std::span<const float> dequantize_panel(const MatrixView& weight, size_t row_begin, size_t row_end) {
+  thread_local std::vector<float> panel;
+  panel.resize((row_end - row_begin) * weight.cols);
+  for (size_t r = row_begin; r < row_end; ++r) {
+    dequantize_row(weight.dtype, weight.row(r),
+                   std::span(panel).subspan((r - row_begin) * weight.cols, weight.cols));
+  }
+  return panel;
+}
+
+}  // namespace
+
+void matmul_f32(const MatmulArgs& args) {
+  constexpr size_t kTokens = 2;
+  const size_t cols = args.weight.cols;
+  const size_t panel_rows = std::max<size_t>(1, kPanelBytes / (cols * sizeof(float)));
+  for (size_t begin = args.row_begin; begin < args.row_end; begin += panel_rows) {
+    const size_t end = std::min(begin + panel_rows, args.row_end);
+    const std::byte* rows = args.weight.dtype == DType::f32
+                                ? args.weight.row(begin)
+                                : std::as_bytes(dequantize_panel(args.weight, begin, end)).data();
+    for (size_t t = 0; t < args.tokens; t += kTokens) {
+      const std::byte* input = args.input + t * args.input_stride_bytes;
+      for (size_t r = begin; r < end; ++r) {
+        const std::byte* row = rows + (r - begin) * cols * sizeof(float);
+        float* out = args.out + t * args.out_stride + r;
+        if (t + kTokens <= args.tokens) {
+          dot_tokens<kTokens>(row, cols, input, args.input_stride_bytes, out, args.out_stride);
+        } else {
+          dot_tokens<1>(row, cols, input, args.input_stride_bytes, out, args.out_stride);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace quire::scalar

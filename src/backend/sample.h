@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/id.h"
+
+namespace quire {
+
+// How one token is drawn from one row of logits, in this order: bias, penalties, temperature, top-k, typical,
+// top-p, min-p, draw. Values that switch a filter off are the defaults.
+struct SampleParams {
+  std::span<const float> logits;
+  float temperature = 0;  // 0: greedy, the lowest id among equals
+  uint32_t top_k = 0;
+  float top_p = 1;
+  float min_p = 0;
+  float typical = 1;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  struct Seen {
+    TokenId token;
+    uint32_t in_answer;  // how often; 0: in the prompt only, where the repetition penalty alone counts
+  };
+  std::span<const Seen> seen;
+  std::span<const std::pair<TokenId, float>> logit_bias;
+  uint64_t seed = 0;  // with choice and position: the key of the draw
+  uint32_t choice = 0;
+  uint32_t position = 0;
+  uint32_t top_logprobs = 0;
+  bool logprobs = false;
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+struct SampleResult {
+  TokenId token = 0;
+  float logprob = 0;                       // of the model itself: before temperature, filters and penalties
+  std::vector<TokenLogprob> top_logprobs;  // best first
+};
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+#include <atomic>
+#include <csignal>
+#include <iostream>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/answer_line.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+
+namespace quire::cli {
+namespace {
+
+std::atomic<bool> interrupted{false};
+
+struct ChatCommand {
+  ModelOptions model;
+  SamplingFlags sampling;
+  std::string system;
+
+  void operator()() const {
+    const auto loaded = model.load();
+    if (!loaded->text().chat_template) {
+      throw Error("{} has no chat template; `quire run --raw` continues a text with it", model.path());
+    }
+    Engine engine(loaded->engine_model(), model.engine_options(*loaded));
+    std::cerr << loaded->spec().name << ", a context of " << engine.context()
+              << " tokens. /new starts again, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n";
+    std::signal(SIGINT, [](int) { interrupted = true; });
+    OrderedJson messages = first_messages();
+    for (std::string line; read_line(line);) {
+      if (line == "/quit" || line == "/exit") break;
+      if (line == "/new") {
+        messages = first_messages();
+        continue;
+      }
+      if (line.empty()) continue;
+      messages.push_back({{"role", "user"}, {"content", line}});
+      try {
+        messages.push_back({{"role", "assistant"}, {"content", reply(*loaded, engine, messages)}});
+      } catch (const Error& error) {
+        std::cerr << "quire: " << error.what() << "\n";
+        messages.erase(messages.size() - 1);
+      }
+    }
+    std::signal(SIGINT, SIG_DFL);
+  }
+
+  OrderedJson first_messages() const {
+    OrderedJson messages = OrderedJson::array();
+    if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+    return messages;
+  }
+
+  static bool read_line(std::string& line) {
+    if (::isatty(STDIN_FILENO) != 0) std::cerr << "> ";
+    interrupted = false;
+    return bool(std::getline(std::cin, line));
+  }
+
+  std::string reply(const LoadedModel& loaded, Engine& engine, const OrderedJson& messages) const {
+    Request request = sampling.request(loaded);
+    ChatInput chat;
+    chat.messages = messages;
+    request.prompt = loaded.text().encode_chat(chat);
+    std::string shown;
+    request.on_token = [&](const TokenEvent& event) {
+      shown += event.text;
+      std::cout << event.text << std::flush;
+    };
+    const SequenceId id = engine.submit(std::move(request));
+    std::optional<Answer> answer;
+    while (!answer && !interrupted) {
+      engine.step();
+      answer = engine.take_answer(id);
+    }
+    std::cout << std::endl;
+    if (answer) {
+      std::cerr << answer_line(*answer, engine);
+    } else {
+      engine.cancel(id);
+      std::cerr << "[stopped]\n";
+    }
+    return shown;
+  }
+};
+
+}  // namespace
+
+void add_chat(CLI::App& app) {
+  auto command = std::make_shared<ChatCommand>();
+  CLI::App* chat = app.add_subcommand("chat", "a conversation in the terminal");
+  command->model.add_to(*chat);
+  command->sampling.add_to(*chat);
+  chat->add_option("--system", command->system, "a system message before the conversation");
+  chat->callback([command] { (*command)(); });
+}
+
+}  // namespace quire::cli

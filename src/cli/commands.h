@@ -1,0 +1,17 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace quire::cli {
+
+// Each adds one command to the program; its work is done in the command's callback.
+void add_run(CLI::App& app);
+void add_chat(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_template(CLI::App& app);
+void add_tokenize(CLI::App& app);
+void add_perplexity(CLI::App& app);
+void add_quantize(CLI::App& app);
+void add_synth(CLI::App& app);
+
+}  // namespace quire::cli

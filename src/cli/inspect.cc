@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include <fmt/ranges.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "kv/kv_cache.h"
+
+namespace quire::cli {
+namespace {
+
+// What the system could give without swapping; 0 if it does not say.
+size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    size_t value = 0;
+    if (key == "MemAvailable:" && file >> value) return value * 1024;
+  }
+  return 0;
+}
+
+struct InspectCommand {
+  ModelChoice model;
+  std::string kv = "f16";
+  bool tensors = false;
+  bool json = false;
+
+  void operator()() const {
+    const auto file = open_model_file(model.path());
+    const ModelSpec spec = read_model_spec(*file);
+    const auto format = kv_format_from_name(kv);
+    if (!format) throw Error("'{}' is not a KV format; known are f16 and f32", kv);
+    const KvLayout layout = make_kv_layout(kv_shapes(spec, *format, *format));
+    if (json) {
+      print_json(*file, spec, layout);
+    } else {
+      print(*file, spec, layout);
+    }
+  }
+
+  struct Totals {
+    uint64_t parameters = 0;
+    size_t bytes = 0;
+    std::map<std::string, size_t> bytes_by_type;
+  };
+
+  static Totals totals(const ModelFile& file) {
+    Totals totals;
+    for (const TensorEntry& tensor : file.tensors()) {
+      uint64_t values = 1;
+      for (uint64_t size : tensor.shape) values *= size;
+      totals.parameters += values;
+      totals.bytes += tensor.bytes;
+      totals.bytes_by_type[std::string(traits(tensor.dtype).name)] += tensor.bytes;
+    }
+    return totals;
+  }
+
+  static size_t kv_bytes(const KvLayout& layout, uint32_t tokens) {
+    const auto pages = pages_for(layout, tokens, std::min(tokens, 512u), 1);
+    size_t bytes = 0;
+    for (size_t g = 0; g < pages.size(); ++g) bytes += pages[g] * layout.groups[g].page_bytes;
+    return bytes;
+  }
+
+  static uint32_t window_layers(const ModelSpec& spec) {
+    return uint32_t(
+        std::count_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window > 0; }));
+  }
+
+  void print(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
+    const Totals sum = totals(file);
+    std::string types;
+    for (const auto& [name, bytes] : sum.bytes_by_type) {
+      types += fmt::format("{}{} {}", types.empty() ? "" : ", ", name, human_bytes(bytes));
+    }
+    fmt::print("{}\n", file.path());
+    fmt::print("  model         {} ({}), {:.1f} M parameters\n", spec.name, spec.architecture,
+               double(sum.parameters) / 1e6);
+    fmt::print("  weights       {} in {} tensors: {}\n", human_bytes(sum.bytes), file.tensors().size(),
+               types);
+    fmt::print("  layers        {}, width {}, {} query and {} KV heads of {}\n", spec.layers.size(), spec.dim,
+               spec.heads, spec.kv_heads, spec.key_dim);
+    if (spec.experts.count > 0) {
+      fmt::print("  experts       {} of {} per token, width {}\n", spec.experts.used, spec.experts.count,
+                 spec.experts.width);
+    } else {
+      fmt::print("  feed-forward  {}\n", spec.mlp_width);
+    }
+    if (const uint32_t windowed = window_layers(spec)) {
+      const auto layer =
+          std::find_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window > 0; });
+      fmt::print("  window        {} of {} layers see {} tokens\n", windowed, spec.layers.size(),
+                 layer->window);
+    }
+    fmt::print("  vocabulary    {}\n", spec.vocab);
+    fmt::print("  context       {} tokens\n", spec.context);
+    fmt::print("  KV cache      {} per token in {}, {} at the full context\n",
+               human_bytes(layout.bytes_per_token()), kv, human_bytes(kv_bytes(layout, spec.context)));
+    if (const size_t memory = available_memory()) {
+      const size_t left = memory > sum.bytes ? memory - sum.bytes : 0;
+      fmt::print("  this machine  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",
+                 human_bytes(memory), human_bytes(left),
+                 double(left) / double(kv_bytes(layout, spec.context)), spec.context);
+    }
+    if (!tensors) return;
+    fmt::print("\n");
+    for (const TensorEntry& tensor : file.tensors()) {
+      fmt::print("  {:40} {:8} [{}]\n", tensor.name, traits(tensor.dtype).name,
+                 fmt::join(tensor.shape, ", "));
+    }
+  }
+
+  void print_json(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
+    const Totals sum = totals(file);
+    const size_t memory = available_memory();
+    const size_t left = memory > sum.bytes ? memory - sum.bytes : 0;
+    OrderedJson object = {{"path", file.path()},
+                          {"name", spec.name},
+                          {"architecture", spec.architecture},
+                          {"parameters", sum.parameters},
+                          {"weight_bytes", sum.bytes},
+                          {"weight_bytes_by_type", sum.bytes_by_type},
+                          {"layers", spec.layers.size()},
+                          {"window_layers", window_layers(spec)},
+                          {"width", spec.dim},
+                          {"heads", spec.heads},
+                          {"kv_heads", spec.kv_heads},
+                          {"head_dim", spec.key_dim},
+                          {"feed_forward", spec.mlp_width},
+                          {"experts", spec.experts.count},
+                          {"experts_used", spec.experts.used},
+                          {"vocabulary", spec.vocab},
+                          {"context", spec.context},
+                          {"kv",
+                           {{"format", kv},
+                            {"bytes_per_token", layout.bytes_per_token()},
+                            {"bytes_at_full_context", kv_bytes(layout, spec.context)}}},
+                          {"memory",
+                           {{"available_bytes", memory},
+                            {"left_beside_weights_bytes", left},
+                            {"full_sequences", left / kv_bytes(layout, spec.context)}}}};
+    if (tensors) {
+      object["tensors"] = OrderedJson::array();
+      for (const TensorEntry& tensor : file.tensors()) {
+        object["tensors"].push_back({{"name", tensor.name},
+                                     {"type", traits(tensor.dtype).name},
+                                     {"shape", tensor.shape},
+                                     {"bytes", tensor.bytes}});
+      }
+    }
+    std::cout << object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
+  }
+};
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  auto command = std::make_shared<InspectCommand>();
+  CLI::App* inspect = app.add_subcommand("inspect", "what is in a model file, and what fits in this memory");
+  inspect->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
+      ->capture_default_str();
+  inspect->add_option("--kv", command->kv, "format of the KV cache: f16 or f32")->capture_default_str();
+  inspect->add_flag("--tensors", command->tensors, "list every tensor");
+  inspect->add_flag("--json", command->json, "print one JSON object");
+  inspect->callback([command] { (*command)(); });
+}
+
+}  // namespace quire::cli

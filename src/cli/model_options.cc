@@ -1,0 +1,192 @@
+#include "cli/model_options.h"
+
+#include <charconv>
+#include <climits>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <random>
+#include <sstream>
+
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace quire::cli {
+namespace {
+
+std::string program_folder() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "." : program.parent_path().string();
+}
+
+template <class T>
+void set_if(T& value, const std::optional<T>& given) {
+  if (given) value = *given;
+}
+
+}  // namespace
+
+void ModelChoice::add_to(CLI::App& command) {
+  command
+      .add_option("-m,--model", model,
+                  "a .gguf file, a folder with config.json and *.safetensors, or 'house'")
+      ->capture_default_str();
+}
+
+std::string ModelChoice::path() const {
+  if (model != "house") return model;
+  const std::filesystem::path folder = program_folder();
+  for (const auto& place : {folder / "house.gguf", folder / "../share/quire/house.gguf"}) {
+    if (std::filesystem::exists(place)) return place.string();
+  }
+  throw Error("the house model is not beside the program ({}); give a model file with -m", folder.string());
+}
+
+void ModelOptions::add_to(CLI::App& command) {
+  ModelChoice::add_to(command);
+  command.add_option("--threads", threads, "threads that compute (default: the CPUs this process may use)")
+      ->check(CLI::Range(1u, 1024u));
+  command
+      .add_option("--ctx", context,
+                  "tokens of prompt and answer together (default: what the model was trained for)")
+      ->check(CLI::Range(2u, 1u << 24));
+  command.add_option("--kv", kv, "format of the KV cache: f16 or f32")->capture_default_str();
+  command.add_flag("--no-kv-cache", no_kv_cache,
+                   "forget keys and values after each step and compute them anew");
+  command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
+  command.add_option("--prefill-chunk", prefill_chunk, "most prompt tokens in one step")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1u << 20));
+  command.add_option("--kernels", kernels, "auto, scalar, or exact (dequantized weights, f32 activations)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "scalar", "exact"}));
+}
+
+std::unique_ptr<LoadedModel> ModelOptions::load() const {
+  return std::make_unique<LoadedModel>(path(), LoadOptions{.context = context.value_or(0),
+                                                           .threads = threads.value_or(usable_cpus()),
+                                                           .kernels = kernels});
+}
+
+EngineOptions ModelOptions::engine_options(const LoadedModel& model) const {
+  EngineOptions options;
+  const auto format = kv_format_from_name(kv);
+  if (!format) throw Error("'{}' is not a KV format; known are f16 and f32", kv);
+  options.key_format = options.value_format = *format;
+  options.context = context.value_or(model.spec().context);
+  options.prefill_chunk = prefill_chunk;
+  options.kv_cache = !no_kv_cache;
+  if (!kv_memory.empty()) {
+    const size_t memory = parse_size(kv_memory);
+    const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), *format, *format));
+    const auto bytes_of = [&](uint32_t tokens) {
+      const auto pages = pages_for(layout, tokens, std::min(prefill_chunk, tokens), 1);
+      size_t bytes = 0;
+      for (size_t g = 0; g < pages.size(); ++g) bytes += pages[g] * layout.groups[g].page_bytes;
+      return bytes;
+    };
+    uint32_t fits = options.context;
+    while (fits > 0 && bytes_of(fits) > memory) fits -= std::min(fits, kPageTokens);
+    if (fits < options.context && (context || fits < kPageTokens)) {
+      throw Error("a context of {} tokens needs {} of KV cache, but --kv-memory allows {}", options.context,
+                  human_bytes(bytes_of(options.context)), human_bytes(memory));
+    }
+    if (fits < options.context) {
+      std::cerr << "context limited to " << fits << " tokens by --kv-memory " << kv_memory << "\n";
+      options.context = fits;
+    }
+  }
+  return options;
+}
+
+void SamplingFlags::add_to(CLI::App& command) {
+  command.add_option("-n,--max-tokens", max_tokens,
+                     "most tokens of the answer (0: until the context is full)");
+  command.add_option("--temperature", temperature, "0 is greedy");
+  command.add_option("--top-p", top_p, "keep the likeliest tokens that hold this much probability");
+  command.add_option("--top-k", top_k, "keep this many tokens (0: all)");
+  command.add_option("--min-p", min_p, "drop tokens less likely than this share of the likeliest");
+  command.add_option("--typical", typical,
+                     "keep the tokens of typical surprise that hold this much probability");
+  command.add_option("--repetition-penalty", repetition_penalty, "divides the score of tokens seen before");
+  command.add_option("--presence-penalty", presence_penalty, "subtracted once from tokens of the answer");
+  command.add_option("--frequency-penalty", frequency_penalty, "subtracted per occurrence in the answer");
+  command
+      .add_option("--logit-bias", logit_bias, "ID=BIAS, added to a token's score; may be given several times")
+      ->allow_extra_args(false);
+  command.add_option("--seed", seed, "the same seed gives the same answer");
+  command.add_option("--stop", stop, "a text that ends the answer; may be given several times")
+      ->allow_extra_args(false);
+}
+
+Request SamplingFlags::request(const LoadedModel& model) const {
+  Request request;
+  SamplingOptions& sampling = request.sampling;
+  sampling = model.text().sampling_defaults;
+  set_if(sampling.temperature, temperature);
+  set_if(sampling.top_p, top_p);
+  set_if(sampling.top_k, top_k);
+  set_if(sampling.min_p, min_p);
+  set_if(sampling.typical, typical);
+  set_if(sampling.repetition_penalty, repetition_penalty);
+  sampling.presence_penalty = presence_penalty;
+  sampling.frequency_penalty = frequency_penalty;
+  for (const std::string& entry : logit_bias) {
+    uint32_t token = 0;
+    const size_t equals = entry.find('=');
+    const auto [end, problem] =
+        std::from_chars(entry.data(), entry.data() + std::min(equals, entry.size()), token);
+    char* rest = nullptr;
+    const float bias = equals == std::string::npos ? 0 : std::strtof(entry.c_str() + equals + 1, &rest);
+    if (equals == std::string::npos || problem != std::errc() || end != entry.data() + equals || *rest != 0) {
+      throw Error("--logit-bias wants ID=BIAS, e.g. 42=-5, not '{}'", entry);
+    }
+    sampling.logit_bias.emplace_back(token, bias);
+  }
+  sampling.seed = seed ? *seed : std::random_device()();
+  sampling.check();
+  request.max_tokens = max_tokens;
+  request.stop = stop;
+  return request;
+}
+
+size_t parse_size(const std::string& text) {
+  double number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  for (char& c : unit) c = char(std::toupper(static_cast<unsigned char>(c)));
+  if (unit.ends_with("IB")) unit.resize(unit.size() - 2);
+  if (unit.ends_with("B")) unit.pop_back();
+  const std::string units = "KMGT";
+  size_t power = 0;
+  if (unit.size() == 1 && units.find(unit) != std::string::npos) power = units.find(unit) + 1;
+  if (problem != std::errc() || (power == 0 && !unit.empty()) || !(number > 0) || number > 1e15) {
+    throw Error("'{}' is not a size; write e.g. 512M or 4G", text);
+  }
+  const double bytes = number * std::pow(1024.0, double(power));
+  if (bytes > 1e18) throw Error("'{}' is larger than any memory", text);
+  return size_t(bytes);
+}
+
+std::string human_bytes(size_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  for (; value >= 1000 && unit < 4; ++unit) value /= 1000;
+  return unit == 0 ? fmt::format("{} bytes", bytes)
+                   : fmt::format("{:.{}f} {}", value, value < 100 ? 1 : 0, kUnits[unit]);
+}
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error("cannot open {}", path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,79 @@
+#include <cmath>
+#include <iostream>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
+#include "engine/scorer.h"
+
+namespace quire::cli {
+namespace {
+
+struct PerplexityCommand {
+  ModelOptions model;
+  std::string file;
+  bool json = false;
+  bool per_token = false;
+
+  void operator()() const {
+    const auto loaded = model.load();
+    const std::string text = read_text(file);
+    const uint32_t window = model.context.value_or(std::min<uint32_t>(512, loaded->spec().context));
+    const std::vector<TokenId> tokens = windows(loaded->text().tokenizer, text, window);
+    if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
+    const auto kv_format = kv_format_from_name(model.kv);
+    if (!kv_format) throw Error("'{}' is not a KV format; known are f16 and f32", model.kv);
+    const ScoreOptions options{
+        .window = window, .prefill_chunk = model.prefill_chunk, .kv_format = *kv_format};
+    std::vector<double> nll;
+    {
+      Progress progress("scoring");
+      nll = score(loaded->engine_model(), tokens, options,
+                  [&](size_t done) { progress.update(done, tokens.size()); });
+    }
+    const double mean = std::accumulate(nll.begin(), nll.end(), 0.0) / double(nll.size());
+    if (!json) {
+      std::cout << fmt::format(
+          "perplexity {:.4f} over {} scored of {} tokens (windows of {}), {:.5f} nats each\n", std::exp(mean),
+          nll.size(), tokens.size(), window, mean);
+      return;
+    }
+    OrderedJson object = {{"tokens", tokens.size()},
+                          {"scored", nll.size()},
+                          {"nll_mean", mean},
+                          {"perplexity", std::exp(mean)}};
+    if (per_token) object["nll"] = nll;
+    std::cout << object.dump() << "\n";
+  }
+
+  // The tokens of the text, with the tokenizer's BOS (if it adds one) at the start of every window.
+  static std::vector<TokenId> windows(const Tokenizer& tokenizer, const std::string& text, uint32_t window) {
+    const std::vector<TokenId> plain = tokenizer.encode(text, {.add_special = false});
+    const std::vector<TokenId> empty = tokenizer.encode("", {});
+    const bool adds_bos = tokenizer.bos() && !empty.empty() && empty.front() == *tokenizer.bos();
+    if (!adds_bos) return plain;
+    std::vector<TokenId> tokens;
+    for (TokenId token : plain) {
+      if (tokens.size() % window == 0) tokens.push_back(*tokenizer.bos());
+      tokens.push_back(token);
+    }
+    return tokens;
+  }
+};
+
+}  // namespace
+
+void add_perplexity(CLI::App& app) {
+  auto command = std::make_shared<PerplexityCommand>();
+  CLI::App* perplexity = app.add_subcommand("perplexity", "how well the model predicts a text");
+  command->model.add_to(*perplexity);
+  perplexity->add_option("file", command->file, "the text, or - for stdin")->required();
+  perplexity->add_flag("--json", command->json, "print one JSON object");
+  perplexity->add_flag("--per-token", command->per_token, "with --json: the score of every token");
+  perplexity->callback([command] { (*command)(); });
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,86 @@
+#include <cstdio>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/answer_line.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+
+namespace quire::cli {
+namespace {
+
+struct RunCommand {
+  ModelOptions model;
+  SamplingFlags sampling;
+  std::string prompt;
+  std::string system;
+  bool raw = false;
+  bool json = false;
+  bool ignore_end = false;
+  bool logprobs = false;
+  uint32_t top_logprobs = 0;
+
+  std::vector<TokenId> prompt_tokens(const LoadedModel& loaded) const {
+    const std::string text = prompt == "-" ? read_text("-") : prompt;
+    if (raw || !loaded.text().chat_template) return loaded.text().tokenizer.encode(text);
+    ChatInput chat;
+    chat.messages = OrderedJson::array();
+    if (!system.empty()) chat.messages.push_back({{"role", "system"}, {"content", system}});
+    chat.messages.push_back({{"role", "user"}, {"content", text}});
+    return loaded.text().encode_chat(chat);
+  }
+
+  void operator()() const {
+    const auto loaded = model.load();
+    Engine engine(loaded->engine_model(), model.engine_options(*loaded));
+    Request request = sampling.request(*loaded);
+    request.prompt = prompt_tokens(*loaded);
+    request.ignore_end = ignore_end;
+    request.logprobs = logprobs || top_logprobs > 0;
+    request.top_logprobs = top_logprobs;
+    OrderedJson logprob_list = OrderedJson::array();
+    request.on_token = [&](const TokenEvent& event) {
+      if (json) {
+        if (logprobs || top_logprobs > 0) logprob_list.push_back(logprob_json(event));
+        return;
+      }
+      std::cout << event.text << std::flush;
+    };
+    const Answer answer = engine.run(std::move(request));
+    if (!json) {
+      std::cout << std::endl;
+      std::cerr << answer_line(answer, engine);
+      return;
+    }
+    OrderedJson object = answer_json(answer, engine, model.kv);
+    if (!logprob_list.empty()) object["logprobs"] = std::move(logprob_list);
+    std::cout << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
+  }
+
+  static OrderedJson logprob_json(const TokenEvent& event) {
+    OrderedJson top = OrderedJson::array();
+    for (const TokenLogprob& t : event.top_logprobs)
+      top.push_back({{"token", t.token}, {"logprob", t.logprob}});
+    return {{"token", event.token}, {"logprob", event.logprob}, {"top", std::move(top)}};
+  }
+};
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  auto command = std::make_shared<RunCommand>();
+  CLI::App* run = app.add_subcommand("run", "one prompt, streamed to stdout, figures to stderr");
+  command->model.add_to(*run);
+  command->sampling.add_to(*run);
+  run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->required();
+  run->add_option("--system", command->system, "a system message before the prompt");
+  run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");
+  run->add_flag("--json", command->json, "print one JSON object at the end instead of streaming");
+  run->add_flag("--ignore-eos", command->ignore_end, "go on past the model's end tokens");
+  run->add_flag("--logprobs", command->logprobs, "with --json: the log-probability of each token");
+  run->add_option("--top-logprobs", command->top_logprobs, "with --json: and of this many others");
+  run->callback([command] { (*command)(); });
+}
+
+}  // namespace quire::cli

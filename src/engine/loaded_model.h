@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "engine/engine.h"
+#include "engine/model_text.h"
+#include "model/model_file.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+
+namespace quire {
+
+struct LoadOptions {
+  uint32_t context = 0;  // 0: what the model was trained for
+  uint32_t threads = 1;
+  std::string kernels = "auto";  // or scalar, exact
+};
+
+// A model ready to run: its file, spec, weights and text, and the backend that computes.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& path, const LoadOptions& options);
+
+  const ModelFile& file() const { return *file_; }
+  const ModelSpec& spec() const { return spec_; }
+  const Weights& weights() const { return weights_; }
+  const ModelText& text() const { return *text_; }  // throws Error if the file has none
+  Backend& backend() const { return *backend_; }
+  EngineModel engine_model() const;
+
+ private:
+  std::shared_ptr<const ModelFile> file_;
+  ModelSpec spec_;
+  Weights weights_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<const ModelText> text_;
+};
+
+}  // namespace quire

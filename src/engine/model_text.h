@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "model/model_file.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+// All that a model file says about text: its tokenizer, chat template, end tokens and sampling defaults.
+struct ModelText {
+  Tokenizer tokenizer;
+  std::optional<ChatTemplate> chat_template;
+  std::string template_source;
+  std::vector<TokenId> end_tokens;
+  SamplingOptions sampling_defaults;
+
+  // A conversation as the model will see it.
+  std::vector<TokenId> encode_chat(const ChatInput& chat) const;
+};
+
+// Of an opened model.
+ModelText load_model_text(const ModelFile& file);
+// Of a path that may hold only a vocabulary: a GGUF file without tensors, or a folder with tokenizer.json.
+ModelText load_model_text(const std::string& path);
+
+// Puts the text of a Hugging Face folder into the metadata of a GGUF file that is being written.
+void add_text_metadata(const ModelText& text, Metadata& metadata);
+
+}  // namespace quire

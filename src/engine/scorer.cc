@@ -1,0 +1,52 @@
+#include "engine/scorer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "engine/batch.h"
+
+namespace quire {
+namespace {
+
+double negative_log_likelihood(std::span<const float> logits, TokenId token) {
+  const float max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(double(logit) - double(max));
+  return std::log(sum) + double(max) - double(logits[token]);
+}
+
+}  // namespace
+
+std::vector<double> score(const EngineModel& model, std::span<const TokenId> tokens,
+                          const ScoreOptions& options, const std::function<void(size_t)>& progress) {
+  CHECK(options.window >= 2 && options.prefill_chunk >= 1);
+  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.kv_format, options.kv_format));
+  const uint32_t chunk = std::min(options.prefill_chunk, options.window);
+  KvCache kv(layout, pages_for(layout, options.window, chunk, 1),
+             [&](size_t bytes) { return model.backend->allocate(bytes); });
+  Decoder decoder(*model.spec, *model.weights, *model.backend);
+  std::vector<double> scores;
+  for (size_t begin = 0; begin < tokens.size(); begin += options.window) {
+    const auto window = tokens.subspan(begin, std::min<size_t>(options.window, tokens.size() - begin));
+    PageTable table = kv.make_table();
+    for (uint32_t done = 0; done + 1 < window.size();) {  // the last token predicts nothing inside the window
+      const uint32_t count = std::min<uint32_t>(chunk, uint32_t(window.size()) - 1 - done);
+      CHECK(kv.reserve(table, done + count));
+      Batch batch;
+      batch.add(window.subspan(done, count), done, Batch::Logits::all);
+      KvCache::FlatTables flat;
+      const PageTable* tables[] = {&table};
+      const Rows logits = decoder.forward(batch.view(), layout, kv.view(tables, flat));
+      for (uint32_t i = 0; i < count; ++i) {
+        scores.push_back(negative_log_likelihood({logits.row(i), logits.width}, window[done + i + 1]));
+      }
+      done += count;
+      kv.release_behind_window(table, done);
+      if (progress) progress(begin + done);
+    }
+  }
+  return scores;
+}
+
+}  // namespace quire

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace quire {
+
+struct ScoreOptions {
+  uint32_t window = 512;  // tokens that are scored together, from an empty context
+  uint32_t prefill_chunk = 512;
+  KvFormat kv_format = KvFormat::f16;
+};
+
+// The negative log-likelihood, in nats, of every token of `tokens` but the first of each window. Windows
+// follow each other without overlap; a window of one token scores nothing. `progress` is told how many tokens
+// are done.
+std::vector<double> score(const EngineModel& model, std::span<const TokenId> tokens,
+                          const ScoreOptions& options, const std::function<void(size_t)>& progress = {});
+
+}  // namespace quire

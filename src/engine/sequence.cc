@@ -1,0 +1,19 @@
+#include "engine/sequence.h"
+
+#include <utility>
+
+namespace quire {
+
+Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer* tokenizer)
+    : id(id), request(std::move(ask)), tokens(request.prompt), table(std::move(table)), stop(request.stop) {
+  for (TokenId token : tokens) seen.emplace(token, 0);
+  if (tokenizer != nullptr) detokenizer.emplace(*tokenizer);
+  answer.prompt_tokens = uint32_t(tokens.size());
+}
+
+void Sequence::append(TokenId token) {
+  tokens.push_back(token);
+  ++seen[token];
+}
+
+}  // namespace quire

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+// How one value of a cached key or value row is stored.
+enum class KvFormat : uint8_t { f32, f16 };
+
+std::optional<KvFormat> kv_format_from_name(std::string_view name);
+std::string_view name(KvFormat format);
+size_t kv_row_bytes(KvFormat format, size_t values);
+
+// What one layer wants cached: said by the model, once, before any page exists.
+struct KvLayerShape {
+  uint32_t kv_heads = 0;
+  uint32_t key_dim = 0;
+  uint32_t value_dim = 0;
+  uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
+  KvFormat key_format = KvFormat::f16;
+  KvFormat value_format = KvFormat::f16;
+};
+
+// Where one layer's rows sit inside a page: KV head by KV head, each its key rows and then its value rows.
+struct KvLayerLayout {
+  KvLayerShape shape;
+  size_t offset = 0;  // of the layer in the page
+  size_t key_row_bytes = 0;
+  size_t value_row_bytes = 0;
+  size_t head_bytes = 0;  // one head's keys and values of a whole page
+
+  size_t key_offset(uint32_t head, uint32_t row) const {
+    return offset + head * head_bytes + row * key_row_bytes;
+  }
+  size_t value_offset(uint32_t head, uint32_t row, uint32_t page_tokens) const {
+    return offset + head * head_bytes + page_tokens * key_row_bytes + row * value_row_bytes;
+  }
+};
+
+// A layer group: layers whose tokens live equally long, and so share pages. A page holds `page_tokens` tokens
+// of all of them, contiguous: the unit that is shared, copied, evicted, stored and sent. It has the same
+// bytes on every backend.
+struct KvGroupLayout {
+  uint32_t page_tokens = 0;
+  uint32_t window = 0;  // 0: everything is kept
+  size_t page_bytes = 0;
+  std::vector<KvLayerLayout> layers;
+
+  size_t bytes_per_token() const { return page_bytes / page_tokens; }
+};
+
+// The groups of a model, and where each of its layers is found in them.
+struct KvLayout {
+  struct Place {
+    uint32_t group = 0;
+    uint32_t slot = 0;  // in KvGroupLayout::layers
+  };
+  std::vector<KvGroupLayout> groups;
+  std::vector<Place> places;  // by layer of the model
+
+  // Of a token that every layer still sees.
+  size_t bytes_per_token() const;
+};
+
+inline constexpr uint32_t kPageTokens = 32;
+
+// One group for the layers that see everything, and one per window width.
+KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_tokens = kPageTokens);
+
+}  // namespace quire

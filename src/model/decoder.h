@@ -1,0 +1,39 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+
+namespace quire {
+
+// The layers, written once over the spec. Prefill, decode and draft verification are the same call over runs
+// of tokens; only shapes differ. Engine thread only.
+class Decoder {
+ public:
+  // All three must outlive the decoder.
+  Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend);
+
+  // Computes every token of the batch, writes its keys and values to the pages of `kv` (one view per layer
+  // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call.
+  Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv);
+
+  size_t workspace_bytes() const { return workspace_.bytes(); }
+
+ private:
+  void attention(const LayerWeights& weights, const LayerSpec& layer, const KvView& kv);
+  void mlp(const LayerWeights& weights);
+  void dense_mlp(const LayerWeights& weights);
+  void expert_mlp(const LayerWeights& weights);
+
+  const ModelSpec& spec_;
+  const Weights& weights_;
+  Backend& backend_;
+  Workspace workspace_;
+  Norm no_norm_;
+};
+
+}  // namespace quire

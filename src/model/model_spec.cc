@@ -1,0 +1,51 @@
+#include "model/model_spec.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+#include "model/arch/arch.h"
+
+namespace quire {
+namespace {
+
+struct Architecture {
+  const char* name;
+  ModelSpec (*read)(const ModelFile&, const SpecOptions&);
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"llama", arch::llama_spec},   {"qwen2", arch::qwen2_spec},        {"qwen3", arch::qwen3_spec},
+    {"gemma2", arch::gemma2_spec}, {"gemma3", arch::gemma3_spec},      {"phi3", arch::phi3_spec},
+    {"olmo2", arch::olmo2_spec},   {"smollm3", arch::smollm3_spec},    {"granite", arch::granite_spec},
+    {"gpt2", arch::gpt2_spec},     {"qwen3moe", arch::qwen3_moe_spec}, {"gpt-oss", arch::gpt_oss_spec},
+};
+
+}  // namespace
+
+ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
+  const std::string& name = file.metadata().text("general.architecture");
+  const auto* architecture = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                                          [&](const Architecture& a) { return a.name == name; });
+  if (architecture == std::end(kArchitectures)) {
+    std::string known;
+    for (const Architecture& a : kArchitectures) known += (known.empty() ? "" : ", ") + std::string(a.name);
+    throw Error("{}: the architecture '{}' is not known; known are {}", file.path(), name, known);
+  }
+  return architecture->read(file, options);
+}
+
+std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, KvFormat key_format, KvFormat value_format) {
+  std::vector<KvLayerShape> shapes;
+  for (const LayerSpec& layer : spec.layers) {
+    shapes.push_back({.kv_heads = spec.kv_heads,
+                      .key_dim = spec.key_dim,
+                      .value_dim = spec.value_dim,
+                      .window = layer.window,
+                      .key_format = key_format,
+                      .value_format = value_format});
+  }
+  return shapes;
+}
+
+}  // namespace quire

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "model/type_mix.h"
+
+namespace quire {
+
+// The measures of a Llama-shaped model that exists only to be timed or tested.
+struct SynthShape {
+  std::string name;
+  uint32_t dim, layers, heads, kv_heads, head_dim, mlp_width, vocab, context;
+  bool tied;
+  float rope_base;
+};
+
+const std::vector<SynthShape>& synth_shapes();
+// Throws Error listing the known ones.
+const SynthShape& synth_shape(std::string_view name);
+
+// Writes a valid GGUF file with random weights: distinct rows repeat after a while, which no speed depends
+// on.
+void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const std::string& out,
+                           ThreadPool& pool,
+                           const std::function<void(size_t done, size_t total)>& progress = {});
+
+}  // namespace quire

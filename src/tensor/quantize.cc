@@ -1,0 +1,91 @@
+#include "tensor/quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "tensor/block_formats.h"
+#include "tensor/float16.h"
+#include "tensor/float8.h"
+#include "tensor/quantize_blocks.h"
+
+namespace quire {
+namespace {
+
+using EncodeBlock = void (*)(const float* values, uint8_t* block);
+
+EncodeBlock encoder(DType dtype) {
+  switch (dtype) {
+    case DType::q4_0:
+      return format::encode_q4_0;
+    case DType::q4_1:
+      return format::encode_q4_1;
+    case DType::q5_0:
+      return format::encode_q5_0;
+    case DType::q5_1:
+      return format::encode_q5_1;
+    case DType::q8_0:
+      return format::encode_q8_0;
+    case DType::q2_k:
+      return format::encode_q2_k;
+    case DType::q3_k:
+      return format::encode_q3_k;
+    case DType::q4_k:
+      return format::encode_q4_k;
+    case DType::q5_k:
+      return format::encode_q5_k;
+    case DType::q6_k:
+      return format::encode_q6_k;
+    case DType::iq4_nl:
+      return format::encode_iq4_nl;
+    case DType::iq4_xs:
+      return format::encode_iq4_xs;
+    case DType::mxfp4:
+      return format::encode_mxfp4;
+    default:
+      return nullptr;
+  }
+}
+
+template <class Stored, class Convert>
+void convert_row(std::span<const float> in, uint8_t* out, Convert convert) {
+  for (size_t i = 0; i < in.size(); ++i) format::store<Stored>(convert(in[i]), out + i * sizeof(Stored));
+}
+
+void encode_row(DType dtype, std::span<const float> in, uint8_t* out) {
+  const EncodeBlock encode = encoder(dtype);
+  CHECK(encode != nullptr);
+  // The largest values of the formats with an f16 scale are below 2^28; their squares still have room in f32.
+  const float limit = dtype == DType::mxfp4 ? 0x1.fffffep127f : 0x1p28f;
+  const size_t block_values = traits(dtype).block_values;
+  float values[256];
+  for (size_t i = 0; i < in.size(); i += block_values) {
+    for (size_t k = 0; k < block_values; ++k) {
+      values[k] = std::isnan(in[i + k]) ? 0.0f : std::clamp(in[i + k], -limit, limit);
+    }
+    encode(values, out);
+    out += traits(dtype).block_bytes;
+  }
+}
+
+}  // namespace
+
+void quantize_row(DType dtype, std::span<const float> in, std::byte* out) {
+  CHECK(in.size() % traits(dtype).block_values == 0);
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(out);
+  switch (dtype) {
+    case DType::f32:
+      return convert_row<float>(in, bytes, [](float value) { return value; });
+    case DType::f16:
+      return convert_row<uint16_t>(in, bytes, f32_to_f16);
+    case DType::bf16:
+      return convert_row<uint16_t>(in, bytes, f32_to_bf16);
+    case DType::f8_e4m3:
+      return convert_row<uint8_t>(in, bytes, f32_to_f8_e4m3);
+    default:
+      return encode_row(dtype, in, bytes);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// One block of values to its bytes, for each block format; what quantize_row is made of.
+// REQUIRES: the values are finite and, but for mxfp4, at most 2^28 in magnitude.
+
+namespace quire::format {
+
+// By the formula that defines the usual result.
+void encode_q4_0(const float* values, uint8_t* block);
+void encode_q5_0(const float* values, uint8_t* block);
+void encode_q8_0(const float* values, uint8_t* block);
+
+// By a search for the least squared error.
+void encode_q4_1(const float* values, uint8_t* block);
+void encode_q5_1(const float* values, uint8_t* block);
+void encode_mxfp4(const float* values, uint8_t* block);
+
+// By a search for the least squared error, in which large values weigh more: they matter more to the
+// products.
+void encode_iq4_nl(const float* values, uint8_t* block);
+void encode_iq4_xs(const float* values, uint8_t* block);
+void encode_q2_k(const float* values, uint8_t* block);
+void encode_q3_k(const float* values, uint8_t* block);
+void encode_q4_k(const float* values, uint8_t* block);
+void encode_q5_k(const float* values, uint8_t* block);
+void encode_q6_k(const float* values, uint8_t* block);
+
+}  // namespace quire::format

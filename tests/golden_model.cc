@@ -1,0 +1,76 @@
+#include "golden_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "engine/batch.h"
+
+namespace quire {
+
+std::string golden_folder(const std::string& name) {
+  return QUIRE_SOURCE_DIR "/tests/goldens/" + name;
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(QUIRE_SOURCE_DIR "/tests/goldens")) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Golden read_golden(const std::string& name) {
+  const Json json = read_json_file(golden_folder(name) + "/golden.json");
+  Golden golden{.name = name,
+                .prompt = json["prompt"].get<std::vector<TokenId>>(),
+                .greedy = json["greedy"].get<std::vector<TokenId>>(),
+                .vocab = json["vocab"].get<size_t>(),
+                .logits = {}};
+  const MappedFile file(golden_folder(name) + "/golden.bin");
+  golden.logits.resize(golden.prompt.size() * golden.vocab);
+  CHECK(file.bytes().size() == golden.logits.size() * sizeof(float));
+  std::memcpy(golden.logits.data(), file.bytes().data(), file.bytes().size());
+  return golden;
+}
+
+BareModel::BareModel(const std::string& path, CpuKernels kernels, uint32_t threads)
+    : file(open_model_file(path)),
+      spec(read_model_spec(*file, {.context = 64})),  // longrope: the short factors, as the goldens want
+      weights(load_weights(file, spec)),
+      backend(kernels, threads) {}
+
+EngineModel BareModel::engine_model() {
+  return {.spec = &spec, .weights = &weights, .backend = &backend, .tokenizer = nullptr, .end_tokens = {}};
+}
+
+std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
+                              KvFormat format) {
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, format, format));
+  KvCache kv(layout, pages_for(layout, uint32_t(tokens.size()), chunk, 1),
+             [](size_t bytes) { return Buffer(bytes); });
+  Decoder decoder(model.spec, model.weights, model.backend);
+  PageTable table = kv.make_table();
+  std::vector<float> result;
+  for (uint32_t done = 0; done < tokens.size();) {
+    const uint32_t count = std::min(chunk, uint32_t(tokens.size()) - done);
+    CHECK(kv.reserve(table, done + count));
+    Batch batch;
+    batch.add(tokens.subspan(done, count), done, Batch::Logits::all);
+    KvCache::FlatTables flat;
+    const PageTable* tables[] = {&table};
+    const Rows logits = decoder.forward(batch.view(), layout, kv.view(tables, flat));
+    for (uint32_t i = 0; i < count; ++i)
+      result.insert(result.end(), logits.row(i), logits.row(i) + logits.width);
+    done += count;
+    kv.release_behind_window(table, done);
+  }
+  kv.check_invariants();
+  return result;
+}
+
+}  // namespace quire

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "engine/engine.h"
+#include "model/model_file.h"
+
+namespace quire {
+
+// A model under tests/goldens, without text: what Transformers made and computed.
+struct Golden {
+  std::string name;
+  std::vector<TokenId> prompt;
+  std::vector<TokenId> greedy;
+  size_t vocab = 0;
+  std::vector<float> logits;  // [prompt, vocab]
+};
+std::vector<std::string> golden_names();
+Golden read_golden(const std::string& name);
+std::string golden_folder(const std::string& name);
+
+// A model without text, on the CPU.
+struct BareModel {
+  BareModel(const std::string& path, CpuKernels kernels, uint32_t threads);
+  EngineModel engine_model();
+
+  std::shared_ptr<const ModelFile> file;
+  ModelSpec spec;
+  Weights weights;
+  CpuBackend backend;
+};
+
+// Logits of every token of `tokens`, computed as runs of at most `chunk` tokens: [tokens, vocab].
+std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
+                              KvFormat format = KvFormat::f32);
+
+}  // namespace quire

@@ -1,0 +1,54 @@
+// Every architecture, as Transformers saved it, against the logits and the greedy answer Transformers
+// computed.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "golden_model.h"
+
+namespace quire {
+namespace {
+
+class Goldens : public testing::TestWithParam<std::string> {};
+
+// The largest difference, as a share of the largest logit.
+double relative_difference(std::span<const float> actual, std::span<const float> expected) {
+  EXPECT_EQ(actual.size(), expected.size());
+  double difference = 0;
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!std::isfinite(actual[i])) return INFINITY;
+    difference = std::max(difference, std::fabs(double(actual[i]) - double(expected[i])));
+    largest = std::max(largest, std::fabs(double(expected[i])));
+  }
+  return difference / largest;
+}
+
+TEST_P(Goldens, LogitsAreThoseOfTransformers) {
+  const Golden golden = read_golden(GetParam());
+  BareModel model(golden_folder(golden.name), exact_kernels(), 2);
+  ASSERT_EQ(model.spec.vocab, golden.vocab);
+  const std::vector<float> logits = all_logits(model, golden.prompt, uint32_t(golden.prompt.size()));
+  EXPECT_LT(relative_difference(logits, golden.logits), 1e-4);
+}
+
+TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
+  const Golden golden = read_golden(GetParam());
+  BareModel model(golden_folder(golden.name), exact_kernels(), 2);
+  EngineOptions options{.context = uint32_t(golden.prompt.size() + golden.greedy.size() + 1)};
+  options.key_format = options.value_format = KvFormat::f32;
+  options.prefill_chunk = 7;
+  Engine engine(model.engine_model(), options);
+  Request request;
+  request.prompt = golden.prompt;
+  request.sampling.temperature = 0;
+  request.max_tokens = uint32_t(golden.greedy.size());
+  EXPECT_EQ(engine.run(request).tokens, golden.greedy);
+  EXPECT_EQ(engine.kv().stats().pages_in_use, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_names()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace quire

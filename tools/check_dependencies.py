@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Fails if a folder of src/ includes one that it must not see. Dependencies point down only (docs/architecture.md)."""
+import pathlib
+import re
+import sys
+
+ALLOWED = {
+    "base": set(),
+    "tensor": {"base"},
+    "text": {"base"},
+    "kv": {"base", "tensor"},
+    "backend": {"base", "tensor", "kv"},
+    "model": {"base", "tensor", "kv", "backend"},
+    "engine": {"base", "tensor", "kv", "backend", "model", "text"},
+    "cli": {"base", "tensor", "kv", "backend", "model", "text", "engine"},
+}
+# Of kv, a backend may know only where rows sit in pages.
+BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}
+
+
+def main() -> int:
+    source = pathlib.Path(__file__).resolve().parent.parent / "src"
+    wrong = []
+    for path in sorted(source.rglob("*")):
+        if path.suffix not in {".cc", ".h", ".cu"}:
+            continue
+        folder = path.relative_to(source).parts[0]
+        if folder not in ALLOWED:
+            wrong.append(f"{path.relative_to(source)}: the folder {folder} is not known to this check")
+            continue
+        for include in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
+            seen = include.split("/")[0]
+            hidden = folder == "backend" and seen == "kv" and include not in BACKEND_SEES_OF_KV
+            if path.name.endswith("_test.cc"):
+                hidden = False
+            if (seen != folder and seen not in ALLOWED[folder]) or hidden:
+                wrong.append(f"src/{path.relative_to(source)} must not include {include}")
+    print("\n".join(wrong) or "dependencies point down")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
