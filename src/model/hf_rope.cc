@@ -116,7 +116,8 @@ class Rope {
     if (const auto truncate = full_.maybe_flag("truncate"))
       out_.metadata.set("quire.rope.yarn_truncate", *truncate);
     const double attention = yarn_attention_factor();
-    if (attention != yarn_growth(1)) out_.metadata.set("quire.rope.attention_factor", attention);
+    if (attention != 0.1 * std::log(factor()) + 1)
+      out_.metadata.set("quire.rope.attention_factor", attention);
   }
 
   double yarn_growth(double scale) const { return factor() <= 1 ? 1 : 0.1 * scale * std::log(factor()) + 1; }
