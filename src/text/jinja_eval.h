@@ -33,6 +33,19 @@ struct Scope : std::enable_shared_from_this<Scope> {
   std::vector<std::pair<std::string_view, Value>> variables;
 };
 
+// Counts how deep an evaluation has nested, and stops it at the limit.
+class DepthGuard {
+ public:
+  DepthGuard(uint32_t& depth, uint32_t limit) : depth_(depth) {
+    if (depth_ >= limit) throw Failure("it nests deeper than {} levels when it runs", limit);
+    ++depth_;
+  }
+  ~DepthGuard() { --depth_; }
+
+ private:
+  uint32_t& depth_;
+};
+
 // Evaluates one template once, on one thread. Throws Failure or Raised.
 class Interpreter {
  public:
@@ -115,7 +128,7 @@ class Interpreter {
   uint32_t line_ = 0;
 };
 
-// Slots of the operators, in jinja_operators.cc.
+// The operators.
 Value add(Heap& heap, const Value& left, const Value& right);
 Value binary(Interpreter& interpreter, BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand);

@@ -1,6 +1,9 @@
 #include "text/jinja.h"
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -395,6 +398,19 @@ TEST(JinjaBounds, FreeNamespacesThatHoldEachOther) {
           "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}{% set a.l = [a, b] %}"
           "{% macro m() %}{% macro n() %}{% endmacro %}{% set a.n = n %}{% endmacro %}{{ m() }}{{ a.n() }}x"),
       "x");
+}
+
+TEST(JinjaBounds, HoldForWhatTheFuzzerFound) {
+  size_t inputs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(QUIRE_SOURCE_DIR "/tests/corpus/jinja")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string source{std::istreambuf_iterator<char>(file), {}};
+    const auto start = std::chrono::steady_clock::now();
+    failure_of(source, {.steps = 1'000'000});
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << entry.path();
+    ++inputs;
+  }
+  EXPECT_GT(inputs, 0u);
 }
 
 TEST(JinjaGlobals, KnowTheDate) {
