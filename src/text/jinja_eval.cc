@@ -24,8 +24,9 @@ class Restore {
 
 }  // namespace
 
-const Value* Scope::find(std::string_view name) const {
+const Value* Scope::find(Heap& heap, std::string_view name) const {
   for (const Scope* scope = this; scope; scope = scope->parent) {
+    heap.step(scope->variables.size() / 16);
     for (const auto& [known, value] : scope->variables) {
       if (known == name) return &value;
     }
@@ -33,7 +34,8 @@ const Value* Scope::find(std::string_view name) const {
   return nullptr;
 }
 
-void Scope::set(std::string_view name, Value value) {
+void Scope::set(Heap& heap, std::string_view name, Value value) {
+  heap.step(variables.size() / 16);
   for (auto& [known, old] : variables) {
     if (known == name) {
       old = std::move(value);
@@ -45,7 +47,7 @@ void Scope::set(std::string_view name, Value value) {
 
 Interpreter::Interpreter(const Limits& limits, const Variables& variables)
     : heap_(limits), root_(std::make_shared<Scope>(nullptr)), scope_(root_.get()) {
-  for (const auto& [name, value] : variables) root_->set(name, value);
+  for (const auto& [name, value] : variables) root_->set(heap_, name, value);
 }
 
 Interpreter::~Interpreter() {
@@ -112,7 +114,7 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, uint32_t dept
     heap_.step();
     const auto scope = std::make_shared<Scope>(scope_);
     const Restore restore(scope_, scope.get());
-    scope->set("loop", ObjectRef(state));
+    scope->set(heap_, "loop", ObjectRef(state));
     assign(loop.target, item);
     if (execute(loop.body) == Flow::leave_loop) break;
     state->advance();
@@ -168,7 +170,7 @@ Interpreter::Flow Interpreter::run(const With& with) {
 }
 
 Interpreter::Flow Interpreter::run(const DefineMacro& define) {
-  scope_->set(define.macro->name, define_macro(define.macro));
+  scope_->set(heap_, define.macro->name, define_macro(define.macro));
   return Flow::normal;
 }
 
@@ -198,10 +200,10 @@ void Interpreter::assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.empty()) {
-    scope_->set(target.name, value);
+    scope_->set(heap_, target.name, value);
     return;
   }
-  const Value* object = scope_->find(target.name);
+  const Value* object = scope_->find(heap_, target.name);
   const auto* reference = object ? object->get_if<ObjectRef>() : nullptr;
   auto* space = reference ? dynamic_cast<Namespace*>(reference->get()) : nullptr;
   if (!space) throw Failure("cannot assign attribute on non-namespace object");
@@ -255,21 +257,22 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, Arguments& argum
     arguments.named.erase(found);
     return value;
   };
+  heap_.step(1 + macro.parameters.size() * (1 + arguments.named.size() / 16));
   if (auto caller = take_named("caller")) {
-    scope_->set("caller", *std::move(caller));
+    scope_->set(heap_, "caller", *std::move(caller));
   } else if (macro.uses_caller) {
-    scope_->set("caller", make_undefined("No caller defined"));
+    scope_->set(heap_, "caller", make_undefined("No caller defined"));
   }
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const auto& [name, default_value] = macro.parameters[i];
     if (i < arguments.positional.size()) {
-      scope_->set(name, arguments.positional[i]);
+      scope_->set(heap_, name, arguments.positional[i]);
     } else if (auto named = take_named(name)) {
-      scope_->set(name, *std::move(named));
+      scope_->set(heap_, name, *std::move(named));
     } else if (default_value) {
-      scope_->set(name, evaluate(*default_value));
+      scope_->set(heap_, name, evaluate(*default_value));
     } else {
-      scope_->set(name, make_undefined(fmt::format("parameter '{}' was not provided", name)));
+      scope_->set(heap_, name, make_undefined(fmt::format("parameter '{}' was not provided", name)));
     }
   }
   std::vector<Value> varargs;
@@ -281,12 +284,12 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, Arguments& argum
                    arguments.positional.end());
   }
   if (macro.uses_varargs)
-    scope_->set("varargs", make_sequence(&heap_, std::move(varargs), SequenceKind::tuple));
+    scope_->set(heap_, "varargs", make_sequence(&heap_, std::move(varargs), SequenceKind::tuple));
   if (macro.uses_kwargs) {
     std::vector<std::pair<Value, Value>> entries;
     for (auto& [name, value] : arguments.named)
       entries.emplace_back(make_string(&heap_, name), std::move(value));
-    scope_->set("kwargs", make_dict(&heap_, std::move(entries)));
+    scope_->set(heap_, "kwargs", make_dict(&heap_, std::move(entries)));
   } else if (!arguments.named.empty()) {
     throw Failure("macro '{}' takes no keyword argument '{}'", macro.name, arguments.named[0].first);
   }

@@ -25,8 +25,8 @@ struct Arguments {
 struct Scope : std::enable_shared_from_this<Scope> {
   explicit Scope(Scope* parent) : parent(parent) {}
 
-  const Value* find(std::string_view name) const;  // here or further out; null if there is none
-  void set(std::string_view name, Value value);    // here
+  const Value* find(Heap& heap, std::string_view name) const;  // here or further out; null if there is none
+  void set(Heap& heap, std::string_view name, Value value);    // here
 
   Scope* const parent;
   bool pinned = false;

@@ -12,7 +12,8 @@ Value Interpreter::evaluate(const Expression& expression) {
 }
 
 Value Interpreter::visit(const Name& name) {
-  if (const Value* value = scope_->find(name.name)) return *value;
+  heap_.copy_bytes(name.name.size());
+  if (const Value* value = scope_->find(heap_, name.name)) return *value;
   if (const Builtin* builtin = find_global(name.name)) {
     return ObjectRef(std::make_shared<BoundBuiltin>(*builtin));
   }
@@ -187,6 +188,7 @@ Value missing_attribute(const Value& object, std::string_view name) {
 
 Value Interpreter::attribute(const Value& object, std::string_view name) {
   require_defined(object);
+  heap_.copy_bytes(name.size());
   if (const auto* reference = object.get_if<ObjectRef>()) {
     Value value = (*reference)->attribute(*this, name);
     return value.is_undefined() && !value.get<Undefined>().reason ? missing_attribute(object, name) : value;
@@ -207,9 +209,8 @@ Value Interpreter::attribute(const Value& object, std::string_view name) {
 Value Interpreter::item(const Value& object, const Value& key) {
   require_defined(object);
   if (const auto* dict = object.get_if<DictRef>()) {
-    if (key.is_string()) heap_.copy_bytes(key.bytes().size());
     if (!key.is<SequenceRef>() && !key.is<DictRef>()) {
-      if (const Value* value = (*dict)->find(key)) return *value;
+      if (const Value* value = (*dict)->find(heap_, key)) return *value;
     }
   } else if (key.is<int64_t>() || key.is<bool>()) {
     int64_t index = as_integer(key, "an index");

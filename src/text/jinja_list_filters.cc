@@ -160,8 +160,7 @@ Value unique_filter(Call& call) {
   std::unordered_set<std::string> seen;
   std::vector<Value> items;
   for (auto& [key, item] : keyed(call, call[0], call.has(2) ? &call[2] : nullptr, call.flag(1, false))) {
-    if (key.is_string()) call.heap.copy_bytes(key.bytes().size());
-    if (seen.insert(hash_key(key)).second) items.push_back(item);
+    if (seen.insert(hash_key(&call.heap, key)).second) items.push_back(item);
   }
   return call.list(std::move(items), SequenceKind::generator);
 }

@@ -348,6 +348,8 @@ TEST(JinjaBounds, StopEndlessWorkQuickly) {
       "{% set t = 'a' * 3000000 %}{% for i in range(99999) %}{{ (t ~ 'b') in (t ~ t) }}{% endfor %}",
       "{% set t = 'a' * 3000000 %}{{ (t ~ t).rfind(t ~ 'b') }}{{ (t ~ t).rfind(t ~ 'b') }}",
       "{{ [1, 2] | batch(99999999999, 0) | list }}",
+      "{% set d = {((1, 2) * 9999,): 1} %}{% set k = ((1, 2) * 9999,) %}{% for i in range(99999) %}{{ k in d "
+      "}}{% endfor %}",
       "{% set ns = namespace(a=range(99999) | list) %}{% for i in range(9999) %}{% set ns.a = ns.a + ns.a "
       "%}{% endfor %}",
   };
@@ -364,7 +366,7 @@ TEST(JinjaBounds, StopDeepNestingInTheSource) {
     for (size_t i = 0; i < count; ++i) out += text;
     return out;
   };
-  const size_t many = 100'000;
+  const size_t many = 30'000;
   for (const std::string& source :
        {"{{ " + repeat("(", many), "{{ " + repeat("[", many), "{{ " + repeat("-", many) + "1 }}",
         "{{ " + repeat("not ", many) + "1 }}", "{{ 1" + repeat(" + 1", many) + " }}",
@@ -374,6 +376,18 @@ TEST(JinjaBounds, StopDeepNestingInTheSource) {
         "{{ 1" + repeat("**1", many) + " }}", repeat("{% macro a() %}", many)}) {
     EXPECT_THAT(failure_of(source), HasSubstr("line 1: ")) << source.substr(0, 40);
   }
+}
+
+TEST(JinjaBounds, LookupsPayForWhatTheySearch) {
+  std::string source;
+  for (int i = 0; i < 20'000; ++i) source += fmt::format("{{% set v{} = 1 %}}", i);
+  source += "{% for a in range(99999) %}{% for b in range(99999) %}{{ v19999 }}{% endfor %}{% endfor %}";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(failure_of(source), HasSubstr("steps"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  const std::string name(100'000, 'n');
+  EXPECT_THAT(failure_of("{% for a in range(99999) %}{{ " + name + " }}{{ bos." + name + " }}{% endfor %}"),
+              HasSubstr("steps"));
 }
 
 TEST(JinjaBounds, LetLongButFlatTemplatesPass) {
