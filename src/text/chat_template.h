@@ -18,7 +18,7 @@ struct ChatInput {
 };
 
 struct ChatTemplateSpecials {
-  std::string bos_token;
+  std::string bos_token;  // empty: the template sees it as undefined, as in Transformers
   std::string eos_token;
   OrderedJson others = OrderedJson::object();  // further special tokens by name (pad_token, unk_token, ...)
 };
@@ -31,8 +31,9 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // Throws Error with the template's own message if it raises one, or if it exceeds its bounds of time,
-  // depth, output.
+  // Renders as Transformers' apply_chat_template does. What came from `input` is marked plain, but for the
+  // role of a message if it is a well-known word: templates build special tokens around it. Throws Error
+  // with the template's own message if it raises one, or if it exceeds its bounds of time, depth, output.
   MarkedText render(const ChatInput& input) const;
 
  private:

@@ -90,13 +90,18 @@ struct Conditional {
   ExpressionRef condition, then, otherwise;  // `otherwise` may be null
 };
 
+using ExpressionNode =
+    std::variant<Constant, Name, ListLiteral, DictLiteral, Attribute, Item, Slice, Invocation, FilterUse,
+                 TestUse, Unary, Binary, Logic, Concatenation, Comparison, Conditional>;
+
 struct Expression {
   uint32_t line;
-  uint32_t depth;  // of the tree below
-  std::variant<Constant, Name, ListLiteral, DictLiteral, Attribute, Item, Slice, Invocation, FilterUse,
-               TestUse, Unary, Binary, Logic, Concatenation, Comparison, Conditional>
-      node;
+  uint32_t depth;  // of the tree, this one included
+  ExpressionNode node;
 };
+
+// The depth of the deepest expression within `node`.
+uint32_t depth_below(const ExpressionNode& node);
 
 // What `set` and `for` assign to: a name, an attribute of a namespace, or several targets to unpack into.
 struct Target {

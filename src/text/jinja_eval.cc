@@ -22,22 +22,11 @@ class Restore {
   T old_;
 };
 
-class DepthGuard {
- public:
-  DepthGuard(uint32_t& depth, uint32_t limit) : depth_(depth) {
-    if (depth_ >= limit) throw Failure("it nests deeper than {} levels when it runs", limit);
-    ++depth_;
-  }
-  ~DepthGuard() { --depth_; }
-
- private:
-  uint32_t& depth_;
-};
-
 }  // namespace
 
-const Value* Scope::find(std::string_view name) const {
+const Value* Scope::find(Heap& heap, std::string_view name) const {
   for (const Scope* scope = this; scope; scope = scope->parent) {
+    heap.step(scope->variables.size() / 16);
     for (const auto& [known, value] : scope->variables) {
       if (known == name) return &value;
     }
@@ -45,7 +34,8 @@ const Value* Scope::find(std::string_view name) const {
   return nullptr;
 }
 
-void Scope::set(std::string_view name, Value value) {
+void Scope::set(Heap& heap, std::string_view name, Value value) {
+  heap.step(variables.size() / 16);
   for (auto& [known, old] : variables) {
     if (known == name) {
       old = std::move(value);
@@ -57,7 +47,7 @@ void Scope::set(std::string_view name, Value value) {
 
 Interpreter::Interpreter(const Limits& limits, const Variables& variables)
     : heap_(limits), root_(std::make_shared<Scope>(nullptr)), scope_(root_.get()) {
-  for (const auto& [name, value] : variables) root_->set(name, value);
+  for (const auto& [name, value] : variables) root_->set(heap_, name, value);
 }
 
 Interpreter::~Interpreter() {
@@ -124,7 +114,7 @@ void Interpreter::run_loop(const For& loop, const Value& iterable, uint32_t dept
     heap_.step();
     const auto scope = std::make_shared<Scope>(scope_);
     const Restore restore(scope_, scope.get());
-    scope->set("loop", ObjectRef(state));
+    scope->set(heap_, "loop", ObjectRef(state));
     assign(loop.target, item);
     if (execute(loop.body) == Flow::leave_loop) break;
     state->advance();
@@ -180,7 +170,7 @@ Interpreter::Flow Interpreter::run(const With& with) {
 }
 
 Interpreter::Flow Interpreter::run(const DefineMacro& define) {
-  scope_->set(define.macro->name, define_macro(define.macro));
+  scope_->set(heap_, define.macro->name, define_macro(define.macro));
   return Flow::normal;
 }
 
@@ -210,10 +200,10 @@ void Interpreter::assign(const Target& target, const Value& value) {
     return;
   }
   if (target.attribute.empty()) {
-    scope_->set(target.name, value);
+    scope_->set(heap_, target.name, value);
     return;
   }
-  const Value* object = scope_->find(target.name);
+  const Value* object = scope_->find(heap_, target.name);
   const auto* reference = object ? object->get_if<ObjectRef>() : nullptr;
   auto* space = reference ? dynamic_cast<Namespace*>(reference->get()) : nullptr;
   if (!space) throw Failure("cannot assign attribute on non-namespace object");
@@ -267,21 +257,22 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, Arguments& argum
     arguments.named.erase(found);
     return value;
   };
+  heap_.step(1 + macro.parameters.size() * (1 + arguments.named.size() / 16));
   if (auto caller = take_named("caller")) {
-    scope_->set("caller", *std::move(caller));
+    scope_->set(heap_, "caller", *std::move(caller));
   } else if (macro.uses_caller) {
-    scope_->set("caller", make_undefined("No caller defined"));
+    scope_->set(heap_, "caller", make_undefined("No caller defined"));
   }
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const auto& [name, default_value] = macro.parameters[i];
     if (i < arguments.positional.size()) {
-      scope_->set(name, arguments.positional[i]);
+      scope_->set(heap_, name, arguments.positional[i]);
     } else if (auto named = take_named(name)) {
-      scope_->set(name, *std::move(named));
+      scope_->set(heap_, name, *std::move(named));
     } else if (default_value) {
-      scope_->set(name, evaluate(*default_value));
+      scope_->set(heap_, name, evaluate(*default_value));
     } else {
-      scope_->set(name, make_undefined(fmt::format("parameter '{}' was not provided", name)));
+      scope_->set(heap_, name, make_undefined(fmt::format("parameter '{}' was not provided", name)));
     }
   }
   std::vector<Value> varargs;
@@ -293,12 +284,12 @@ void Interpreter::bind_parameters(const MacroDefinition& macro, Arguments& argum
                    arguments.positional.end());
   }
   if (macro.uses_varargs)
-    scope_->set("varargs", make_sequence(&heap_, std::move(varargs), SequenceKind::tuple));
+    scope_->set(heap_, "varargs", make_sequence(&heap_, std::move(varargs), SequenceKind::tuple));
   if (macro.uses_kwargs) {
     std::vector<std::pair<Value, Value>> entries;
     for (auto& [name, value] : arguments.named)
       entries.emplace_back(make_string(&heap_, name), std::move(value));
-    scope_->set("kwargs", make_dict(&heap_, std::move(entries)));
+    scope_->set(heap_, "kwargs", make_dict(&heap_, std::move(entries)));
   } else if (!arguments.named.empty()) {
     throw Failure("macro '{}' takes no keyword argument '{}'", macro.name, arguments.named[0].first);
   }
@@ -308,248 +299,6 @@ Value Interpreter::make_namespace(Variables attributes) {
   heap_.take(sizeof(Namespace) + attributes.size() * sizeof(attributes[0]));
   namespaces_.push_back(std::make_shared<Namespace>(std::move(attributes)));
   return namespaces_.back();
-}
-
-// --- expressions
-
-Value Interpreter::evaluate(const Expression& expression) {
-  const DepthGuard guard(depth_, heap_.limits().depth);
-  heap_.step();
-  line_ = expression.line;
-  return std::visit([&](const auto& node) { return visit(node); }, expression.node);
-}
-
-Value Interpreter::visit(const Name& name) {
-  if (const Value* value = scope_->find(name.name)) return *value;
-  if (const Builtin* builtin = find_global(name.name)) {
-    return ObjectRef(std::make_shared<BoundBuiltin>(*builtin));
-  }
-  return make_undefined(fmt::format("'{}' is undefined", name.name));
-}
-
-Value Interpreter::visit(const ListLiteral& list) {
-  std::vector<Value> items;
-  for (const auto& item : list.items) items.push_back(evaluate(*item));
-  return make_sequence(&heap_, std::move(items), list.kind);
-}
-
-Value Interpreter::visit(const DictLiteral& dict) {
-  std::vector<std::pair<Value, Value>> entries;
-  for (const auto& [key, value] : dict.entries) {
-    Value evaluated = evaluate(*key);
-    entries.emplace_back(std::move(evaluated), evaluate(*value));
-  }
-  return make_dict(&heap_, std::move(entries));
-}
-
-Value Interpreter::visit(const Attribute& node) {
-  return attribute(evaluate(*node.object), node.name);
-}
-
-Value Interpreter::visit(const Item& node) {
-  const Value object = evaluate(*node.object);
-  return item(object, evaluate(*node.key));
-}
-
-Value Interpreter::visit(const Slice& node) {
-  const auto part = [&](const ExpressionRef& expression) -> Value {
-    if (!expression) return None{};
-    return evaluate(*expression);
-  };
-  const Value object = evaluate(*node.object);
-  const Value begin = part(node.begin);
-  const Value end = part(node.end);
-  return slice(heap_, object, begin, end, part(node.step));
-}
-
-Value Interpreter::visit(const Invocation& node) {
-  return invoke(node, {});
-}
-
-Value Interpreter::invoke(const Invocation& node, Variables extra) {
-  const Value callee = evaluate(*node.callee);
-  Arguments arguments = evaluate(node.arguments);
-  for (auto& each : extra) arguments.named.push_back(std::move(each));
-  return call(callee, std::move(arguments));
-}
-
-Arguments Interpreter::evaluate(const CallArguments& node, std::vector<Value> first) {
-  constexpr size_t kMaxUnpacked = 1000;
-  Arguments arguments{std::move(first), {}};
-  for (const auto& expression : node.positional) arguments.positional.push_back(evaluate(*expression));
-  for (const auto& [name, expression] : node.named) arguments.named.emplace_back(name, evaluate(*expression));
-  if (node.rest) {
-    const SequenceRef rest = iterate(heap_, evaluate(*node.rest));
-    if (rest->items.size() > kMaxUnpacked)
-      throw Failure("a call unpacks more than {} arguments", kMaxUnpacked);
-    arguments.positional.insert(arguments.positional.end(), rest->items.begin(), rest->items.end());
-  }
-  if (node.named_rest) {
-    const Value rest = evaluate(*node.named_rest);
-    const auto* dict = rest.get_if<DictRef>();
-    if (!dict) throw Failure("argument after ** must be a mapping, not {}", rest.type_name());
-    if ((*dict)->entries.size() > kMaxUnpacked)
-      throw Failure("a call unpacks more than {} arguments", kMaxUnpacked);
-    for (const auto& [name, value] : (*dict)->entries) {
-      arguments.named.emplace_back(as_string(name, "a keyword"), value);
-    }
-  }
-  return arguments;
-}
-
-Value Interpreter::visit(const FilterUse& node) {
-  std::vector<Value> first;
-  first.push_back(node.value ? evaluate(*node.value) : Value(filtered_body_));
-  return filter(node.name, evaluate(node.arguments, std::move(first)));
-}
-
-Value Interpreter::visit(const TestUse& node) {
-  std::vector<Value> first;
-  first.push_back(evaluate(*node.value));
-  return test(node.name, evaluate(node.arguments, std::move(first)));
-}
-
-Value Interpreter::visit(const Unary& node) {
-  const Value operand = evaluate(*node.operand);
-  if (node.op == UnaryOp::logical_not) return !operand.truthy();
-  const Value negated = negate(operand);
-  return node.op == UnaryOp::negative ? negated : negate(negated);
-}
-
-Value Interpreter::visit(const Binary& node) {
-  const Value left = evaluate(*node.left);
-  return binary(*this, node.op, left, evaluate(*node.right));
-}
-
-Value Interpreter::visit(const Logic& node) {
-  Value value;
-  for (const auto& operand : node.operands) {
-    value = evaluate(*operand);
-    if (value.truthy() == (node.op == LogicOp::logical_or)) break;
-  }
-  return value;
-}
-
-Value Interpreter::visit(const Concatenation& node) {
-  TextBuilder builder(&heap_);
-  for (const auto& part : node.parts) builder.append(*to_text(heap_, evaluate(*part)));
-  return builder.finish();
-}
-
-Value Interpreter::visit(const Comparison& node) {
-  Value left = evaluate(*node.first);
-  for (const auto& [op, expression] : node.rest) {
-    Value right = evaluate(*expression);
-    if (!holds(op, left, right)) return false;
-    left = std::move(right);
-  }
-  return true;
-}
-
-bool Interpreter::holds(CompareOp op, const Value& left, const Value& right) {
-  switch (op) {
-    case CompareOp::equal:
-      return equal(heap_, left, right);
-    case CompareOp::not_equal:
-      return !equal(heap_, left, right);
-    case CompareOp::less:
-      return compare(heap_, left, right, "<") < 0;
-    case CompareOp::less_equal:
-      return compare(heap_, left, right, "<=") <= 0;
-    case CompareOp::greater:
-      return compare(heap_, left, right, ">") > 0;
-    case CompareOp::greater_equal:
-      return compare(heap_, left, right, ">=") >= 0;
-    case CompareOp::in:
-      return contains(heap_, right, left);
-    case CompareOp::not_in:
-      return !contains(heap_, right, left);
-  }
-  return false;
-}
-
-Value Interpreter::visit(const Conditional& node) {
-  if (evaluate(*node.condition).truthy()) return evaluate(*node.then);
-  if (node.otherwise) return evaluate(*node.otherwise);
-  return make_undefined(fmt::format(
-      "the inline if-expression on line {} evaluated to false and no else section was defined.", line_));
-}
-
-Value Interpreter::call(const Value& callee, Arguments arguments) {
-  const DepthGuard guard(depth_, heap_.limits().depth);
-  require_defined(callee);
-  const auto* object = callee.get_if<ObjectRef>();
-  if (!object) throw Failure("'{}' object is not callable", callee.type_name());
-  const ObjectRef keep = *object;
-  return keep->call(*this, std::move(arguments));
-}
-
-namespace {
-
-Value missing_attribute(const Value& object, std::string_view name) {
-  const std::string type = object.is_none() ? "None" : fmt::format("{} object", object.type_name());
-  return make_undefined(fmt::format("'{}' has no attribute '{}'", type, name));
-}
-
-}  // namespace
-
-Value Interpreter::attribute(const Value& object, std::string_view name) {
-  require_defined(object);
-  if (const auto* reference = object.get_if<ObjectRef>()) {
-    Value value = (*reference)->attribute(*this, name);
-    return value.is_undefined() && !value.get<Undefined>().reason ? missing_attribute(object, name) : value;
-  }
-  if (const Builtin* method = find_method(object, name)) {
-    return ObjectRef(std::make_shared<BoundBuiltin>(*method, object));
-  }
-  if (is_forbidden_method(object, name)) {
-    return make_undefined(
-        fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, object.type_name()));
-  }
-  if (const auto* dict = object.get_if<DictRef>()) {
-    if (const Value* value = (*dict)->find(name)) return *value;
-  }
-  return missing_attribute(object, name);
-}
-
-Value Interpreter::item(const Value& object, const Value& key) {
-  require_defined(object);
-  if (const auto* dict = object.get_if<DictRef>()) {
-    if (key.is_string()) heap_.copy_bytes(key.bytes().size());
-    if (!key.is<SequenceRef>() && !key.is<DictRef>()) {
-      if (const Value* value = (*dict)->find(key)) return *value;
-    }
-  } else if (key.is<int64_t>() || key.is<bool>()) {
-    int64_t index = as_integer(key, "an index");
-    if (const auto* sequence = object.get_if<SequenceRef>();
-        sequence && (*sequence)->kind <= SequenceKind::range) {
-      const auto size = int64_t((*sequence)->items.size());
-      if (index < 0) index += size;
-      if (index >= 0 && index < size) return (*sequence)->items[size_t(index)];
-    } else if (const auto* text = object.get_if<TextRef>()) {
-      const std::string& bytes = (*text)->bytes;
-      heap_.copy_bytes(bytes.size());
-      if (index < 0) index += int64_t(count_chars(bytes));
-      const size_t begin = index < 0 ? bytes.size() : char_position(bytes, size_t(index));
-      if (begin < bytes.size()) return slice_text(&heap_, *text, begin, begin + char_bytes(bytes, begin));
-    }
-  }
-  if (key.is_string()) return attribute(object, key.bytes());
-  require_defined(key);
-  const std::string type = object.is_none() ? "None" : fmt::format("{} object", object.type_name());
-  return make_undefined(fmt::format("{} has no element {}", type, repr(heap_, key)));
-}
-
-Value Interpreter::filter(std::string_view name, Arguments arguments) {
-  const Builtin* builtin = find_filter(name);
-  if (!builtin) throw Failure("No filter named '{}'.", name);
-  return jinja::invoke(*this, *builtin, std::move(arguments));
-}
-
-bool Interpreter::test(std::string_view name, Arguments arguments) {
-  const Builtin* builtin = find_test(name);
-  if (!builtin) throw Failure("No test named '{}'.", name);
-  return jinja::invoke(*this, *builtin, std::move(arguments)).truthy();
 }
 
 }  // namespace quire::jinja

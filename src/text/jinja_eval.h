@@ -25,12 +25,25 @@ struct Arguments {
 struct Scope : std::enable_shared_from_this<Scope> {
   explicit Scope(Scope* parent) : parent(parent) {}
 
-  const Value* find(std::string_view name) const;  // here or further out; null if there is none
-  void set(std::string_view name, Value value);    // here
+  const Value* find(Heap& heap, std::string_view name) const;  // here or further out; null if there is none
+  void set(Heap& heap, std::string_view name, Value value);    // here
 
   Scope* const parent;
   bool pinned = false;
   std::vector<std::pair<std::string_view, Value>> variables;
+};
+
+// Counts how deep an evaluation has nested, and stops it at the limit.
+class DepthGuard {
+ public:
+  DepthGuard(uint32_t& depth, uint32_t limit) : depth_(depth) {
+    if (depth_ >= limit) throw Failure("it nests deeper than {} levels when it runs", limit);
+    ++depth_;
+  }
+  ~DepthGuard() { --depth_; }
+
+ private:
+  uint32_t& depth_;
 };
 
 // Evaluates one template once, on one thread. Throws Failure or Raised.
@@ -115,7 +128,7 @@ class Interpreter {
   uint32_t line_ = 0;
 };
 
-// Slots of the operators, in jinja_operators.cc.
+// The operators.
 Value add(Heap& heap, const Value& left, const Value& right);
 Value binary(Interpreter& interpreter, BinaryOp op, const Value& left, const Value& right);
 Value negate(const Value& operand);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,6 @@ class ExpressionParser {
 
  protected:
   enum class Conditions { allowed, forbidden };  // `a if b else c`; its `if` would swallow that of a for loop
-  enum class Commas { tuple, none };
 
   ExpressionRef parse_expression(Conditions conditions = Conditions::allowed);
   // An expression, or several with commas between, which make a tuple.

@@ -34,7 +34,8 @@ std::vector<std::pair<Value, Value>> entries_of(Call& call) {
     if (const auto* dict = call[0].get_if<DictRef>()) {
       entries = (*dict)->entries;
     } else {
-      for (const Value& pair : iterate(call.heap, call[0])->items) {
+      const SequenceRef source = iterate(call.heap, call[0]);
+      for (const Value& pair : source->items) {
         const SequenceRef parts = iterate(call.heap, pair);
         if (parts->items.size() != 2) throw Failure("a dict is made of pairs");
         entries.emplace_back(parts->items[0], parts->items[1]);

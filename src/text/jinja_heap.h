@@ -58,7 +58,6 @@ class Heap {
     bytes_ += bytes;
   }
   void give_back(size_t bytes) { bytes_ -= bytes; }
-  size_t bytes_in_use() const { return bytes_; }
 
  private:
   const Limits limits_;

@@ -38,7 +38,8 @@ Value sort_key(Call& call, const Value& item, bool case_sensitive) {
 std::vector<std::pair<Value, Value>> keyed(Call& call, const Value& value, const Value* attribute,
                                            bool case_sensitive) {
   std::vector<std::pair<Value, Value>> result;
-  for (const Value& item : iterate(call.heap, value)->items) {
+  const SequenceRef source = iterate(call.heap, value);
+  for (const Value& item : source->items) {
     const Value by = attribute ? attribute_of(call, item, *attribute) : item;
     result.emplace_back(sort_key(call, by, case_sensitive), item);
   }
@@ -136,7 +137,8 @@ Value sort_filter(Call& call) {
   const bool case_sensitive = call.flag(2, false);
   if (call.has(3) && call[3].is_string() && call[3].bytes().find(',') != std::string_view::npos) {
     // Several attributes, most important first.
-    for (const Value& item : iterate(call.heap, call[0])->items) {
+    const SequenceRef source = iterate(call.heap, call[0]);
+    for (const Value& item : source->items) {
       std::vector<Value> keys;
       std::string_view rest = call[3].bytes();
       while (!rest.empty()) {
@@ -158,8 +160,7 @@ Value unique_filter(Call& call) {
   std::unordered_set<std::string> seen;
   std::vector<Value> items;
   for (auto& [key, item] : keyed(call, call[0], call.has(2) ? &call[2] : nullptr, call.flag(1, false))) {
-    if (key.is_string()) call.heap.copy_bytes(key.bytes().size());
-    if (seen.insert(hash_key(key)).second) items.push_back(item);
+    if (seen.insert(hash_key(&call.heap, key)).second) items.push_back(item);
   }
   return call.list(std::move(items), SequenceKind::generator);
 }
@@ -177,7 +178,8 @@ Value extreme_filter(Call& call) {
 
 Value sum_filter(Call& call) {
   Value sum = call.given[2] ? call[2] : Value(0);
-  for (const Value& item : iterate(call.heap, call[0])->items) {
+  const SequenceRef source = iterate(call.heap, call[0]);
+  for (const Value& item : source->items) {
     call.heap.step();
     if (sum.is_string()) throw Failure("sum() can't sum strings [use ''.join(seq) instead]");
     sum = add(call.heap, sum, call.has(1) ? attribute_of(call, item, call[1]) : item);
@@ -207,9 +209,14 @@ Value groupby_filter(Call& call) {
   return call.list(std::move(groups));
 }
 
+// map and select take anything false for nothing.
+SequenceRef items_or_none(Call& call) {
+  return call[0].truthy() ? iterate(call.heap, call[0]) : make_sequence(&call.heap, {});
+}
+
 Value map_filter(Call& call) {
   std::vector<Value> results;
-  const SequenceRef items = iterate(call.heap, call[0]);
+  const SequenceRef items = items_or_none(call);
   if (call.rest.empty()) {
     const Value* path = nullptr;
     const Value* otherwise = nullptr;
@@ -239,7 +246,8 @@ enum class Keep { passing, failing };
 Value filter_items(Call& call, Keep keep, const Value* path) {
   std::vector<Value> kept;
   const size_t test_at = path ? 1 : 0;
-  for (const Value& item : iterate(call.heap, call[0])->items) {
+  const SequenceRef items = items_or_none(call);
+  for (const Value& item : items->items) {
     call.heap.step();
     const Value tested = path ? attribute_of(call, item, *path) : item;
     bool passes = false;

@@ -378,8 +378,7 @@ Value sequence_count(Call& call) {
 }
 
 Value dict_get(Call& call) {
-  if (call[1].is_string()) call.heap.copy_bytes(call[1].bytes().size());
-  const Value* found = call[0].get<DictRef>()->find(call[1]);
+  const Value* found = call[0].get<DictRef>()->find(call.heap, call[1]);
   if (found) return *found;
   if (call.given[2]) return call[2];
   return None{};

@@ -10,7 +10,8 @@ Value Object::attribute(Interpreter&, std::string_view) {
   return {};
 }
 
-Value Namespace::attribute(Interpreter&, std::string_view name) {
+Value Namespace::attribute(Interpreter& interpreter, std::string_view name) {
+  interpreter.heap().step(attributes_.size() / 16);
   for (const auto& [known, value] : attributes_) {
     if (known == name) return value;
   }
@@ -24,6 +25,7 @@ void Namespace::set(Heap& heap, std::string_view name, Value value) {
         "rename the attribute.",
         name);
   }
+  heap.step(attributes_.size() / 16);
   for (auto& [known, old] : attributes_) {
     if (known == name) {
       old = std::move(value);

@@ -123,7 +123,14 @@ Value repeat(Heap& heap, const Value& value, int64_t count) {
     if (__builtin_mul_overflow((*text)->bytes.size(), times, &bytes)) bytes = SIZE_MAX;
     heap.check_room(bytes);
     TextBuilder builder(&heap);
-    for (size_t i = 0; i < times && bytes > 0; ++i) builder.append(**text);
+    if ((*text)->has_plain()) {
+      for (size_t i = 0; i < times; ++i) builder.append(**text);
+    } else {
+      std::string copies;
+      copies.reserve(bytes);
+      for (size_t i = 0; i < times && bytes > 0; ++i) copies += (*text)->bytes;
+      builder.append(copies, Origin::trusted);
+    }
     const TextRef repeated = builder.finish();
     return (*text)->markup ? as_markup(&heap, *repeated) : repeated;
   }

@@ -8,7 +8,7 @@
 namespace quire::jinja {
 namespace {
 
-constexpr size_t kMaxSourceBytes = size_t(4) << 20;
+constexpr size_t kMaxSourceBytes = size_t(1) << 19;  // those that models ship have less than 20,000
 
 class Parser : ExpressionParser {
  public:

@@ -183,6 +183,12 @@ bool is_number(utf8proc_category_t category) {
          category == UTF8PROC_CATEGORY_NO;
 }
 
+// Digits that are no decimals: superscripts, subscripts, circled ones.
+bool is_superscript(char32_t c) {
+  return c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468);
+}
+
 utf8proc_category_t category_of(char32_t character) {
   return utf8proc_category(utf8proc_int32_t(character));
 }
@@ -267,7 +273,7 @@ bool all_chars_are(std::string_view text, CharClass wanted) {
         fits = category == UTF8PROC_CATEGORY_ND;
         break;
       case CharClass::digit:
-        fits = category == UTF8PROC_CATEGORY_ND;
+        fits = category == UTF8PROC_CATEGORY_ND || is_superscript(character);
         break;
       case CharClass::numeric:
         fits = is_number(category);

@@ -95,15 +95,18 @@ const Value* Dict::find(std::string_view key) const {
   return place == index.end() ? nullptr : &entries[place->second].second;
 }
 
-const Value* Dict::find(const Value& key) const {
-  if (key.is_string()) return find(key.bytes());
-  const std::string wanted = hash_key(key);
+const Value* Dict::find(Heap& heap, const Value& key) const {
+  if (key.is_string()) {
+    heap.copy_bytes(key.bytes().size());
+    return find(key.bytes());
+  }
+  const std::string wanted = hash_key(&heap, key);
   if (!index.empty()) {
     const auto place = index.find(wanted);
     return place == index.end() ? nullptr : &entries[place->second].second;
   }
   for (const auto& [name, value] : entries) {
-    if (!name.is_string() && hash_key(name) == wanted) return &value;
+    if (!name.is_string() && hash_key(&heap, name) == wanted) return &value;
   }
   return nullptr;
 }
@@ -131,8 +134,7 @@ DictRef make_dict(Heap* heap, std::vector<std::pair<Value, Value>> entries) {
   size_t key_bytes = 0;
   for (auto& [key, value] : entries) {
     depth = std::max({depth, key.depth(), value.depth()});
-    std::string hashed = hash_key(key);
-    if (heap) heap->copy_bytes(hashed.size());
+    std::string hashed = hash_key(heap, key);
     key_bytes += hashed.size();
     const auto [place, inserted] = index.emplace(std::move(hashed), dict->entries.size());
     dict->has_plain |= key.has_plain() || value.has_plain();
@@ -153,7 +155,8 @@ Value make_undefined(std::string reason) {
   return Undefined{std::make_shared<const std::string>(std::move(reason))};
 }
 
-std::string hash_key(const Value& value) {
+std::string hash_key(Heap* heap, const Value& value) {
+  if (heap) heap->copy_bytes(value.is_string() ? value.bytes().size() : 0);
   if (value.is_string()) return string_key(value.bytes());
   if (const auto* integer = value.get_if<int64_t>()) return fmt::format("i{}", *integer);
   if (const auto* flag = value.get_if<bool>()) return *flag ? "i1" : "i0";
@@ -172,7 +175,7 @@ std::string hash_key(const Value& value) {
   if ((*sequence)->depth > 4) throw Failure("a key nests too deep");
   std::string key = fmt::format("t{}", (*sequence)->items.size());
   for (const Value& item : (*sequence)->items) {
-    const std::string part = hash_key(item);
+    const std::string part = hash_key(heap, item);
     key += fmt::format(",{}:{}", part.size(), part);
     if (key.size() > size_t(1) << 20) throw Failure("a key is too long");
   }
@@ -200,8 +203,7 @@ bool equal(Heap& heap, const Value& left, const Value& right) {
     const auto* b = right.get_if<DictRef>();
     if (!b || (*a)->entries.size() != (*b)->entries.size()) return false;
     return std::all_of((*a)->entries.begin(), (*a)->entries.end(), [&](const auto& entry) {
-      if (entry.first.is_string()) heap.copy_bytes(entry.first.bytes().size());
-      const Value* other = (*b)->find(entry.first);
+      const Value* other = (*b)->find(heap, entry.first);
       return other && equal(heap, entry.second, *other);
     });
   }
@@ -248,10 +250,7 @@ bool contains(Heap& heap, const Value& container, const Value& element) {
     heap.copy_bytes(container.bytes().size());
     return find_bytes(container.bytes(), element.bytes()) != std::string_view::npos;
   }
-  if (const auto* dict = container.get_if<DictRef>()) {
-    if (element.is_string()) heap.copy_bytes(element.bytes().size());
-    return (*dict)->find(element) != nullptr;
-  }
+  if (const auto* dict = container.get_if<DictRef>()) return (*dict)->find(heap, element) != nullptr;
   if (const auto* sequence = container.get_if<SequenceRef>()) {
     return std::any_of((*sequence)->items.begin(), (*sequence)->items.end(),
                        [&](const Value& item) { return equal(heap, item, element); });

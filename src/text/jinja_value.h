@@ -109,8 +109,8 @@ struct Dict {
   bool has_plain = false;
   HeapShare share;
 
-  const Value* find(std::string_view key) const;  // null if there is none
-  const Value* find(const Value& key) const;      // REQUIRES: key can be hashed
+  const Value* find(std::string_view key) const;          // null if there is none
+  const Value* find(Heap& heap, const Value& key) const;  // throws Failure if the key cannot be hashed
 };
 
 // The depth of what holds values of depth `depth`; throws Failure beyond the bound.
@@ -124,7 +124,7 @@ inline Value make_string(Heap* heap, std::string bytes, Origin origin = Origin::
 }
 
 // Equal values have equal keys. Throws Failure for lists and dicts, which cannot be hashed.
-std::string hash_key(const Value& value);
+std::string hash_key(Heap* heap, const Value& value);
 
 bool equal(Heap& heap, const Value& left, const Value& right);
 // <0, 0, >0; throws Failure if they have no order. `op` is for the message.
