@@ -22,6 +22,7 @@ size_t mix(uint64_t pair) {
 // The tokens of a piece as a list whose items can be taken out.
 struct Bpe::Word {
   static constexpr uint32_t kEnd = ~uint32_t(0);
+  static constexpr TokenId kWall = ~TokenId(0) - 1;  // no token: what is on its sides does not meet
   struct Symbol {
     TokenId id;
     uint32_t previous;
@@ -113,7 +114,10 @@ void Bpe::read_chars(std::string_view piece, Word& word) const {
       for (const char byte : text) word.add(*vocabulary_->byte_token(static_cast<unsigned char>(byte)));
       continue;
     }
-    if (!spec_->unknown) continue;  // no token for it, no token at all
+    if (!spec_->unknown) {  // no token for it, no token at all
+      if (spec_->unknown_separates) word.add(Word::kWall);
+      continue;
+    }
     if (unknown_pending && !spec_->fuse_unknown) word.add(*spec_->unknown);
     unknown_pending = true;
   }
@@ -163,7 +167,7 @@ void Bpe::encode(std::string_view piece, std::vector<TokenId>& out) const {
   read_chars(piece, word);
   merge(word);
   for (const Word::Symbol& symbol : word.symbols) {
-    if (!symbol.gone) out.push_back(symbol.id);
+    if (!symbol.gone && symbol.id != Word::kWall) out.push_back(symbol.id);
   }
   if (word.symbols.capacity() > 1 << 16) word = Word();  // one huge piece should not keep its memory
 }

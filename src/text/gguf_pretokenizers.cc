@@ -16,9 +16,34 @@ namespace {
 using Patterns = std::vector<std::string>;
 
 constexpr const char* kDigit = R"(\p{N})";
+// Groups of three from the right; what stands before a number goes with its first group.
+constexpr const char* kDigitsFromRight = R"(\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
 constexpr const char* kContractions = R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]))";
 constexpr const char* kSpaces = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kCjk = "[一-龥\u0800-一가-\uD7FF]+";
+constexpr const char* kCjk = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
+constexpr const char* kChineseJapanese = "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
+constexpr const char* kAsian =
+    "[\u4E00-\u9FFF\u3400-\u4DBF\u8C48-\uFAFF\u3040-\u309F\u30A0-\u30FF\uFF65-\uFF9F\u2F00-\u2FDF"
+    "\u0E40-\u0E7F\u0E80-\u0EFF\u1780-\u17FF\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF\uAC00-\uD7AF"
+    "\u1100-\u11FF]+";
+constexpr const char* kYoutuScripts =
+    "[\uAC00-\uD7A3\u3131-\u318E]+|[\uFF01\u2026\u201C\u201D\u2018\u2019\u2014\uFF1A\uFF1B\uFF0C"
+    "\u3001-\u303F\uFE30-\uFE4F]+|[\u3105-\u312F]+|[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+";
+constexpr const char* kBloomWords = " ?[^(\\s|.,!?\u2026\u3002\uFF0C\u3001\u0964\u06D4\u060C)]+";
+constexpr const char* kDeepseekPunctuation =
+    "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+";
+constexpr const char* kDeepseekLetters =
+    "\\s?[A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF"
+    "\u0370-\u0373\u0376\u0377\u037B-\u037D\u037F\u0386\u0388-\u038A\u038C\u038E-\u03A1\u03A3-\u03F5"
+    "\u03F7-\u0481\u048A-\u052F\u0531-\u0556\u10A0-\u10C5\u13A0-\u13F5\u13F8-\u13FD\u1C90-\u1CBA"
+    "\u1CBD-\u1CBF\u1D00-\u1D2B\u1D6B-\u1D77\u1D79-\u1D9A\u1E00-\u1F15\u1F18-\u1F1D\u1F20-\u1F45"
+    "\u1F48-\u1F4D\u1F50-\u1F57\u1F59\u1F5B\u1F5D\u1F5F-\u1F7D\u1F80-\u1FB4\u1FB6-\u1FBC\u1FBE\u1FC2-"
+    "\u1FC4\u1FC6-\u1FCC\u1FD0-\u1FD3\u1FD6-\u1FDB\u1FE0-\u1FEC\u1FF2-\u1FF4\u1FF6-\u1FFC\u2102\u2107"
+    "\u210A-\u2113\u2115\u2119-\u211D\u2124\u2126\u2128\u212A-\u212D\u212F-\u2134\u2139\u213C-\u213F"
+    "\u2145-\u2149\u214E\u2183\u2184\u2C00-\u2C7B\u2C7E-\u2CE4\u2CEB-\u2CEE\u2CF2\u2CF3\uA640-\uA66D"
+    "\uA680-\uA69B\uA722-\uA76F\uA771-\uA787\uA78B-\uA78E\uAB70-\uABBF\uFB00-\uFB06\uFB13-\uFB17"
+    "\uFF21-\uFF3A\uFF41-\uFF5A\U00010400-\U0001044F\U000104B0-\U000104D3\U000104D8-\U000104FB"
+    "\U00010C80-\U00010CB2\U00010CC0-\U00010CF2\U000118A0-\U000118DF\U0001E900-\U0001E943]+";
 
 // Letters but not a-z, and letters but not A-Z. GGUF readers know no case beyond ASCII.
 constexpr const char* kNotLower = R"([^\P{L}a-z])";
@@ -42,6 +67,7 @@ std::string by_case(std::string_view lead, std::string_view upper, std::string_v
 }
 
 constexpr const char* kLead = R"([^\r\n\p{L}\p{N}]?)";
+constexpr const char* kAnyCase = R"([\p{L}\p{M}])";
 constexpr const char* kUpperClass = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
 constexpr const char* kLowerClass = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
 
@@ -55,26 +81,10 @@ std::string deepseek_words() {
          R"(| ?[\p{P}\p{S}]+[\r\n]*|)" + kSpaces;
 }
 
-const char* deepseek_letters() {
-  return "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-"
-         "Ჿᴀ-"
-         "ᴫᵫ-"
-         "ᵷᵹ-"
-         "ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗ"
-         "ὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-"
-         "ꞇꞋ-"
-         "ꞎꭰ-"
-         "ꮿﬀ-"
-         "ﬆﬓ-ﬗＡ-Ｚａ-ｚ"
-         "𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
-}
-
 std::string kimi() {
-  const std::string upper = R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))";
-  const std::string lower = R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))";
   return fmt::format(
-      R"([\p{{Han}}]+|{0}{1}*{2}+{3}|{0}{1}+{2}*{3}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{4})", kLead,
-      upper, lower, tail(), kSpaces);
+      R"([\p{{Han}}]+|{}(?:(?!\p{{Han}})\p{{L}})+{}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{})", kLead,
+      tail(), kSpaces);
 }
 
 std::string jais2() {
@@ -135,8 +145,7 @@ const std::vector<Entry>& entries() {
        }},
       {{"deepseek-llm"},
        [] {
-         return Patterns{R"([\r\n])", deepseek_letters(), "\\s?[!-/:-~！-／：-～‘-‟　-。]+", R"(\s+$)",
-                         kCjk,        R"(\p{N}+)"};
+         return Patterns{R"([\r\n])", kDeepseekLetters, kDeepseekPunctuation, R"(\s+$)", kCjk, R"(\p{N}+)"};
        }},
       {{"deepseek-coder"},
        [] {
@@ -144,36 +153,30 @@ const std::vector<Entry>& entries() {
        }},
       {{"deepseek-v3", "hunyuan-dense", "joyai-llm"},
        [] {
-         return Patterns{R"(\p{N}{1,3})", "[一-龥\u3040-ゟ゠-ヿ]+", deepseek_words()};
+         return Patterns{R"(\p{N}{1,3})", kChineseJapanese, deepseek_words()};
        }},
       {{"tekken"}, [] { return Patterns{by_case(kLead, kNotLower, kNotUpper, "", kDigit)}; }, true, true},
       {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
        [] { return Patterns{by_case(kLead, kNotLower, kNotUpper, tail(), R"(\p{N}{1,3})")}; }},
       {{"granite-embed-multi-97m"},
        [] {
-         return Patterns{
-             by_case(kLead, R"((?![a-z])[\p{L}\p{M}])", R"((?![A-Z])[\p{L}\p{M}])", tail(), R"(\p{N}{1,3})")};
+         return Patterns{by_case(kLead, R"((?:(?![a-z])[\p{L}\p{M}]))", R"((?:(?![A-Z])[\p{L}\p{M}]))",
+                                 tail(), R"(\p{N}{1,3})")};
        },
        true},
       {{"tiny_aya", "cohere2moe"},
        [] {
-         return Patterns{R"(\d{1,3}(?=(?:\d{3})*\b))",
-                         by_case(kLead, kUpperClass, kLowerClass, tail(), R"(\p{N}{1,3})")};
+         return Patterns{kDigitsFromRight, by_case(kLead, kAnyCase, kAnyCase, tail(), R"(\p{N}{1,3})")};
        }},
       {{"youtu"},
        [] {
-         return Patterns{
-             "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥\u3040-"
-             "ゟ゠-"
-             "ヿ]"
-             "+",
-             by_case(kLead, kUpperClass, kLowerClass, tail(), kDigit)};
+         return Patterns{kYoutuScripts, by_case(kLead, kAnyCase, kAnyCase, tail(), kDigit)};
        },
        true},
-      {{"bloom", "poro-chat", "gpt3-finnish"}, [] { return Patterns{" ?[^(\\s|.,!?…。，、।۔،)]+"}; }},
+      {{"bloom", "poro-chat", "gpt3-finnish"}, [] { return Patterns{kBloomWords}; }},
       {{"viking"},
        [] {
-         return Patterns{" ?[^(\\s|.,!?…。，、।۔،)]+", kDigit};
+         return Patterns{kBloomWords, kDigit};
        }},
       {{"chameleon"},
        [] {
@@ -202,14 +205,7 @@ const std::vector<Entry>& entries() {
        }},
       {{"afmoe"},
        [] {
-         return Patterns{
-             R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))",
-             "[一-鿿㐀-䶿豈-\uFAFF\u3040-ゟ゠-ヿ･-ﾟ⼀-\u2FDFเ-\u0E7F\u0E80-\u0EFFក-"
-             "\u17FFက-"
-             "႟ꩠ-"
-             "ꩿꧠ-"
-             "\uA9FF가-\uD7AFᄀ-ᇿ]+",
-             deepseek_words()};
+         return Patterns{kDigitsFromRight, kAsian, deepseek_words()};
        }},
       {{"laguna"},
        [] {
@@ -280,8 +276,8 @@ const std::vector<Original>& originals() {
        {SplitPunctuation{SplitBehavior::contiguous}, isolate(gpt2()), ByteLevel{}, SplitDigits{false},
         isolate("[0-9][0-9][0-9]")}},
       {"deepseek-llm",
-       {isolate(R"([\r\n])"), isolate(deepseek_letters()), isolate("\\s?[!-/:-~！-／：-～‘-‟　-。]+"),
-        isolate(R"(\s+$)"), isolate(kCjk), isolate(kDigit), ByteLevel{}}},
+       {isolate(R"([\r\n])"), isolate(kDeepseekLetters), isolate(kDeepseekPunctuation), isolate(R"(\s+$)"),
+        isolate(kCjk), isolate(kDigit), ByteLevel{}}},
   };
   return list;
 }

@@ -181,6 +181,7 @@ void make_bpe(GgufVocabulary& from, TokenizerSpec& spec) {
   defaults.add_bos = pre.add_bos;
   read_specials(from, defaults, spec);
   spec.unknown.reset();  // what has no token is left out
+  spec.unknown_separates = true;
   spec.ignore_merges = pre.ignore_merges;
   spec.pretokenizer = std::move(pre.steps);
   if (pre.byte_level) {

@@ -203,10 +203,11 @@ struct TokenizerSpec {
   std::vector<Token> tokens;  // by id
   std::vector<Merge> merges;  // no pair twice
   std::optional<TokenId> unknown;
-  bool byte_fallback = false;  // an unknown character becomes its <0xXX> tokens
-  double unknown_score = 0;    // unigram: the cost of an unknown character
-  bool fuse_unknown = false;   // neighbouring unknown characters are one unknown token
-  bool ignore_merges = false;  // a piece that is a token is that token
+  bool byte_fallback = false;      // an unknown character becomes its <0xXX> tokens
+  double unknown_score = 0;        // unigram: the cost of an unknown character
+  bool fuse_unknown = false;       // neighbouring unknown characters are one unknown token
+  bool unknown_separates = false;  // bpe without an unknown token: what a lost character parts does not merge
+  bool ignore_merges = false;      // a piece that is a token is that token
   std::string continuing_prefix;
   std::string word_suffix;
   uint32_t max_word_chars = 100;  // word_piece: longer words are unknown

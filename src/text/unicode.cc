@@ -51,8 +51,7 @@ bool is_nonspacing_mark(char32_t c) {
 
 bool is_other(char32_t c) {
   const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_CN || kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
-         kind == UTF8PROC_CATEGORY_CO;
+  return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CO;
 }
 
 bool is_word_char(char32_t c) {

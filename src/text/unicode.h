@@ -11,7 +11,7 @@ bool is_numeric(char32_t c);          // general category N
 bool is_punctuation(char32_t c);      // general category P
 bool is_mark(char32_t c);             // general category M
 bool is_nonspacing_mark(char32_t c);  // general category Mn
-bool is_other(char32_t c);            // general categories Cc, Cf, Cn, Co
+bool is_other(char32_t c);            // general categories Cc, Cf, Co
 bool is_word_char(char32_t c);        // Alphabetic, M, Nd, Pc, Join_Control
 bool is_han(char32_t c);              // BERT's idea of a Chinese character
 void append_lowercase(std::string& out, char32_t c);
