@@ -186,7 +186,8 @@ class Parser {
   MetadataValue read_numbers(uint64_t count) {
     reader_.expect(count, sizeof(Stored), "array elements");
     std::vector<Kept> values(count);
-    for (Kept& value : values) value = Kept(reader_.read<Stored>("an array element"));
+    for (Kept& value : values)
+      value = Kept(+reader_.read<Stored>("an array element"));  // + : a byte is a number too
     return values;
   }
 
