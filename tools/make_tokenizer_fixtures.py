@@ -140,13 +140,14 @@ def charsmap(rules):
         for byte in source.encode():
             node = node.setdefault(byte, {})
         node[0] = offsets[to]
-    units = {0: 0}
+    units, bases = {0: 0}, set()
     work = [(root, 0)]
     while work:
         node, at = work.pop()
         base = 1
-        while any((base ^ byte) in units or (base ^ byte) == 0 for byte in node) or (at ^ base) >= 1 << 21:
+        while base in bases or any((base ^ byte) in units for byte in node) or (at ^ base) >= 1 << 21:
             base += 1
+        bases.add(base)
         units[at] |= (at ^ base) << 10 | (1 << 8 if 0 in node else 0)
         for byte, child in node.items():
             units[base ^ byte] = child | 1 << 31 if byte == 0 else byte

@@ -80,8 +80,12 @@ std::optional<CompiledCharsmap::Found> CompiledCharsmap::longest(std::string_vie
   size_t best_bytes = 0;
   uint32_t best_offset = 0;
   prefixes(text, [&](size_t bytes, uint32_t offset) {
-    best_bytes = bytes;
-    best_offset = offset;
+    const bool whole =
+        bytes == text.size() || (text[bytes] & 0xC0) != 0x80;  // a broken map may cut a character
+    if (whole) {
+      best_bytes = bytes;
+      best_offset = offset;
+    }
     return true;
   });
   if (best_bytes == 0) return std::nullopt;

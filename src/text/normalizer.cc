@@ -189,7 +189,13 @@ std::string Normalizer::apply(std::string text) const {
     std::string operator()(const Charsmap&) { return compiled->charsmap->apply(text); }
     std::string operator()(const EscapeSpaces& step) { return escape_spaces(text, step); }
   };
-  for (size_t i = 0; i < steps_.size(); ++i) text = std::visit(Apply{text, compiled_[i].get()}, steps_[i]);
+  const size_t bytes = text.size();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    text = std::visit(Apply{text, compiled_[i].get()}, steps_[i]);
+    if (text.size() > max_grown_bytes(bytes)) {
+      throw Error("the tokenizer makes a text of {} bytes far too long", bytes);
+    }
+  }
   return text;
 }
 

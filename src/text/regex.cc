@@ -11,7 +11,6 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t(1) << 30;
 constexpr size_t kMaxPatternBytes = 1 << 16;
 constexpr uint32_t kMatchSteps = 20'000'000;  // for one match; real patterns need a few per character
 constexpr uint32_t kHeapKiB = 512 << 10;
@@ -140,8 +139,9 @@ std::string replace_all(std::string_view text, const TextPattern& pattern, const
   size_t done = 0;
   const auto replace = [&](size_t begin, size_t end) {
     out.append(text.substr(done, begin - done)).append(content);
-    if (out.size() > kMaxTextBytes)
+    if (out.size() > max_grown_bytes(text.size())) {
       throw Error("the tokenizer makes a text of {} bytes far too long", text.size());
+    }
     done = end;
   };
   if (regex != nullptr) {

@@ -28,8 +28,13 @@ class Regex {
   std::unique_ptr<const State> state_;
 };
 
-// `content` in place of each match. `regex` is the pattern compiled, or null if it is plain text.
-// REQUIRES: pattern.text is not empty.
+// How long a text of so many bytes may become. No real tokenizer comes near; a hostile one would fill memory.
+inline size_t max_grown_bytes(size_t bytes) {
+  return 4096 + 64 * bytes;
+}
+
+// `content` in place of each match. Throws Error if that makes the text far too long. `regex` is the pattern
+// compiled, or null if it is plain text. REQUIRES: pattern.text is not empty.
 std::string replace_all(std::string_view text, const TextPattern& pattern, const Regex* regex,
                         std::string_view content);
 
