@@ -269,7 +269,7 @@ def check_answer(quire, model, llama, question):
     conversation = json.dumps({"messages": [{"role": "user", "content": question}]})
     if quire_run(quire, "template", "-m", model, stdin=conversation) != text:
         return "the chat template RENDERS OTHERWISE", True
-    answer = json.loads(quire_run(quire, "run", "-m", model, "--json", "--temperature", "0", "-n", str(ANSWER_TOKENS), question))
+    answer = json.loads(quire_run(quire, "run", "-m", model, "--json", "--kv", "f32", "--temperature", "0", "-n", str(ANSWER_TOKENS), question))
     ours = answer["token_ids"]
     theirs, behind, gaps = llama.judge_choices(llama.tokenize(text, parse_special=True, add_special=False), ours)
     wrong = next((i for i, nats in enumerate(behind) if nats >= CLOSE_NATS), None)
@@ -309,7 +309,7 @@ def check_perplexity(quire, model, llama, text):
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "text.txt"
         path.write_text(text)
-        ours = json.loads(quire_run(quire, "perplexity", "-m", model, str(path), "--ctx", str(WINDOW_TOKENS), "--json"))
+        ours = json.loads(quire_run(quire, "perplexity", "-m", model, str(path), "--ctx", str(WINDOW_TOKENS), "--kv", "f32", "--json"))
     ids, prefix = llama.tokenize(text, add_special=False), llama.tokenize("", add_special=True)
     fresh = WINDOW_TOKENS - len(prefix)
     nll, scored = 0.0, 0
@@ -329,7 +329,7 @@ def check_perplexity(quire, model, llama, text):
 
 
 def check_real_model(quire, model, bank):
-    llama = LlamaCpp(model, 2048, exact_kv=False)
+    llama = LlamaCpp(model, 2048, exact_kv=True)
     text = bank_text(bank, 5 * SCORED_TOKENS) if bank else None
     faults = check_tokens(quire, model, llama, TEXTS + (text.split("\n\n") if text else []))
     faults += check_answers(quire, model, llama)
