@@ -3,11 +3,11 @@ PACKAGES := build-essential cmake ninja-build pkg-config ccache clang-format pyt
             libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libgtest-dev libgmock-dev
 JOBS := $(shell nproc)
 
-.PHONY: run test build setup format asan tsan cross fuzz smollm2 clean
+.PHONY: run test build dev setup format asan tsan cross fuzz smollm2 clean
 
 run: build
 	@echo "quire: asking the house model"
-	./build/release/quire run -n 60 --seed 1 "Tell me a story about a fox."
+	./build/release/quire run "Tell me a story about a fox."
 	@echo "Next: ./build/release/quire chat, ./build/release/quire run -m MODEL.gguf \"...\", ./build/release/quire --help"
 
 build: setup
@@ -43,7 +43,7 @@ format:
 smollm2:
 	python3 tools/fetch_smollm2.py
 
-# libFuzzer programs in build/fuzz: run one as build/fuzz/NAME_fuzz tests/corpus/NAME
+# libFuzzer programs in build/fuzz; CONTRIBUTING.md says how to run one
 fuzz:
 	tools/setup.sh $(PACKAGES) clang libclang-rt-14-dev
 	cmake --preset fuzz

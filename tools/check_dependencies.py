@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails if a folder of src/ includes one that it must not see. Dependencies point down only (docs/architecture.md)."""
+"""Fails if a folder of src/ includes one that it must not see. Dependencies point down only (README.md)."""
 import pathlib
 import re
 import sys

@@ -3,7 +3,7 @@
 
 Run by hand, with a Python that has transformers and jinja2:
 
-    tools/check_templates.py --command 'build/release/src/cli/quire template' PATH...
+    tools/check_templates.py --command 'build/release/quire template' PATH...
 
 Each PATH is a `.jinja` file, a folder with `tokenizer_config.json` (and perhaps `chat_template.jinja`), or a folder of
 such things. They are other people's work and stay outside of the repository. For every template and every conversation
@@ -227,7 +227,7 @@ def show_difference(expected, got):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--command", default="build/release/src/cli/quire template", help="how to call ours")
+    arguments.add_argument("--command", default="build/release/quire template", help="how to call ours")
     arguments.add_argument("--verbose", action="store_true", help="print the messages of what both refuse")
     arguments.add_argument("paths", nargs="+")
     options = arguments.parse_args()

@@ -88,7 +88,7 @@ def check_gguf(check, program, path, count, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quire", default="quire")
+    parser.add_argument("--quire", default="build/release/quire")
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("models", nargs="+")

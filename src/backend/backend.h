@@ -54,7 +54,14 @@ enum class Nonlinearity : uint8_t {
   silu,
   gelu_tanh,
   gelu_erf,
-  clamped_swiglu,  // gpt-oss: both inputs clamped, gate * sigmoid(1.702 gate) * (up + 1)
+  clamped_swiglu,  // gpt-oss: both inputs clamped to `limit`, gate * sigmoid(slope * gate) * (up + 1)
+};
+
+// What an MLP does between its two products: f(gate) * up, or f(gate) where there is no up.
+struct Gate {
+  Nonlinearity kind = Nonlinearity::silu;
+  float limit = 7;  // of clamped_swiglu
+  float slope = 1.702f;
 };
 
 struct EmbedParams {
@@ -87,11 +94,10 @@ struct ProjectParams {
   std::span<const Projection> projections;
 };
 
-// out = f(gate) * up, or f(gate) where there is no up.
 struct ActivateParams {
   Rows gate;
-  Rows up;
-  Nonlinearity nonlinearity = Nonlinearity::silu;
+  Rows up;  // or nothing
+  Gate function;
   Activation out;
 };
 
@@ -150,7 +156,7 @@ struct ProjectExpertsParams {
   uint32_t expert_width = 0;             // of the hidden layer
   Weight gate, up, down;                 // [experts * out, in]
   Weight gate_bias, up_bias, down_bias;  // [experts * out], or nothing
-  Nonlinearity nonlinearity = Nonlinearity::silu;
+  Gate function;
   Rows out;  // [tokens, dim]
 };
 

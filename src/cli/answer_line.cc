@@ -13,9 +13,8 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
   if (answer.tokens.size() > 1) {
     line += fmt::format(" | then {:.1f} ms each ({:.1f} tok/s)", t.itl_ms_p50, t.decode_tok_s);
   }
-  line += fmt::format(" | KV {} per token, {} in {} pages]\n",
-                      human_bytes(engine.kv().layout().bytes_per_token()), human_bytes(answer.kv_bytes),
-                      answer.kv_pages);
+  line += fmt::format(" | KV {} per token, {} in {}]\n", human_bytes(engine.kv().layout().bytes_per_token()),
+                      human_bytes(answer.kv_bytes), counted(answer.kv_pages, "page"));
   if (answer.context_full) {
     line += fmt::format("[stopped: the context of {} tokens is full; a larger one is asked for with --ctx]\n",
                         engine.context());

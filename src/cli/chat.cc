@@ -20,11 +20,11 @@ struct ChatCommand {
   std::string system;
 
   void operator()() const {
-    const auto loaded = model.load();
+    const auto [loaded, options] = model.open();
     if (!loaded->text().chat_template) {
       throw Error("{} has no chat template; `quire run --raw` continues a text with it", model.path());
     }
-    Engine engine(loaded->engine_model(), model.engine_options(*loaded));
+    Engine engine(loaded->engine_model(), options);
     std::cerr << loaded->spec().name << ", a context of " << engine.context()
               << " tokens. /new starts again, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n";
     std::signal(SIGINT, [](int) { interrupted = true; });
@@ -38,7 +38,12 @@ struct ChatCommand {
       if (line.empty()) continue;
       messages.push_back({{"role", "user"}, {"content", line}});
       try {
-        messages.push_back({{"role", "assistant"}, {"content", reply(*loaded, engine, messages)}});
+        const std::string said = reply(*loaded, engine, messages);
+        if (said.empty()) {
+          messages.erase(messages.size() - 1);  // stopped before its first word: as if it had not been asked
+        } else {
+          messages.push_back({{"role", "assistant"}, {"content", said}});
+        }
       } catch (const Error& error) {
         std::cerr << "quire: " << error.what() << "\n";
         messages.erase(messages.size() - 1);

@@ -14,14 +14,23 @@
 namespace quire::cli {
 namespace {
 
-// What the system could give without swapping; 0 if it does not say.
+size_t read_number(const char* path) {
+  std::ifstream file(path);
+  size_t value = 0;
+  return file >> value ? value : 0;  // "max" is no number
+}
+
+// What the system could give this process without swapping, its cgroup's limit included; 0 if it does not say.
 size_t available_memory() {
+  size_t available = 0;
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {
     size_t value = 0;
-    if (key == "MemAvailable:" && file >> value) return value * 1024;
+    if (key == "MemAvailable:" && file >> value) available = value * 1024;
   }
-  return 0;
+  const size_t limit = read_number("/sys/fs/cgroup/memory.max");
+  if (limit == 0) return available;
+  return std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
 }
 
 struct InspectCommand {
@@ -33,9 +42,8 @@ struct InspectCommand {
   void operator()() const {
     const auto file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
-    const auto format = kv_format_from_name(kv);
-    if (!format) throw Error("'{}' is not a KV format; known are f16 and f32", kv);
-    const KvLayout layout = make_kv_layout(kv_shapes(spec, *format, *format));
+    const KvFormat format = parse_kv_format(kv);
+    const KvLayout layout = make_kv_layout(kv_shapes(spec, format, format));
     if (json) {
       print_json(*file, spec, layout);
     } else {
@@ -61,11 +69,8 @@ struct InspectCommand {
     return totals;
   }
 
-  static size_t kv_bytes(const KvLayout& layout, uint32_t tokens) {
-    const auto pages = pages_for(layout, tokens, std::min(tokens, 512u), 1);
-    size_t bytes = 0;
-    for (size_t g = 0; g < pages.size(); ++g) bytes += pages[g] * layout.groups[g].page_bytes;
-    return bytes;
+  static size_t full_context_bytes(const ModelSpec& spec, const KvLayout& layout) {
+    return kv_bytes(layout, pages_for(layout, spec.context, std::min(spec.context, 512u), 1));
   }
 
   static uint32_t window_layers(const ModelSpec& spec) {
@@ -101,12 +106,12 @@ struct InspectCommand {
     fmt::print("  vocabulary    {}\n", spec.vocab);
     fmt::print("  context       {} tokens\n", spec.context);
     fmt::print("  KV cache      {} per token in {}, {} at the full context\n",
-               human_bytes(layout.bytes_per_token()), kv, human_bytes(kv_bytes(layout, spec.context)));
+               human_bytes(layout.bytes_per_token()), kv, human_bytes(full_context_bytes(spec, layout)));
     if (const size_t memory = available_memory()) {
       const size_t left = memory > sum.bytes ? memory - sum.bytes : 0;
       fmt::print("  this machine  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",
                  human_bytes(memory), human_bytes(left),
-                 double(left) / double(kv_bytes(layout, spec.context)), spec.context);
+                 double(left) / double(full_context_bytes(spec, layout)), spec.context);
     }
     if (!tensors) return;
     fmt::print("\n");
@@ -140,11 +145,11 @@ struct InspectCommand {
                           {"kv",
                            {{"format", kv},
                             {"bytes_per_token", layout.bytes_per_token()},
-                            {"bytes_at_full_context", kv_bytes(layout, spec.context)}}},
+                            {"bytes_at_full_context", full_context_bytes(spec, layout)}}},
                           {"memory",
                            {{"available_bytes", memory},
                             {"left_beside_weights_bytes", left},
-                            {"full_sequences", left / kv_bytes(layout, spec.context)}}}};
+                            {"full_sequences", left / full_context_bytes(spec, layout)}}}};
     if (tensors) {
       object["tensors"] = OrderedJson::array();
       for (const TensorEntry& tensor : file.tensors()) {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kv/kv_cache.h"
 
 namespace quire::cli {
 namespace {
@@ -67,41 +68,38 @@ void ModelOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember({"auto", "scalar", "exact"}));
 }
 
-std::unique_ptr<LoadedModel> ModelOptions::load() const {
-  return std::make_unique<LoadedModel>(path(), LoadOptions{.context = context.value_or(0),
-                                                           .threads = threads.value_or(usable_cpus()),
-                                                           .kernels = kernels});
-}
-
-EngineOptions ModelOptions::engine_options(const LoadedModel& model) const {
+EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   EngineOptions options;
-  const auto format = kv_format_from_name(kv);
-  if (!format) throw Error("'{}' is not a KV format; known are f16 and f32", kv);
-  options.key_format = options.value_format = *format;
-  options.context = context.value_or(model.spec().context);
+  options.key_format = options.value_format = parse_kv_format(kv);
+  options.context = context.value_or(spec.context);
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
-  if (!kv_memory.empty()) {
-    const size_t memory = parse_size(kv_memory);
-    const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), *format, *format));
-    const auto bytes_of = [&](uint32_t tokens) {
-      const auto pages = pages_for(layout, tokens, std::min(prefill_chunk, tokens), 1);
-      size_t bytes = 0;
-      for (size_t g = 0; g < pages.size(); ++g) bytes += pages[g] * layout.groups[g].page_bytes;
-      return bytes;
-    };
-    uint32_t fits = options.context;
-    while (fits > 0 && bytes_of(fits) > memory) fits -= std::min(fits, kPageTokens);
-    if (fits < options.context && (context || fits < kPageTokens)) {
-      throw Error("a context of {} tokens needs {} of KV cache, but --kv-memory allows {}", options.context,
-                  human_bytes(bytes_of(options.context)), human_bytes(memory));
-    }
-    if (fits < options.context) {
-      std::cerr << "context limited to " << fits << " tokens by --kv-memory " << kv_memory << "\n";
-      options.context = fits;
-    }
+  if (kv_memory.empty()) return options;
+
+  const size_t memory = parse_size(kv_memory);
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
+  const auto bytes_of = [&](uint32_t tokens) {
+    return kv_bytes(layout, pages_for(layout, tokens, std::min(prefill_chunk, tokens), 1));
+  };
+  uint32_t fits = options.context;
+  while (fits > 0 && bytes_of(fits) > memory) fits -= std::min(fits, kPageTokens);
+  if (fits == options.context) return options;
+  if (context || fits < kPageTokens) {
+    throw Error("a context of {} tokens needs {} of KV cache, but --kv-memory allows {}", options.context,
+                human_bytes(bytes_of(options.context)), human_bytes(memory));
   }
+  std::cerr << "context limited to " << fits << " tokens by --kv-memory " << kv_memory << "\n";
+  options.context = fits;
   return options;
+}
+
+ModelOptions::Opened ModelOptions::open() const {
+  const std::string file = path();
+  // The head alone tells the context, on which frequencies may depend.
+  const EngineOptions engine = engine_options(read_model_spec(*open_model_file(file)));
+  const LoadOptions load{
+      .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};
+  return {std::make_unique<LoadedModel>(file, load), engine};
 }
 
 void SamplingFlags::add_to(CLI::App& command) {
@@ -144,15 +142,25 @@ Request SamplingFlags::request(const LoadedModel& model) const {
     char* rest = nullptr;
     const float bias = equals == std::string::npos ? 0 : std::strtof(entry.c_str() + equals + 1, &rest);
     if (equals == std::string::npos || problem != std::errc() || end != entry.data() + equals || *rest != 0) {
-      throw Error("--logit-bias wants ID=BIAS, e.g. 42=-5, not '{}'", entry);
+      wrong_usage("--logit-bias wants ID=BIAS, e.g. 42=-5, not '{}'", entry);
     }
     sampling.logit_bias.emplace_back(token, bias);
   }
   sampling.seed = seed ? *seed : std::random_device()();
-  sampling.check();
+  try {
+    sampling.check();
+  } catch (const Error& error) {
+    wrong_usage("{}", error.what());
+  }
   request.max_tokens = max_tokens;
   request.stop = stop;
   return request;
+}
+
+KvFormat parse_kv_format(const std::string& name) {
+  const auto format = kv_format_from_name(name);
+  if (!format) wrong_usage("'{}' is not a KV format; known are f16 and f32", name);
+  return *format;
 }
 
 size_t parse_size(const std::string& text) {
@@ -166,10 +174,10 @@ size_t parse_size(const std::string& text) {
   size_t power = 0;
   if (unit.size() == 1 && units.find(unit) != std::string::npos) power = units.find(unit) + 1;
   if (problem != std::errc() || (power == 0 && !unit.empty()) || !(number > 0) || number > 1e15) {
-    throw Error("'{}' is not a size; write e.g. 512M or 4G", text);
+    wrong_usage("'{}' is not a size; write e.g. 512M or 4G", text);
   }
   const double bytes = number * std::pow(1024.0, double(power));
-  if (bytes > 1e18) throw Error("'{}' is larger than any memory", text);
+  if (bytes > 1e18) wrong_usage("'{}' is larger than any memory", text);
   return size_t(bytes);
 }
 
@@ -180,6 +188,10 @@ std::string human_bytes(size_t bytes) {
   for (; value >= 1000 && unit < 4; ++unit) value /= 1000;
   return unit == 0 ? fmt::format("{} bytes", bytes)
                    : fmt::format("{:.{}f} {}", value, value < 100 ? 1 : 0, kUnits[unit]);
+}
+
+std::string counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string read_text(const std::string& path) {

@@ -29,8 +29,16 @@ struct ModelOptions : ModelChoice {
   std::string kernels = "auto";
 
   void add_to(CLI::App& command);
-  std::unique_ptr<LoadedModel> load() const;
-  EngineOptions engine_options(const LoadedModel& model) const;
+
+  // What the options come to for this model. A context that --kv-memory cannot hold is an Error if it was asked for, and
+  // is lowered, with a word to the user, if it was not.
+  EngineOptions engine_options(const ModelSpec& spec) const;
+  // Loads the model for that context.
+  struct Opened {
+    std::unique_ptr<LoadedModel> model;
+    EngineOptions engine;
+  };
+  Opened open() const;
 };
 
 // Sampling as the user gave it; what was not given comes from the model's generation config.
@@ -48,10 +56,20 @@ struct SamplingFlags {
   Request request(const LoadedModel& model) const;
 };
 
-// "512M", "2G", "2GiB", "1000000" in bytes; throws Error for anything else.
+// The user asked for something that is not to be had: exit code 2.
+template <class... Args>
+[[noreturn]] void wrong_usage(fmt::format_string<Args...> format, Args&&... args) {
+  throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Of --kv.
+KvFormat parse_kv_format(const std::string& name);
+
+// "512M", "2G", "2GiB", "1000000" in bytes; anything else is wrong usage.
 size_t parse_size(const std::string& text);
-// "1.5 GB", "22.5 kB": for people.
+// "1.5 GB", "22.5 kB", "1 page", "2 pages": for people.
 std::string human_bytes(size_t bytes);
+std::string counted(size_t count, std::string_view what);
 // All of a file, or of stdin for "-".
 std::string read_text(const std::string& path);
 

@@ -12,6 +12,8 @@
 namespace quire::cli {
 namespace {
 
+constexpr uint32_t kWindowTokens = 512;  // unless --ctx says otherwise
+
 struct PerplexityCommand {
   ModelOptions model;
   std::string file;
@@ -19,15 +21,16 @@ struct PerplexityCommand {
   bool per_token = false;
 
   void operator()() const {
-    const auto loaded = model.load();
     const std::string text = read_text(file);
-    const uint32_t window = model.context.value_or(std::min<uint32_t>(512, loaded->spec().context));
+    ModelOptions windowed = model;
+    if (!windowed.context) windowed.context = kWindowTokens;
+    const auto [loaded, engine] = windowed.open();
+    const uint32_t window = engine.context;
     const std::vector<TokenId> tokens = windows(loaded->text().tokenizer, text, window);
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
-    const auto kv_format = kv_format_from_name(model.kv);
-    if (!kv_format) throw Error("'{}' is not a KV format; known are f16 and f32", model.kv);
-    const ScoreOptions options{
-        .window = window, .prefill_chunk = model.prefill_chunk, .kv_format = *kv_format};
+    // Without a cache, a window is computed in one step.
+    const uint32_t chunk = engine.kv_cache ? engine.prefill_chunk : window;
+    const ScoreOptions options{.window = window, .prefill_chunk = chunk, .kv_format = engine.key_format};
     std::vector<double> nll;
     {
       Progress progress("scoring");

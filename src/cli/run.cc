@@ -1,5 +1,6 @@
-#include <cstdio>
 #include <iostream>
+
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -13,7 +14,7 @@ namespace {
 struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
-  std::string prompt;
+  std::string prompt = "-";
   std::string system;
   bool raw = false;
   bool json = false;
@@ -22,6 +23,8 @@ struct RunCommand {
   uint32_t top_logprobs = 0;
 
   std::vector<TokenId> prompt_tokens(const LoadedModel& loaded) const {
+    if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
+      std::cerr << "Write the prompt and end it with Ctrl-D:\n";
     const std::string text = prompt == "-" ? read_text("-") : prompt;
     if (raw || !loaded.text().chat_template) return loaded.text().tokenizer.encode(text);
     ChatInput chat;
@@ -32,8 +35,8 @@ struct RunCommand {
   }
 
   void operator()() const {
-    const auto loaded = model.load();
-    Engine engine(loaded->engine_model(), model.engine_options(*loaded));
+    const auto [loaded, options] = model.open();
+    Engine engine(loaded->engine_model(), options);
     Request request = sampling.request(*loaded);
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
@@ -73,7 +76,7 @@ void add_run(CLI::App& app) {
   CLI::App* run = app.add_subcommand("run", "one prompt, streamed to stdout, figures to stderr");
   command->model.add_to(*run);
   command->sampling.add_to(*run);
-  run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->required();
+  run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");
   run->add_flag("--json", command->json, "print one JSON object at the end instead of streaming");

@@ -35,10 +35,14 @@ struct SynthCommand {
 
 void add_synth(CLI::App& app) {
   auto command = std::make_shared<SynthCommand>();
-  std::string shapes = kStandIn;
-  for (const SynthShape& shape : synth_shapes()) shapes += ", " + shape.name;
+  std::vector<std::string> shapes = {kStandIn};
+  for (const SynthShape& shape : synth_shapes()) shapes.push_back(shape.name);
   CLI::App* synth = app.add_subcommand("synth", "a model file with random weights, to measure speed with");
-  synth->add_option("--shape", command->shape, shapes)->required();
+  synth
+      ->add_option("--shape", command->shape,
+                   "the measures of a known model, or of the house model's stand-in")
+      ->required()
+      ->check(CLI::IsMember(shapes));
   synth->add_option("--type", command->type, "q4_0, q4_k_m, q8_0, f16, bf16, ...")->capture_default_str();
   synth->add_option("-o,--output", command->out, "the file to write")->required();
   synth->callback([command] { (*command)(); });

@@ -26,7 +26,7 @@ class LoadedModel {
   const ModelFile& file() const { return *file_; }
   const ModelSpec& spec() const { return spec_; }
   const Weights& weights() const { return weights_; }
-  const ModelText& text() const { return *text_; }  // throws Error if the file has none
+  const ModelText& text() const { return *text_; }
   Backend& backend() const { return *backend_; }
   EngineModel engine_model() const;
 

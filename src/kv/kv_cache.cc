@@ -27,6 +27,13 @@ std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_
   return pages;
 }
 
+size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_group) {
+  size_t bytes = 0;
+  for (size_t g = 0; g < pages_per_group.size(); ++g)
+    bytes += pages_per_group[g] * layout.groups[g].page_bytes;
+  return bytes;
+}
+
 KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const Allocate& allocate)
     : layout_(std::move(layout)) {
   CHECK(!layout_.groups.empty());

@@ -17,6 +17,8 @@ namespace quire {
 // chunks of at most `chunk`: a window group keeps only what its window and one chunk span.
 std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_t chunk, uint32_t sequences);
 
+size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_group);
+
 // The keys and values of all sequences, in pages. Owned by the engine; engine thread only.
 class KvCache {
  public:

@@ -103,10 +103,8 @@ void Decoder::dense_mlp(const LayerWeights& weights) {
   const Projection projections[] = {{weights.gate, weights.gate_bias, w.gate},
                                     {weights.up, weights.up_bias, w.up}};
   backend_.project({w.normed, std::span(projections).first(spec_.gated_mlp ? 2 : 1)});
-  backend_.activate({.gate = w.gate,
-                     .up = spec_.gated_mlp ? w.up : Rows{},
-                     .nonlinearity = spec_.nonlinearity,
-                     .out = w.hidden});
+  backend_.activate(
+      {.gate = w.gate, .up = spec_.gated_mlp ? w.up : Rows{}, .function = spec_.gate, .out = w.hidden});
   const Projection down[] = {{weights.down, weights.down_bias, w.branch}};
   backend_.project({w.hidden, down});
 }
@@ -134,7 +132,7 @@ void Decoder::expert_mlp(const LayerWeights& weights) {
                             .gate_bias = weights.gate_bias,
                             .up_bias = weights.up_bias,
                             .down_bias = weights.down_bias,
-                            .nonlinearity = spec_.nonlinearity,
+                            .function = spec_.gate,
                             .out = w.branch});
 }
 

@@ -14,34 +14,28 @@ namespace quire {
 // converter would make of it. Most tensors are views of the files; those in another order of rows, another
 // layout (experts, FP8, MXFP4, GPT-2's transposed matrices) or too small to matter are made when loaded.
 //
-// config.json says things for which GGUF's readers have a fixed answer or no key. They are here (ARCH is
+// config.json says things for which GGUF's readers have a fixed answer or no key. They are in these keys (ARCH is
 // general.architecture); where a key is missing, as in GGUF files from elsewhere, the usual value holds:
 //
-// | key                                  | value      | meaning                            | usual |
-// |--------------------------------------|------------|------------------------------------|-------------------|
-// | ARCH.attention.sliding_window        | number     | tokens seen, itself included;      | gemma2 4096,
-// else | |                                      |            | 0: no window in any layer          | no window
-// | | ARCH.attention.sliding_window_pattern| number n,  | all layers but every n-th have the | gemma2,
-// gpt-oss 2,| |                                      | or a flag  | window, or those with true have it |
-// gemma3 6,         | |                                      | per layer  | | else all          | |
-// ARCH.attention.rope_pattern          | flag per   | SmolLM3: the layers that rotate    | all but every 4th
-// | |                                      | layer      |                                    | | |
-// ARCH.attention.scale                 | real       | factor on Q·K: Gemma 2 and 3 from  | 1/sqrt(head), or |
-// |                                      |            | query_pre_attn_scalar, Granite     | by size (27B) |
-// | ARCH.attn_logit_softcapping,         | real       | 0: none                            | gemma2 50, 30, |
-// | ARCH.final_logit_softcapping         |            |                                    | else none | |
-// ARCH.rope.freq_base_swa              | real       | Gemma 3: base in layers with a     | 10000 | | | |
-// window; they are never scaled      |                   | | ARCH.expert_weights_norm             | flag |
-// Qwen3-MoE: the chosen experts'     | true              | |                                      | | weights
-// are made to sum to 1       |                   | | ARCH.vocab_size                      | number     | rows
-// of the embedding              |                   | | general.sampling.{temp,top_k,top_p,  | number     |
-// what generation_config.json        |                   | |   min_p,penalty_repeat}              | |
-// recommends                         |                   | | quire.eos_token_ids                  | numbers
-// | all tokens that end a text         | eos_token_id      | | quire.rope.yarn_truncate             | flag |
-// YaRN: are the ends of the ramp     | true              | |                                      | | rounded
-// to whole dimensions?       |                   | | quire.rope.attention_factor          | real       |
-// YaRN: factor on cos and sin        | 0.1 ln(factor) + 1| | quire.swiglu_limit, .swiglu_alpha    | real |
-// gpt-oss: clamp and slope           | 7, 1.702          |
+//   ARCH.attention.sliding_window          tokens seen, itself included; 0: no window in any layer.
+//                                          Usual: gemma2 4096, gemma3 1024, gpt-oss 128, else none
+//   ARCH.attention.sliding_window_pattern  n: all layers but every n-th have the window; or a flag per layer.
+//                                          Usual: gemma2 and gpt-oss 2, gemma3 6, else all layers
+//   smollm3.attention.rope_pattern         a flag per layer: does it rotate? Usual: all but every 4th
+//   ARCH.attention.scale                   factor on query . key (Gemma's query_pre_attn_scalar, Granite).
+//                                          Usual: 1 / sqrt(head), or by the model's size (27B)
+//   ARCH.attn_logit_softcapping,
+//   ARCH.final_logit_softcapping           0: none. Usual: gemma2 50 and 30, else none
+//   gemma3.rope.freq_base_swa              base in layers with a window, which are never scaled. Usual: 10000
+//   qwen3moe.expert_weights_norm           are the chosen experts' weights made to sum to 1? Usual: yes
+//   ARCH.vocab_size                        rows of the embedding
+//   general.sampling.{temp, top_k, top_p, min_p, penalty_repeat}
+//                                          what generation_config.json recommends
+//   quire.eos_token_ids                    all tokens that end a text. Usual: eos_token_id
+//   quire.rope.yarn_truncate               YaRN: are the ends of the ramp rounded to whole dimensions?
+//                                          Usual: yes, gpt-oss no
+//   quire.rope.attention_factor            YaRN: factor on cos and sin. Usual: 0.1 ln(factor) + 1
+//   quire.swiglu_limit, quire.swiglu_alpha gpt-oss: clamp and slope. Usual: 7 and 1.702
 class HfFolder : public ModelFile {
  public:
   explicit HfFolder(const std::string& path);

@@ -58,7 +58,7 @@ struct ModelSpec {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool learned_positions = false;
   bool attention_sinks = false;
-  Nonlinearity nonlinearity = Nonlinearity::silu;
+  Gate gate;
   bool gated_mlp = true;
 
   float embedding_scale = 1;

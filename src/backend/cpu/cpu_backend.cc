@@ -106,7 +106,7 @@ void CpuBackend::project(const ProjectParams& params) {
 void CpuBackend::activate(const ActivateParams& params) {
   pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
-      activate_row(params.nonlinearity, params.gate.row(t), params.up ? params.up.row(t) : nullptr,
+      activate_row(params.function, params.gate.row(t), params.up ? params.up.row(t) : nullptr,
                    params.out.f32.row(t), params.out.f32.width);
       quantize(params.out, t);
     }

@@ -123,7 +123,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   pool_.parallel_for(order.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       float* gate = experts_.gate.data() + i * width;
-      activate_row(params.nonlinearity, gate, experts_.up.data() + i * width, gate, width);
+      activate_row(params.function, gate, experts_.up.data() + i * width, gate, width);
       quantize_for(params.down, gate, width, experts_.hidden.data(), i);
     }
   });

@@ -30,8 +30,8 @@ void apply(F f, const float* gate, const float* up, float* out, size_t count) {
 
 }  // namespace
 
-void activate_row(Nonlinearity nonlinearity, const float* gate, const float* up, float* out, size_t count) {
-  switch (nonlinearity) {
+void activate_row(const Gate& function, const float* gate, const float* up, float* out, size_t count) {
+  switch (function.kind) {
     case Nonlinearity::silu:
       return apply(silu, gate, up, out, count);
     case Nonlinearity::gelu_tanh:
@@ -39,12 +39,10 @@ void activate_row(Nonlinearity nonlinearity, const float* gate, const float* up,
     case Nonlinearity::gelu_erf:
       return apply(gelu_erf, gate, up, out, count);
     case Nonlinearity::clamped_swiglu: {
-      constexpr float kLimit = 7.0f;
-      constexpr float kAlpha = 1.702f;
       for (size_t i = 0; i < count; ++i) {
-        const float g = std::min(gate[i], kLimit);
-        const float u = std::clamp(up[i], -kLimit, kLimit);
-        out[i] = g / (1.0f + std::exp(-kAlpha * g)) * (u + 1.0f);
+        const float g = std::min(gate[i], function.limit);
+        const float u = std::clamp(up[i], -function.limit, function.limit);
+        out[i] = g / (1.0f + std::exp(-function.slope * g)) * (u + 1.0f);
       }
       return;
     }

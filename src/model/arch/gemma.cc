@@ -9,7 +9,7 @@ ModelSpec gemma_spec(const ModelFile& file, const SpecOptions& options, const Ro
   ModelSpec spec = common_spec(file, options, rope);
   spec.embedding_scale = std::sqrt(float(spec.dim));
   spec.post_norms = true;
-  spec.nonlinearity = Nonlinearity::gelu_tanh;
+  spec.gate.kind = Nonlinearity::gelu_tanh;
   // Files that do not give the scale: only the largest of each family divides by the width per head instead.
   const bool is_largest = spec.layers.size() == (spec.architecture == "gemma2" ? 46 : 62);
   if (is_largest && !file.metadata().has(spec.architecture + ".attention.scale")) {

@@ -6,7 +6,7 @@ ModelSpec gpt2_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = common_spec(file, options, {});
   spec.norm = NormKind::layer;
   spec.learned_positions = true;
-  spec.nonlinearity = Nonlinearity::gelu_tanh;
+  spec.gate.kind = Nonlinearity::gelu_tanh;
   spec.gated_mlp = false;
   spec.ropes.clear();
   for (LayerSpec& layer : spec.layers) layer.rope.reset();
@@ -18,7 +18,9 @@ ModelSpec gpt_oss_spec(const ModelFile& file, const SpecOptions& options) {
   spec.mlp_norm_tensor = "post_attention_norm";
   spec.attention_sinks = true;
   spec.experts.routing = Routing::top_then_softmax;
-  spec.nonlinearity = Nonlinearity::clamped_swiglu;
+  spec.gate.kind = Nonlinearity::clamped_swiglu;
+  spec.gate.limit = float(file.metadata().maybe_real("quire.swiglu_limit").value_or(spec.gate.limit));
+  spec.gate.slope = float(file.metadata().maybe_real("quire.swiglu_alpha").value_or(spec.gate.slope));
   read_windows(file, spec, {.window = 128, .pattern = 2});
   return spec;
 }
