@@ -81,6 +81,13 @@ std::string deepseek_words() {
          R"(| ?[\p{P}\p{S}]+[\r\n]*|)" + kSpaces;
 }
 
+// Readers of GGUF take a space for nothing but a space: `[class]+` without the spaces in it.
+std::string without_spaces(std::string_view pattern) {
+  const size_t open = pattern.find('[');
+  const std::string_view items = pattern.substr(open, pattern.rfind(']') + 1 - open);
+  return fmt::format(R"({}(?:(?!\s){})+)", pattern.substr(0, open), items);
+}
+
 std::string kimi() {
   return fmt::format(
       R"([\p{{Han}}]+|{}(?:(?!\p{{Han}})\p{{L}})+{}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{})", kLead,
@@ -145,11 +152,12 @@ const std::vector<Entry>& entries() {
        }},
       {{"deepseek-llm"},
        [] {
-         return Patterns{R"([\r\n])", kDeepseekLetters, kDeepseekPunctuation, R"(\s+$)", kCjk, R"(\p{N}+)"};
+         return Patterns{R"([\r\n])", kDeepseekLetters,     without_spaces(kDeepseekPunctuation),
+                         R"(\s+$)",   without_spaces(kCjk), R"(\p{N}+)"};
        }},
       {{"deepseek-coder"},
        [] {
-         return Patterns{R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kCjk, kDigit};
+         return Patterns{R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", without_spaces(kCjk), kDigit};
        }},
       {{"deepseek-v3", "hunyuan-dense", "joyai-llm"},
        [] {
@@ -275,6 +283,9 @@ const std::vector<Original>& originals() {
       {"falcon",
        {SplitPunctuation{SplitBehavior::contiguous}, isolate(gpt2()), ByteLevel{}, SplitDigits{false},
         isolate("[0-9][0-9][0-9]")}},
+      {"deepseek-coder",
+       {isolate(R"([\r\n])"), isolate(R"(\s?\p{L}+)"), isolate(R"(\s?\p{P}+)"), isolate(kCjk),
+        isolate(kDigit), ByteLevel{}}},
       {"deepseek-llm",
        {isolate(R"([\r\n])"), isolate(kDeepseekLetters), isolate(kDeepseekPunctuation), isolate(R"(\s+$)"),
         isolate(kCjk), isolate(kDigit), ByteLevel{}}},
