@@ -2,12 +2,13 @@
 // the KV cache on or off; and so is the sampled token.
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/batch.h"
 #include "golden_model.h"
-#include "model/convert.h"
 #include "model/synth.h"
 
 namespace quire {
@@ -20,17 +21,32 @@ struct Case {
   KvFormat format;
 };
 
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+// The synthetic model of a type, written once by this process and gone with it.
+class SynthFile {
+ public:
+  explicit SynthFile(const std::string& type)
+      : path_(testing::TempDir() + "/quire_" + type + "_" + std::to_string(::getpid()) + ".gguf") {
+    ThreadPool pool(2);
+    write_synthetic_model(synth_shape("tiny"), TypeMix(type), path_, pool);
+  }
+  ~SynthFile() { std::filesystem::remove(path_); }
+  SynthFile(const SynthFile&) = delete;
+  SynthFile& operator=(const SynthFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 std::string model_path(const std::string& model) {
   if (!model.starts_with("synth:")) return golden_folder(model);
+  static std::map<std::string, SynthFile> files;
   const std::string type = model.substr(6);
-  const std::string path = testing::TempDir() + "/quire_invariance_" + type + ".gguf";
-  static std::vector<std::string> written;
-  if (std::find(written.begin(), written.end(), path) == written.end()) {
-    ThreadPool pool(2);
-    write_synthetic_model(synth_shape("tiny"), TypeMix(type), path, pool);
-    written.push_back(path);
-  }
-  return path;
+  return files.try_emplace(type, type).first->second.path();
 }
 
 std::vector<TokenId> tokens_from(uint32_t seed, size_t count, uint32_t vocab) {

@@ -212,6 +212,8 @@ def theirs(source, tokens, conversation):
 
 
 def ours(command, folder, conversation):
+    conversation = {**conversation, **conversation.get("extra", {})}
+    conversation.pop("extra", None)
     done = subprocess.run([*command, "-m", folder, "-"], input=json.dumps(conversation).encode(), capture_output=True)
     if done.returncode < 0 or done.returncode > 2:
         sys.exit(f"the command crashed: exit code {done.returncode}, in {folder}")

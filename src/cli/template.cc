@@ -13,8 +13,8 @@ struct TemplateCommand {
   std::string file = "-";
 
   void operator()() const {
-    const ModelText text = load_model_text(model.path());
-    if (!text.chat_template) throw Error("{} has no chat template", model.path());
+    const auto chat_template = load_chat_template(model.path());
+    if (!chat_template) throw Error("{} has no chat template", model.path());
     OrderedJson object = parse_ordered_json(read_text(file), file == "-" ? "stdin" : file);
     if (!object.is_object() || !object.contains("messages") || !object["messages"].is_array()) {
       throw Error("the conversation must be a JSON object with a list of messages");
@@ -30,7 +30,7 @@ struct TemplateCommand {
     for (auto& [key, value] : object.items()) {
       if (key != "messages" && key != "tools" && key != "add_generation_prompt") chat.extra[key] = value;
     }
-    std::cout << text.chat_template->render(chat).text;
+    std::cout << chat_template->render(chat).text;
   }
 };
 

@@ -104,14 +104,23 @@ ChatTemplateSpecials folder_specials(const Json& config) {
   return specials;
 }
 
+std::string folder_config(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  return std::filesystem::exists(path) ? read_file(path) : "{}";
+}
+
+Json parse_folder_config(const std::string& folder, const std::string& text) {
+  Json config = parse_json(text, folder + "/tokenizer_config.json");
+  if (!config.is_object()) throw Error("{}/tokenizer_config.json is not a JSON object", folder);
+  return config;
+}
+
 ModelText from_folder(const std::string& folder, const Metadata* metadata) {
   const std::string path = folder + "/tokenizer.json";
   if (!std::filesystem::exists(path))
     throw Error("{} has no tokenizer.json, so its tokens have no text", folder);
-  const std::string config_path = folder + "/tokenizer_config.json";
-  const std::string config_text = std::filesystem::exists(config_path) ? read_file(config_path) : "{}";
-  const Json config = parse_json(config_text, config_path);
-  if (!config.is_object()) throw Error("{} is not a JSON object", config_path);
+  const std::string config_text = folder_config(folder);
+  const Json config = parse_folder_config(folder, config_text);
   ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_json(read_file(path), config_text)),
                  .chat_template = std::nullopt,
                  .template_source = folder_template(folder, config),
@@ -161,6 +170,12 @@ ModelText load_model_text(const ModelFile& file) {
 ModelText load_model_text(const std::string& path) {
   if (std::filesystem::is_directory(path)) return from_folder(path, nullptr);
   return from_gguf(GgufFile(path).metadata());
+}
+
+std::optional<ChatTemplate> load_chat_template(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return from_gguf(GgufFile(path).metadata()).chat_template;
+  const Json config = parse_folder_config(path, folder_config(path));
+  return make_template(folder_template(path, config), folder_specials(config));
 }
 
 void add_text_metadata(const ModelText& text, Metadata& metadata) {

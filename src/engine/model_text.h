@@ -28,6 +28,9 @@ ModelText load_model_text(const ModelFile& file);
 // Of a path that may hold only a vocabulary: a GGUF file without tensors, or a folder with tokenizer.json.
 ModelText load_model_text(const std::string& path);
 
+// The chat template alone, of a path that may hold nothing else; nothing if there is none.
+std::optional<ChatTemplate> load_chat_template(const std::string& path);
+
 // Puts the text of a Hugging Face folder into the metadata of a GGUF file that is being written.
 void add_text_metadata(const ModelText& text, Metadata& metadata);
 
