@@ -89,8 +89,8 @@ struct InspectCommand {
                double(sum.parameters) / 1e6);
     fmt::print("  weights       {} in {} tensors: {}\n", human_bytes(sum.bytes), file.tensors().size(),
                types);
-    fmt::print("  layers        {}, width {}, {} query and {} KV heads of {}\n", spec.layers.size(), spec.dim,
-               spec.heads, spec.kv_heads, spec.key_dim);
+    fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
+               counted(spec.heads, "query head"), counted(spec.kv_heads, "KV head"), spec.key_dim);
     if (spec.experts.count > 0) {
       fmt::print("  experts       {} of {} per token, width {}\n", spec.experts.used, spec.experts.count,
                  spec.experts.width);

@@ -58,6 +58,10 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   spec.key_dim = keys.maybe_count("attention.key_length").value_or(spec.dim / spec.heads);
   spec.value_dim = keys.maybe_count("attention.value_length").value_or(spec.key_dim);
   if (spec.key_dim == 0) throw Error("{}: heads of width 0", metadata.file_name());
+  if (uint64_t(spec.heads) * std::max(spec.key_dim, spec.value_dim) > kMaxCount) {
+    throw Error("{}: {} heads of {} are more than any model has", metadata.file_name(), spec.heads,
+                std::max(spec.key_dim, spec.value_dim));
+  }
   spec.mlp_width = keys.maybe_count("feed_forward_length").value_or(0);
   spec.context = keys.count("context_length");
   if (layers > 4096) throw Error("{}: {} layers are more than any model has", metadata.file_name(), layers);

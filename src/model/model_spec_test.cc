@@ -1,0 +1,101 @@
+#include "model/model_spec.h"
+
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace quire {
+namespace {
+
+// A file that has only a head: what a spec is read from.
+class HeadOnly : public ModelFile {
+ public:
+  explicit HeadOnly(const std::string& architecture = "llama") : ModelFile("test.gguf") {
+    set("general.architecture", architecture);
+    set(architecture + ".embedding_length", uint64_t(64));
+    set(architecture + ".block_count", uint64_t(12));
+    set(architecture + ".context_length", uint64_t(1000));
+    set(architecture + ".feed_forward_length", uint64_t(128));
+    set(architecture + ".attention.head_count", uint64_t(4));
+    set(architecture + ".attention.head_count_kv", uint64_t(2));
+    add_tensor({"token_embd.weight", DType::f32, {100, 64}, 100 * 64 * 4});
+  }
+  HeadOnly& set(const std::string& key, MetadataValue value) {
+    metadata_.set(key, std::move(value));
+    return *this;
+  }
+  TensorData load(const TensorEntry&) const override { return {}; }
+};
+
+std::string message(const ModelFile& file) {
+  try {
+    read_model_spec(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<uint32_t> windows(const ModelSpec& spec) {
+  std::vector<uint32_t> windows;
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(ModelSpec, AnUnknownArchitectureIsNamedWithTheKnownOnes) {
+  const std::string text = message(HeadOnly("martian"));
+  EXPECT_NE(text.find("martian"), std::string::npos) << text;
+  EXPECT_NE(text.find("qwen3moe"), std::string::npos) << text;
+}
+
+TEST(ModelSpec, AbsurdNumbersAreRefusedNamingTheKey) {
+  EXPECT_NE(
+      message(HeadOnly().set("llama.embedding_length", uint64_t(0))).find("llama.embedding_length is 0"),
+      std::string::npos);
+  EXPECT_NE(message(HeadOnly().set("llama.block_count", uint64_t(1) << 40)).find("llama.block_count"),
+            std::string::npos);
+  EXPECT_NE(message(HeadOnly().set("llama.block_count", uint64_t(5000))).find("5000 layers"),
+            std::string::npos);
+  EXPECT_NE(
+      message(HeadOnly().set("llama.attention.head_count_kv", uint64_t(3))).find("cannot share 3 KV heads"),
+      std::string::npos);
+  EXPECT_NE(
+      message(HeadOnly().set("llama.attention.key_length", uint64_t(1) << 23)).find("more than any model"),
+      std::string::npos);
+  EXPECT_NE(message(HeadOnly().set("llama.rope.dimension_count", uint64_t(17))).find("cannot be rotated"),
+            std::string::npos);
+  EXPECT_NE(message(HeadOnly().set("llama.rope.scaling.type", std::string("spiral"))).find("'spiral'"),
+            std::string::npos);
+}
+
+TEST(ModelSpec, Gemma3HasAWindowOnAllLayersButEverySixth) {
+  const ModelSpec spec =
+      read_model_spec(HeadOnly("gemma3").set("gemma3.attention.sliding_window", uint64_t(512)));
+  EXPECT_EQ(windows(spec), (std::vector<uint32_t>{512, 512, 512, 512, 512, 0, 512, 512, 512, 512, 512, 0}));
+  EXPECT_EQ(spec.layers[0].rope, 1u);
+  EXPECT_EQ(spec.layers[5].rope, 0u);
+}
+
+TEST(ModelSpec, AFlagPerLayerChoosesTheLayersWithAWindow) {
+  std::vector<bool> flags(12, false);
+  flags[3] = true;
+  HeadOnly file("qwen2");
+  file.set("qwen2.attention.sliding_window", uint64_t(32))
+      .set("qwen2.attention.sliding_window_pattern", flags);
+  const std::vector<uint32_t> seen = windows(read_model_spec(file));
+  for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], i == 3 ? 32u : 0u);
+  flags.pop_back();
+  file.set("qwen2.attention.sliding_window_pattern", flags);
+  EXPECT_NE(message(file).find("speaks of 11 layers"), std::string::npos);
+}
+
+TEST(ModelSpec, SmolLm3LeavesEveryFourthLayerUnrotated) {
+  const ModelSpec spec = read_model_spec(HeadOnly("smollm3"));
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    EXPECT_EQ(spec.layers[i].rope.has_value(), (i + 1) % 4 != 0);
+}
+
+}  // namespace
+}  // namespace quire
