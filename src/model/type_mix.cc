@@ -102,6 +102,9 @@ DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) c
   const bool is_sensitive =
       name.find("attn_v.weight") != std::string::npos || name.find("ffn_down") != std::string::npos;
   if (more_bits_ && is_sensitive && gets_more_bits(layer_of(name), layers)) type = finer(main_);
+  // Two bits are too few for what everything else is added to.
+  const bool writes_stream = is_sensitive || name.find("attn_output") != std::string::npos;
+  if (main_ == DType::q2_k && writes_stream) type = DType::q3_k;
   const uint64_t cols = tensor.shape.back();
   if (cols % traits(type).block_values != 0) type = with_short_blocks(type);
   if (cols % traits(type).block_values != 0) type = DType::f16;

@@ -22,6 +22,13 @@ TEST(TypeMix, GivesTheHeadAndPartOfValueAndDownMoreBitsInQ4KM) {
   EXPECT_EQ(mix.type_for(tensor("blk.4.ffn_up.weight", {8192, 2048}), 16, false), DType::q4_k);
 }
 
+TEST(TypeMix, GivesQ2KThreeBitsWhereTwoWouldBreakTheModel) {
+  const TypeMix mix("q2_k");
+  EXPECT_EQ(mix.type_for(tensor("blk.5.ffn_down.weight", {2048, 8192}), 16, false), DType::q3_k);
+  EXPECT_EQ(mix.type_for(tensor("blk.5.attn_output.weight", {2048, 2048}), 16, false), DType::q3_k);
+  EXPECT_EQ(mix.type_for(tensor("blk.5.ffn_up.weight", {8192, 2048}), 16, false), DType::q2_k);
+}
+
 TEST(TypeMix, KeepsVectorsAndRoutersInF32) {
   const TypeMix mix("q4_0");
   EXPECT_EQ(mix.type_for(tensor("blk.0.attn_norm.weight", {2048}), 16, false), DType::f32);
