@@ -1,5 +1,6 @@
 // A real model: SmolLM2-135M-Instruct in Q4_1, fetched by `make smollm2`. What is expected here is what llama.cpp does
-// with the same file; tools/check_llama_cpp.py compares far more of it.
+// with the same file. The two questions are among those on which both agree to the end; tools/check_llama_cpp.py asks
+// ten, and not all of them do.
 #include <filesystem>
 
 #include <gtest/gtest.h>
