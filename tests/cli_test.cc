@@ -142,7 +142,7 @@ TEST_F(Cli, WrongUsageExitsWithTwoAndRuntimeErrorsWithOne) {
 }
 
 TEST_F(Cli, ABrokenFileIsOneSentenceThatNamesIt) {
-  write("cut.gguf", slurp(std::string(QUIRE_BINARY_DIR) + "/house.gguf").substr(0, 5000));
+  write("cut.gguf", slurp(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf").substr(0, 5000));
   write("text.gguf", "this is not a model");
   std::filesystem::create_directories(path("folder"));
   write("folder/config.json", R"({"model_type": "martian", "architectures": ["MartianForCausalLM"]})");

@@ -12,7 +12,8 @@ ALLOWED = {
     "backend": {"base", "tensor", "kv"},
     "model": {"base", "tensor", "kv", "backend"},
     "engine": {"base", "tensor", "kv", "backend", "model", "text"},
-    "cli": {"base", "tensor", "kv", "backend", "model", "text", "engine"},
+    "eval": {"base", "tensor", "kv", "backend", "model", "text", "engine"},
+    "cli": {"base", "tensor", "kv", "backend", "model", "text", "engine", "eval"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}

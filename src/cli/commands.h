@@ -13,5 +13,6 @@ void add_tokenize(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_synth(CLI::App& app);
+void add_eval(CLI::App& app);
 
 }  // namespace quire::cli

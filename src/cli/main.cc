@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   quire::cli::add_perplexity(app);
   quire::cli::add_quantize(app);
   quire::cli::add_synth(app);
+  quire::cli::add_eval(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

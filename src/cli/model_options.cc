@@ -3,7 +3,6 @@
 #include <charconv>
 #include <climits>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -14,16 +13,11 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cli/house.h"
 #include "kv/kv_cache.h"
 
 namespace quire::cli {
 namespace {
-
-std::string program_folder() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "." : program.parent_path().string();
-}
 
 template <class T>
 void set_if(T& value, const std::optional<T>& given) {
@@ -40,12 +34,9 @@ void ModelChoice::add_to(CLI::App& command) {
 }
 
 std::string ModelChoice::path() const {
-  if (model != "house") return model;
-  const std::filesystem::path folder = program_folder();
-  for (const auto& place : {folder / "house.gguf", folder / "../share/quire/house.gguf"}) {
-    if (std::filesystem::exists(place)) return place.string();
-  }
-  throw Error("the house model is not beside the program ({}); give a model file with -m", folder.string());
+  if (model == "house") return house_path("house.gguf");
+  if (model == "house-draft") return house_path("draft.gguf");
+  return model;
 }
 
 void ModelOptions::add_to(CLI::App& command) {

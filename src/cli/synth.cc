@@ -5,12 +5,9 @@
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
-#include "model/stand_in.h"
 
 namespace quire::cli {
 namespace {
-
-constexpr const char* kStandIn = "stand-in";
 
 struct SynthCommand {
   std::string shape;
@@ -18,10 +15,6 @@ struct SynthCommand {
   std::string out;
 
   void operator()() const {
-    if (shape == kStandIn) {
-      write_stand_in_model(out);
-      return;
-    }
     const SynthShape& measures = synth_shape(shape);
     const TypeMix mix(type);
     ThreadPool pool(usable_cpus());
@@ -35,12 +28,10 @@ struct SynthCommand {
 
 void add_synth(CLI::App& app) {
   auto command = std::make_shared<SynthCommand>();
-  std::vector<std::string> shapes = {kStandIn};
+  std::vector<std::string> shapes;
   for (const SynthShape& shape : synth_shapes()) shapes.push_back(shape.name);
   CLI::App* synth = app.add_subcommand("synth", "a model file with random weights, to measure speed with");
-  synth
-      ->add_option("--shape", command->shape,
-                   "the measures of a known model, or of the house model's stand-in")
+  synth->add_option("--shape", command->shape, "the measures of a known model")
       ->required()
       ->check(CLI::IsMember(shapes));
   synth->add_option("--type", command->type, "q4_0, q4_k_m, q8_0, f16, bf16, ...")->capture_default_str();

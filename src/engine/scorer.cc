@@ -18,15 +18,14 @@ double negative_log_likelihood(std::span<const float> logits, TokenId token) {
 
 }  // namespace
 
-std::vector<double> score(const EngineModel& model, std::span<const TokenId> tokens,
-                          const ScoreOptions& options, const std::function<void(size_t)>& progress) {
+void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, const ScoreOptions& options,
+                     const std::function<void(size_t position, std::span<const float> logits)>& take) {
   CHECK(options.window >= 2 && options.prefill_chunk >= 1);
   const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.kv_format, options.kv_format));
   const uint32_t chunk = std::min(options.prefill_chunk, options.window);
   KvCache kv(layout, pages_for(layout, options.window, chunk, 1),
              [&](size_t bytes) { return model.backend->allocate(bytes); });
   Decoder decoder(*model.spec, *model.weights, *model.backend);
-  std::vector<double> scores;
   for (size_t begin = 0; begin < tokens.size(); begin += options.window) {
     const auto window = tokens.subspan(begin, std::min<size_t>(options.window, tokens.size() - begin));
     PageTable table = kv.make_table();
@@ -38,14 +37,20 @@ std::vector<double> score(const EngineModel& model, std::span<const TokenId> tok
       KvCache::FlatTables flat;
       const PageTable* tables[] = {&table};
       const Rows logits = decoder.forward(batch.view(), layout, kv.view(tables, flat));
-      for (uint32_t i = 0; i < count; ++i) {
-        scores.push_back(negative_log_likelihood({logits.row(i), logits.width}, window[done + i + 1]));
-      }
+      for (uint32_t i = 0; i < count; ++i) take(begin + done + i, {logits.row(i), logits.width});
       done += count;
       kv.release_behind_window(table, done);
-      if (progress) progress(begin + done);
     }
   }
+}
+
+std::vector<double> score(const EngineModel& model, std::span<const TokenId> tokens,
+                          const ScoreOptions& options, const std::function<void(size_t)>& progress) {
+  std::vector<double> scores;
+  for_each_logits(model, tokens, options, [&](size_t position, std::span<const float> logits) {
+    scores.push_back(negative_log_likelihood(logits, tokens[position + 1]));
+    if (progress) progress(position + 1);
+  });
   return scores;
 }
 

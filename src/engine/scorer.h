@@ -14,9 +14,13 @@ struct ScoreOptions {
   KvFormat kv_format = KvFormat::f16;
 };
 
-// The negative log-likelihood, in nats, of every token of `tokens` but the first of each window. Windows
-// follow each other without overlap; a window of one token scores nothing. `progress` is told how many tokens
-// are done.
+// Calls `take` with the logits after every token that has a next one in its window, in order; `position` is the
+// token's place in `tokens`. Windows follow each other without overlap.
+void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, const ScoreOptions& options,
+                     const std::function<void(size_t position, std::span<const float> logits)>& take);
+
+// The negative log-likelihood, in nats, of every token of `tokens` but the first of each window. A
+// window of one token scores nothing. `progress` is told how many tokens are done.
 std::vector<double> score(const EngineModel& model, std::span<const TokenId> tokens,
                           const ScoreOptions& options, const std::function<void(size_t)>& progress = {});
 

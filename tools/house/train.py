@@ -167,6 +167,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     options = parser.parse_args()
+    # Absolute, because a run outlives the folder it was started from.
+    options.tokenizer, options.eval, options.out = (path.resolve() for path in (options.tokenizer, options.eval, options.out))
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")

@@ -1,0 +1,208 @@
+#include "eval/house_eval.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "base/check.h"
+#include "engine/scorer.h"
+#include "eval/text_match.h"
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kAnswerTokens = 24;
+constexpr uint32_t kExplanationTokens = 96;
+constexpr uint32_t kStoryTokens = 160;
+constexpr uint32_t kStoryBeginning = 40;  // tokens of a story that are given
+constexpr uint32_t kSequences = 8;        // computed together
+
+// `count` of n items, evenly spread.
+std::vector<size_t> spread(size_t n, size_t count) {
+  std::vector<size_t> chosen;
+  for (size_t i = 0; i < count; ++i) chosen.push_back(i * n / count);
+  return chosen;
+}
+
+std::vector<size_t> shuffled(size_t n, uint32_t seed) {
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::mt19937 random(seed);
+  for (size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+}  // namespace
+
+HouseEval::HouseEval(const LoadedModel& model, const EngineOptions& engine, const HouseData& data,
+                     uint32_t limit, Progress progress)
+    : model_(model), options_(engine), data_(data), limit_(limit), progress_(std::move(progress)) {
+  options_.max_sequences = kSequences;
+}
+
+size_t HouseEval::limited(size_t count) const { return limit_ == 0 ? count : std::min<size_t>(count, limit_); }
+
+std::vector<TokenId> HouseEval::prompt_of(const std::string& text) const {
+  ChatInput chat;
+  chat.messages = OrderedJson::array({{{"role", "user"}, {"content", text}}});
+  return model_.text().encode_chat(chat);
+}
+
+std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<std::vector<TokenId>> prompts,
+                                          uint32_t max_tokens) {
+  // Pages for what is asked here, not for the whole context of the model.
+  size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  EngineOptions options = options_;
+  options.context = std::min<uint32_t>(options.context, uint32_t(longest) + max_tokens);
+  Engine engine(model_.engine_model(), options);
+  std::vector<SequenceId> ids;
+  for (auto& prompt : prompts) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.max_tokens = max_tokens;
+    ids.push_back(engine.submit(std::move(request)));
+  }
+  std::vector<Answer> answers(ids.size());
+  std::vector<size_t> open(ids.size());
+  std::iota(open.begin(), open.end(), size_t(0));
+  while (!open.empty()) {
+    CHECK(engine.step());
+    std::erase_if(open, [&](size_t i) {
+      std::optional<Answer> answer = engine.take_answer(ids[i]);
+      if (answer) answers[i] = std::move(*answer);
+      return answer.has_value();
+    });
+    if (progress_) progress_(part, ids.size() - open.size(), ids.size());
+  }
+  return answers;
+}
+
+Tally HouseEval::ask(const std::string& part,
+                     const std::vector<std::pair<std::string, HouseData::Question>>& cases) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (const auto& [text, _] : cases) prompts.push_back(prompt_of(text));
+  const std::vector<Answer> answers = answer_all(part, std::move(prompts), kAnswerTokens);
+  Tally tally{.asked = uint32_t(cases.size())};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const HouseData::Question& asked = cases[i].second;
+    const bool right = same_answer(asked.answer, answers[i].text);
+    tally.right += right;
+    judged_.push_back({part, asked.question, asked.answer, answers[i].text, right});
+  }
+  return tally;
+}
+
+Tally HouseEval::reading(const std::string& set) {
+  std::vector<std::pair<std::string, HouseData::Question>> all, cases;
+  for (const HouseData::Reading& reading : data_.readings) {
+    if (reading.set != set) continue;
+    for (const HouseData::Question& question : reading.questions) {
+      all.emplace_back(reading.text + "\n\n" + question.question, question);
+    }
+  }
+  for (size_t i : spread(all.size(), limited(all.size()))) cases.push_back(all[i]);
+  return ask("reading " + set, cases);
+}
+
+NeedleTally HouseEval::needles(uint32_t tokens) {
+  std::vector<std::pair<std::string, HouseData::Question>> cases;
+  const std::vector<size_t> chosen = spread(data_.needles.size(), limited(data_.needles.size()));
+  const auto length_of = [&](const std::string& text) {
+    return model_.text().tokenizer.encode(text, {.add_special = false}).size();
+  };
+  std::vector<size_t> lengths;
+  for (const std::string& paragraph : data_.filler) lengths.push_back(length_of("\n\n" + paragraph));
+  for (size_t k = 0; k < chosen.size(); ++k) {
+    const HouseData::Needle& needle = data_.needles[chosen[k]];
+    size_t used = prompt_of(needle.sentence + "\n\n" + needle.asked.question).size();
+    std::vector<std::string> paragraphs;
+    for (size_t i : shuffled(data_.filler.size(), uint32_t(k))) {
+      if (used + lengths[i] > tokens) continue;
+      used += lengths[i];
+      paragraphs.push_back(data_.filler[i]);
+    }
+    const size_t depth = chosen.size() > 1 ? k * paragraphs.size() / (chosen.size() - 1) : 0;
+    paragraphs.insert(paragraphs.begin() + ptrdiff_t(depth), needle.sentence);
+    std::string text;
+    for (const std::string& paragraph : paragraphs) text += paragraph + "\n\n";
+    cases.emplace_back(text + needle.asked.question, needle.asked);
+  }
+  return {tokens, ask("needles " + std::to_string(tokens), cases)};
+}
+
+Tally HouseEval::explanations() {
+  std::vector<std::set<Trigram>> topics;
+  for (const HouseData::Topic& topic : data_.topics) {
+    topics.emplace_back();
+    for (const std::string& phrasing : topic.phrasings) topics.back().merge(trigrams_of(phrasing));
+  }
+  const std::vector<size_t> chosen = spread(data_.explanations.size(), limited(data_.explanations.size()));
+  std::vector<std::vector<TokenId>> prompts;
+  for (size_t i : chosen) prompts.push_back(prompt_of(data_.explanations[i].question));
+  const std::vector<Answer> answers = answer_all("inference", std::move(prompts), kExplanationTokens);
+  Tally tally{.asked = uint32_t(chosen.size())};
+  for (size_t k = 0; k < chosen.size(); ++k) {
+    const HouseData::Explanation& asked = data_.explanations[chosen[k]];
+    const std::set<Trigram> said = trigrams_of(answers[k].text);
+    size_t best = 0, best_shared = 0;
+    for (size_t t = 0; t < topics.size(); ++t) {
+      const size_t shared = size_t(
+          std::count_if(said.begin(), said.end(), [&](const Trigram& x) { return topics[t].contains(x); }));
+      if (shared > best_shared) {
+        best = t;
+        best_shared = shared;
+      }
+    }
+    const bool right =
+        best_shared > 0 && std::count(asked.topics.begin(), asked.topics.end(), data_.topics[best].name) > 0;
+    tally.right += right;
+    judged_.push_back({"inference", asked.question, asked.topics.front(), answers[k].text, right});
+  }
+  return tally;
+}
+
+StoryScore HouseEval::stories() {
+  StoryScore score_sum;
+  const size_t count = limited(data_.stories.size());
+  for (size_t i = 0; i < count; ++i) {
+    const std::vector<TokenId> tokens = model_.text().tokenizer.encode(data_.stories[i]);
+    const ScoreOptions options{.window = std::max<uint32_t>(2, uint32_t(tokens.size())),
+                               .prefill_chunk = options_.prefill_chunk,
+                               .kv_format = options_.key_format};
+    for (double nll : score(model_.engine_model(), tokens, options)) score_sum.loss += nll;
+    score_sum.tokens += tokens.size() - 1;
+    if (progress_) progress_("stories", i + 1, count);
+  }
+  score_sum.loss /= double(std::max<size_t>(1, score_sum.tokens));
+  return score_sum;
+}
+
+Tally HouseEval::draft_agreement(const LoadedModel& draft) {
+  const size_t count = limited(data_.stories.size());
+  std::vector<std::vector<TokenId>> beginnings;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<TokenId> tokens = model_.text().tokenizer.encode(data_.stories[i]);
+    tokens.resize(std::min<size_t>(tokens.size(), kStoryBeginning));
+    beginnings.push_back(std::move(tokens));
+  }
+  const std::vector<Answer> answers = answer_all("draft", beginnings, kStoryTokens);
+  Tally tally;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<TokenId> tokens = beginnings[i];
+    tokens.insert(tokens.end(), answers[i].tokens.begin(), answers[i].tokens.end());
+    const ScoreOptions options{.window = uint32_t(tokens.size()),
+                               .prefill_chunk = options_.prefill_chunk,
+                               .kv_format = options_.key_format};
+    for_each_logits(draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
+      if (position + 1 < beginnings[i].size()) return;
+      const size_t best = size_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      tally.right += best == tokens[position + 1];
+      ++tally.asked;
+    });
+  }
+  return tally;
+}
+
+}  // namespace quire

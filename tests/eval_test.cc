@@ -1,0 +1,75 @@
+// The house model as users meet it, judged by `quire eval house` itself. The bounds are far below what the model reaches: a test that fails means that something broke, not that it
+// had a bad day.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "eval/house_eval.h"
+
+namespace quire {
+namespace {
+
+const std::string kHouse = QUIRE_SOURCE_DIR "/models/house";
+
+class HouseModel : public testing::Test {
+ protected:
+  LoadedModel model_{kHouse + "/house.gguf", LoadOptions{.threads = 2}};
+  HouseData data_ = read_house_data(kHouse + "/eval");
+  EngineOptions options_{.context = 4096};
+};
+
+TEST_F(HouseModel, AnswersQuestionsAboutATextItWasGiven) {
+  HouseEval eval(model_, options_, data_, 24, {});
+  EXPECT_GE(eval.reading("new").share(), 0.6);
+  EXPECT_EQ(eval.judged().size(), 24u);
+}
+
+TEST_F(HouseModel, RecallsAFactAmongOtherTexts) {
+  HouseEval eval(model_, options_, data_, 5, {});
+  const NeedleTally needles = eval.needles(1024);
+  EXPECT_EQ(needles.tokens, 1024u);
+  EXPECT_GE(needles.tally.right, 3u);
+}
+
+TEST_F(HouseModel, ExplainsInference) {
+  HouseEval eval(model_, options_, data_, 10, {});
+  EXPECT_GE(eval.explanations().right, 5u);
+}
+
+TEST_F(HouseModel, ReportsHowFarItHasCome) {
+  std::vector<std::string> parts;
+  size_t last = 0;
+  HouseEval eval(model_, options_, data_, 3, [&](std::string_view part, size_t done, size_t of) {
+    parts.emplace_back(part);
+    EXPECT_LE(done, of);
+    last = done;
+  });
+  eval.reading("unseen");
+  EXPECT_EQ(parts.front(), "reading unseen");
+  EXPECT_EQ(last, 3u);
+}
+
+TEST(HouseData, SaysWhichLineCannotBeRead) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "quire_house_data";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"reading", "needles", "filler", "inference", "topics", "stories"}) {
+    std::filesystem::copy_file(kHouse + "/eval/" + name + ".jsonl", folder / (std::string(name) + ".jsonl"),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  std::ofstream(folder / "needles.jsonl") << "{\"sentence\": \"s\", \"question\": \"q\", \"answer\": \"a\"}\n{\"sentence\": 7}\n";
+  try {
+    read_house_data(folder.string());
+    FAIL() << "a needle without a question was read";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("needles.jsonl:2"));
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_THROW(read_house_data(folder.string()), Error);
+}
+
+}  // namespace
+}  // namespace quire
