@@ -8,8 +8,13 @@ namespace {
 
 CpuKernels kernels_named(const std::string& name) {
   if (name == "exact") return exact_kernels();
-  if (name == "scalar" || name == "auto") return scalar_kernels();
-  throw Error("'{}' is not a kernel set; known are auto, scalar and exact", name);
+  if (name == "auto") return best_kernels();
+  std::string known = "auto, exact";
+  for (const CpuKernels& kernels : present_kernels()) {
+    if (name == kernels.name) return kernels;
+    known += std::string(", ") + kernels.name;
+  }
+  throw Error("this machine has no kernel set '{}'; it has {}", name, known);
 }
 
 }  // namespace
@@ -20,6 +25,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
       weights_(load_weights(file_, spec_)),
       backend_(std::make_unique<CpuBackend>(kernels_named(options.kernels), options.threads)),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
+  prepare_weights(weights_, spec_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
     throw Error("{}: the tokenizer has {} tokens, but the model has rows for {} only", path,
                 text_->tokenizer.size(), spec_.vocab);
