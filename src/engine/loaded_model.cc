@@ -1,18 +1,10 @@
 #include "engine/loaded_model.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 
 namespace quire {
-namespace {
-
-CpuKernels kernels_named(const std::string& name) {
-  if (name == "exact") return exact_kernels();
-  if (name == "scalar" || name == "auto") return scalar_kernels();
-  throw Error("'{}' is not a kernel set; known are auto, scalar and exact", name);
-}
-
-}  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
