@@ -34,11 +34,6 @@ struct BenchCommand {
 
   void operator()() const {
     const KvFormat format = parse_kv_format(kv);
-    std::ofstream svg_file;  // opened first: nobody wants to wait for a measurement that cannot be written
-    if (!svg.empty()) {
-      svg_file.open(svg);
-      if (!svg_file) throw Error("cannot write {}", svg);
-    }
     const std::shared_ptr<const ModelFile> file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
     const std::vector<PhaseShape> shapes = phases(spec);
@@ -47,6 +42,11 @@ struct BenchCommand {
     PhaseRunner runner(spec, weights, backend,
                        {.kv_format = format, .prefill_chunk = prefill_chunk, .least_seconds = seconds});
     check_memory(runner, shapes);
+    std::ofstream svg_file;  // opened before: nobody wants to wait for a measurement that cannot be written
+    if (!svg.empty()) {
+      svg_file.open(svg);
+      if (!svg_file) throw Error("cannot write {}", svg);
+    }
 
     BenchReport report{.model = std::filesystem::path(file->path()).filename().string(),
                        .weight_bytes = weights.bytes,
