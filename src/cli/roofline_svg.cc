@@ -111,8 +111,12 @@ class RooflineDrawing {
     const double left = std::max(std::pow(10.0, x_.first), std::pow(10.0, y_.first) / roofline_.read_gb_s);
     const double right = top_gops_ / roofline_.read_gb_s;
     line(x_.at(left), y_.at(left * roofline_.read_gb_s), x_.at(right), y_.at(top_gops_), kRoof);
-    text(x_.at(left) + 8, y_.at(left * roofline_.read_gb_s) - 14, "start",
-         fmt::format("memory {:.1f} GB/s", roofline_.read_gb_s), "fill=\"#444444\"");
+    const double middle_x = (x_.at(left) + x_.at(right)) / 2;
+    const double middle_y = (y_.at(left * roofline_.read_gb_s) + y_.at(top_gops_)) / 2;
+    const double angle = std::atan2(y_.at(10) - y_.at(1), x_.at(10) - x_.at(1)) * 180 / M_PI;
+    text(middle_x, middle_y - 8, "middle", fmt::format("memory {:.1f} GB/s", roofline_.read_gb_s),
+         fmt::format("fill=\"#444444\" transform=\"rotate({:.1f} {:.1f} {:.1f})\"", angle, middle_x,
+                     middle_y));
   }
 
   void flat(const Roofline::Roof& roof) {

@@ -18,8 +18,8 @@ constexpr size_t kLine = 64;
 constexpr size_t kPrefetchAhead = 16 * 1024;
 constexpr size_t kReadGrain = 2 << 20;
 constexpr size_t kLeastBuffer = size_t(256) << 20;
-constexpr size_t kSweepsPerTask = 500;  // below a millisecond: threads end a sample together
-constexpr size_t kTasksPerThread = 8;
+constexpr size_t kTasksPerThread = 8;    // threads that began late or were disturbed take fewer
+constexpr double kRoundSeconds = 0.002;  // of tasks for all threads: starting them takes microseconds
 constexpr int kSamples = 8;
 
 // Whatever loops compute ends here, so that no compiler leaves them out.
@@ -142,19 +142,21 @@ double Yardstick::read_rate(const ReadKernel& kernel, double seconds) {
 
 double Yardstick::compute_rate(const PeakKernel& kernel, const PeakPanels& panels, double seconds) {
   const size_t tasks = pool_.size() * kTasksPerThread;
-  const auto start = Clock::now();
-  double rounds = 0;
-  double passed = 0;
-  do {
+  const auto round = [&](size_t sweeps) {
+    const auto start = Clock::now();
     pool_.parallel_for(tasks, 1, [&](size_t begin, size_t end) {
       for (size_t task = begin; task < end; ++task) {
-        sink.fetch_xor(uint64_t(std::fabs(kernel.run(panels, kSweepsPerTask))), std::memory_order_relaxed);
+        sink.fetch_xor(uint64_t(std::fabs(kernel.run(panels, sweeps))), std::memory_order_relaxed);
       }
     });
-    rounds += 1;
-    passed = milliseconds_between(start, Clock::now()) / 1e3;
-  } while (passed < seconds);
-  return rounds * double(tasks * kSweepsPerTask) * kernel.ops_per_sweep / passed / 1e9;
+    return milliseconds_between(start, Clock::now()) / 1e3;
+  };
+  size_t sweeps = 1;
+  while (round(sweeps) < std::min(kRoundSeconds, seconds)) sweeps *= 2;
+  double rounds = 0;
+  double passed = 0;
+  for (; passed < seconds; rounds += 1) passed += round(sweeps);
+  return rounds * double(tasks * sweeps) * kernel.ops_per_sweep / passed / 1e9;
 }
 
 }  // namespace quire
