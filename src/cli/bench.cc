@@ -115,6 +115,10 @@ struct BenchCommand {
       report.results.push_back(*steadiest);
       progress.update(report.results.size(), shapes.size());
     }
+    // Limits that were measured while something else had the machine would flatter.
+    for (BenchResult& result : report.results) {
+      if (!result.steady()) result.limits = report.machine;
+    }
   }
 };
 
