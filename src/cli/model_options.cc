@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kv/kv_cache.h"
@@ -64,13 +64,11 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--prefill-chunk", prefill_chunk, "most prompt tokens in one step")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 20));
-  std::vector<std::string> sets = {"auto", "exact"};
-  for (const CpuKernels& present : present_kernels()) sets.push_back(present.name);
   command
       .add_option("--kernels", kernels,
                   "auto, exact (dequantized weights, f32 activations), scalar, or an instruction set")
       ->capture_default_str()
-      ->check(CLI::IsMember(sets));
+      ->check(CLI::IsMember(kernel_names()));
 }
 
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {

@@ -1,23 +1,10 @@
 #include "engine/loaded_model.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 
 namespace quire {
-namespace {
-
-CpuKernels kernels_named(const std::string& name) {
-  if (name == "exact") return exact_kernels();
-  if (name == "auto") return best_kernels();
-  std::string known = "auto, exact";
-  for (const CpuKernels& kernels : present_kernels()) {
-    if (name == kernels.name) return kernels;
-    known += std::string(", ") + kernels.name;
-  }
-  throw Error("this machine has no kernel set '{}'; it has {}", name, known);
-}
-
-}  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <vector>
 
 #include "backend/activation.h"
 #include "tensor/tensor_view.h"
@@ -86,9 +85,5 @@ CpuKernels exact_kernels();
 
 // The scalar twin: the quantized activations and the order of operations that fast kernels share.
 CpuKernels scalar_kernels();
-
-// The fastest set this machine can run, and every set it can run, the scalar twin first.
-CpuKernels best_kernels();
-std::vector<CpuKernels> present_kernels();
 
 }  // namespace quire

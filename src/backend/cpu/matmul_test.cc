@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernel_choice.h"
 #include "tensor/buffer.h"
 #include "tensor/quantize.h"
 
