@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernel_choice.h"
 #include "tensor/buffer.h"
 #include "tensor/quantize.h"
 
@@ -23,7 +23,7 @@ double best_seconds(const CpuKernels& kernels, const MatmulArgs& args) {
 }
 
 void measure(const CpuKernels& kernels, DType dtype) {
-  constexpr size_t kCols = 2048, kRows = 4096, kPrefillRows = 256, kTokens = 64;
+  constexpr size_t kCols = 2048, kRows = 4096, kPrefillRows = 256, kTokens = 126;
   Buffer weight(kRows * row_bytes(dtype, kCols));
   std::vector<float> values(kCols);
   for (size_t i = 0; i < kCols; ++i) values[i] = float(i * 7919 % 2003) / 1001.0f - 1.0f;
@@ -36,8 +36,15 @@ void measure(const CpuKernels& kernels, DType dtype) {
   for (size_t t = 0; t < kTokens; ++t) {
     kernels.quantize_activation[size_t(form)](values.data(), kCols, input.data() + t * stride);
   }
+  const PanelFormat& format = kernels.panels[size_t(dtype)];
+  const size_t panel_bytes = format.pack != nullptr ? format.panel_bytes(kCols) : 0;
+  Buffer panels(kRows / kPanelRows * panel_bytes);
+  for (size_t p = 0; panel_bytes > 0 && p < kRows / kPanelRows; ++p) {
+    format.pack({weight.data(), dtype, kRows, kCols}, p, panels.data() + p * panel_bytes);
+  }
   std::vector<float> out(kRows * kTokens);
   MatmulArgs args = {.weight = {weight.data(), dtype, kRows, kCols},
+                     .panels = panels.data(),
                      .input = input.data(),
                      .input_stride_bytes = stride,
                      .tokens = kTokens,
@@ -59,7 +66,7 @@ void measure(const CpuKernels& kernels, DType dtype) {
 
 int main() {
   using namespace quire;
-  for (const CpuKernels& kernels : {exact_kernels(), scalar_kernels()}) {
+  for (const CpuKernels& kernels : present_kernels()) {
     for (size_t i = 0; i < kDTypeCount; ++i) {
       if (kernels.matmul[i] != nullptr) measure(kernels, DType(i));
     }

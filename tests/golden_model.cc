@@ -42,7 +42,9 @@ BareModel::BareModel(const std::string& path, CpuKernels kernels, uint32_t threa
     : file(open_model_file(path)),
       spec(read_model_spec(*file, {.context = 64})),  // longrope: the short factors, as the goldens want
       weights(load_weights(file, spec)),
-      backend(kernels, threads) {}
+      backend(kernels, threads) {
+  prepare_weights(weights, spec, backend);
+}
 
 EngineModel BareModel::engine_model() {
   return {.spec = &spec, .weights = &weights, .backend = &backend, .tokenizer = nullptr, .end_tokens = {}};

@@ -7,12 +7,17 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "backend/cpu/kernel_choice.h"
 #include "engine/batch.h"
 #include "golden_model.h"
 #include "model/synth.h"
 
 namespace quire {
 namespace {
+
+CpuKernels fastest_kernels() {
+  return kernels_named("auto");
+}
 
 struct Case {
   std::string name;
@@ -170,12 +175,13 @@ INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          testing::Values(Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
                                          Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
                                          Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
-                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", scalar_kernels,
+                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels,
                                               KvFormat::f16},
                                          Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
-                                         Case{"q4_0", "synth:q4_0", scalar_kernels, KvFormat::f16},
-                                         Case{"q8_0", "synth:q8_0", scalar_kernels, KvFormat::f16},
-                                         Case{"q4_k_m", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
+                                         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
+                                         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
+                                         Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
+                                         Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
                                          Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
                          [](const auto& info) { return info.param.name; });
 

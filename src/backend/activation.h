@@ -8,9 +8,10 @@
 namespace quire {
 
 // The forms an activation row can take as the input of a matrix product. The quantized ones are int8 values
-// with a scale, and sums for formats with a minimum, per 32 or 256 values.
-enum class ActivationForm : uint8_t { f32, q8_32, q8_256 };
-inline constexpr size_t kActivationFormCount = 3;
+// with a scale for so many values, and sums for formats with a minimum.
+enum class ActivationForm : uint8_t { f32, q8_64, q8_128, q8_256 };
+inline constexpr size_t kActivationFormCount = 4;
+inline constexpr size_t kFirstQuantizedForm = size_t(ActivationForm::q8_64);
 
 // Which of them are wanted: those of all the matrices that will read the rows.
 struct FormSet {

@@ -7,6 +7,7 @@
 
 #include "backend/activation.h"
 #include "backend/sample.h"
+#include "base/check.h"
 #include "base/id.h"
 #include "kv/kv_view.h"
 #include "tensor/buffer.h"
@@ -17,11 +18,16 @@ namespace quire {
 // A weight as the backend keeps it. Vectors (norms, biases) are matrices of one f32 row.
 struct Weight {
   MatrixView view;
-  std::shared_ptr<const void> owner;  // keeps the bytes alive: the mapped file, or a converted copy
+  std::shared_ptr<const void> owner;     // keeps the bytes alive: the mapped file, or a converted copy
+  std::shared_ptr<const Buffer> packed;  // the same in the backend's own layout, if it made one (prepare)
 
   explicit operator bool() const { return bool(view); }
   const float* vector() const { return reinterpret_cast<const float*>(view.data); }
-  Weight slice(size_t begin, size_t count) const { return {view.slice(begin, count), owner}; }
+  // REQUIRES: it is not packed yet.
+  Weight slice(size_t begin, size_t count) const {
+    CHECK(packed == nullptr);
+    return {view.slice(begin, count), owner, nullptr};
+  }
 };
 
 // Consecutive tokens of one sequence in a step.
@@ -177,6 +183,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Buffer allocate(size_t bytes) = 0;
+  // The weight of a product in the layout that this backend's kernels want: once, after loading. A stack of experts has
+  // `stacked` matrices one after the other.
+  virtual Weight prepare(const Weight& weight, size_t stacked = 1) = 0;
   virtual ActivationForm form_for(DType weight) const = 0;
   virtual size_t activation_bytes(ActivationForm form, size_t width) const = 0;
 

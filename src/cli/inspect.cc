@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <map>
 
@@ -7,31 +6,13 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "kv/kv_cache.h"
 
 namespace quire::cli {
 namespace {
-
-size_t read_number(const char* path) {
-  std::ifstream file(path);
-  size_t value = 0;
-  return file >> value ? value : 0;  // "max" is no number
-}
-
-// What the system could give this process without swapping, its cgroup's limit included; 0 if it does not say.
-size_t available_memory() {
-  size_t available = 0;
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    size_t value = 0;
-    if (key == "MemAvailable:" && file >> value) available = value * 1024;
-  }
-  const size_t limit = read_number("/sys/fs/cgroup/memory.max");
-  if (limit == 0) return available;
-  return std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
-}
 
 struct InspectCommand {
   ModelChoice model;

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
@@ -54,9 +55,11 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_option("--prefill-chunk", prefill_chunk, "most prompt tokens in one step")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 20));
-  command.add_option("--kernels", kernels, "auto, scalar, or exact (dequantized weights, f32 activations)")
+  command
+      .add_option("--kernels", kernels,
+                  "auto, exact (dequantized weights, f32 activations), scalar, or an instruction set")
       ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "scalar", "exact"}));
+      ->check(CLI::IsMember(kernel_names()));
 }
 
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {

@@ -1,18 +1,10 @@
 #include "engine/loaded_model.h"
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 
 namespace quire {
-namespace {
-
-CpuKernels kernels_named(const std::string& name) {
-  if (name == "exact") return exact_kernels();
-  if (name == "scalar" || name == "auto") return scalar_kernels();
-  throw Error("'{}' is not a kernel set; known are auto, scalar and exact", name);
-}
-
-}  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
@@ -20,6 +12,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
       weights_(load_weights(file_, spec_)),
       backend_(std::make_unique<CpuBackend>(kernels_named(options.kernels), options.threads)),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
+  prepare_weights(weights_, spec_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
     throw Error("{}: the tokenizer has {} tokens, but the model has rows for {} only", path,
                 text_->tokenizer.size(), spec_.vocab);

@@ -133,12 +133,12 @@ class Loader {
 
   Weight load(const TensorEntry& entry, size_t rows, size_t cols) {
     static constexpr std::byte kNotLoaded{};
-    if (checking_) return {{&kNotLoaded, entry.dtype, rows, cols}, nullptr};
+    if (checking_) return {{&kNotLoaded, entry.dtype, rows, cols}, nullptr, nullptr};
     TensorData data = file_->load(entry);
     bytes_ += entry.bytes;
     std::shared_ptr<const void> owner = file_;
     if (data.owned != nullptr) owner = data.owned;
-    return {{data.bytes.data(), entry.dtype, rows, cols}, owner};
+    return {{data.bytes.data(), entry.dtype, rows, cols}, owner, nullptr};
   }
 
   Weight matrix(const std::string& name, size_t rows, size_t cols) {
@@ -167,7 +167,7 @@ class Loader {
       dequantize_row(weight.view.dtype, weight.view.row(row),
                      {copy->as<float>() + row * weight.view.cols, weight.view.cols});
     }
-    return {{copy->data(), DType::f32, weight.view.rows, weight.view.cols}, copy};
+    return {{copy->data(), DType::f32, weight.view.rows, weight.view.cols}, copy, nullptr};
   }
 
   Weight vector(const std::string& name, size_t count) {
@@ -184,7 +184,7 @@ class Loader {
   }
 
   static Weight part(const Weight& vector, size_t begin, size_t count) {
-    return {{vector.view.data + begin * sizeof(float), DType::f32, 1, count}, vector.owner};
+    return {{vector.view.data + begin * sizeof(float), DType::f32, 1, count}, vector.owner, nullptr};
   }
 
   Norm norm(const std::string& name, size_t width) {
@@ -207,6 +207,17 @@ Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spe
   Loader loader(std::move(file), spec);
   loader.check();
   return loader.load();
+}
+
+void prepare_weights(Weights& weights, const ModelSpec& spec, Backend& backend) {
+  const size_t experts = std::max<size_t>(1, spec.experts.count);
+  for (LayerWeights& layer : weights.layers) {
+    for (Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.attention_out, &layer.router}) {
+      *weight = backend.prepare(*weight, 1);
+    }
+    for (Weight* weight : {&layer.gate, &layer.up, &layer.down}) *weight = backend.prepare(*weight, experts);
+  }
+  weights.head = backend.prepare(weights.head, 1);
 }
 
 }  // namespace quire

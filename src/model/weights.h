@@ -36,4 +36,7 @@ struct Weights {
 // wrong throws Error naming it. Weights refer to the file's mapping, which they keep alive.
 Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec);
 
+// Puts the weights of all products into the layout that the backend's kernels want.
+void prepare_weights(Weights& weights, const ModelSpec& spec, Backend& backend);
+
 }  // namespace quire

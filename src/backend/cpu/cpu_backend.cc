@@ -11,14 +11,38 @@
 
 namespace quire {
 
-CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads) : kernels_(kernels), pool_(threads) {}
+CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads)
+    : kernels_(kernels), unpacked_(scalar_kernels()), pool_(threads) {}
+
+Weight CpuBackend::prepare(const Weight& weight, size_t stacked) {
+  const PanelFormat& format = kernels_.panels[size_t(weight.view.dtype)];
+  if (!weight || format.pack == nullptr) return weight;
+  const MatrixView& view = weight.view;
+  const size_t rows = view.rows / stacked, panels = (rows + kPanelRows - 1) / kPanelRows;
+  const size_t bytes = format.panel_bytes(view.cols);
+  const auto packed = std::make_shared<const Buffer>(stacked * panels * bytes);
+  pool_.parallel_for(stacked * panels, 4, [&](size_t begin, size_t end) {
+    for (size_t p = begin; p < end; ++p) {
+      format.pack(view.slice(p / panels * rows, rows), p % panels, packed->data() + p * bytes);
+    }
+  });
+  Weight result = weight;
+  result.packed = packed;
+  return result;
+}
+
+const std::byte* CpuBackend::panels_of(const Weight& weight, size_t rows, size_t index) const {
+  if (weight.packed == nullptr) return nullptr;
+  const size_t bytes = kernels_.panels[size_t(weight.view.dtype)].panel_bytes(weight.view.cols);
+  return weight.packed->data() + index * ((rows + kPanelRows - 1) / kPanelRows) * bytes;
+}
 
 size_t CpuBackend::activation_bytes(ActivationForm form, size_t width) const {
   return activation_row_bytes(form, width);
 }
 
 void CpuBackend::quantize(const Activation& activation, size_t row) const {
-  for (size_t form = size_t(ActivationForm::q8_32); form < kActivationFormCount; ++form) {
+  for (size_t form = kFirstQuantizedForm; form < kActivationFormCount; ++form) {
     if (!activation.forms.has(ActivationForm(form))) continue;
     kernels_.quantize_activation[form](activation.f32.row(row), activation.f32.width,
                                        activation.data[form] + row * activation.stride[form]);
@@ -46,6 +70,7 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
   CHECK(weight.view.cols == in.f32.width && weight.view.rows == out.width);
   CHECK(form == ActivationForm::f32 || in.forms.has(form));
   Product product{.weight = weight.view,
+                  .panels = panels_of(weight, weight.view.rows, 0),
                   .bias = bias ? bias.vector() : nullptr,
                   .tokens = in.f32.rows,
                   .out = out.data,
@@ -64,7 +89,8 @@ void CpuBackend::run(std::span<const Product> products) {
   size_t rows = 0;
   for (const Product& product : products) rows += product.weight.rows;
   // Blocks small enough that every thread gets several, large enough that unpacked rows are reused.
-  const size_t block = std::clamp<size_t>(rows / (pool_.size() * 8), 8, 64);
+  const size_t block =
+      std::clamp<size_t>(rows / (pool_.size() * 8) / kPanelRows * kPanelRows, kPanelRows, 4 * kPanelRows);
   struct Block {
     const Product* product;
     size_t begin, end;
@@ -78,14 +104,18 @@ void CpuBackend::run(std::span<const Product> products) {
   pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) {
       const auto& [product, begin, end] = blocks[i];
-      kernels_.matmul[size_t(product->weight.dtype)]({.weight = product->weight,
-                                                      .input = product->in,
-                                                      .input_stride_bytes = product->in_stride,
-                                                      .tokens = product->tokens,
-                                                      .row_begin = begin,
-                                                      .row_end = end,
-                                                      .out = product->out,
-                                                      .out_stride = product->out_stride});
+      const size_t type = size_t(product->weight.dtype);
+      const bool needs_panels = kernels_.panels[type].pack != nullptr;
+      const CpuKernels& kernels = needs_panels && product->panels == nullptr ? unpacked_ : kernels_;
+      kernels.matmul[type]({.weight = product->weight,
+                            .panels = product->panels,
+                            .input = product->in,
+                            .input_stride_bytes = product->in_stride,
+                            .tokens = product->tokens,
+                            .row_begin = begin,
+                            .row_end = end,
+                            .out = product->out,
+                            .out_stride = product->out_stride});
       if (product->bias == nullptr) continue;
       for (size_t t = 0; t < product->tokens; ++t) {
         float* out = product->out + t * product->out_stride;

@@ -21,6 +21,7 @@ class CpuBackend : public Backend {
   uint32_t threads() const { return pool_.size(); }
 
   Buffer allocate(size_t bytes) override { return Buffer(bytes); }
+  Weight prepare(const Weight& weight, size_t stacked) override;
   ActivationForm form_for(DType weight) const override { return kernels_.form[size_t(weight)]; }
   size_t activation_bytes(ActivationForm form, size_t width) const override;
   void begin_step(const BatchView& batch) override { batch_ = batch; }
@@ -41,6 +42,7 @@ class CpuBackend : public Backend {
   // One matrix product of a parallel loop over the rows of several.
   struct Product {
     MatrixView weight;
+    const std::byte* panels = nullptr;
     const float* bias = nullptr;
     const std::byte* in = nullptr;
     size_t in_stride = 0;
@@ -49,10 +51,13 @@ class CpuBackend : public Backend {
     size_t out_stride = 0;
   };
   void run(std::span<const Product> products);
+  // The panels of matrix `index` of a stack, or null.
+  const std::byte* panels_of(const Weight& weight, size_t rows, size_t index) const;
   Product product(const Activation& in, const Weight& weight, const Weight& bias, const Rows& out) const;
   void quantize(const Activation& activation, size_t row) const;
 
   CpuKernels kernels_;
+  CpuKernels unpacked_;  // for weights that are not in panels: bit-equal to the others
   ThreadPool pool_;
   BatchView batch_;
 

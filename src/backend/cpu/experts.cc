@@ -111,12 +111,20 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     const auto [in, in_stride] = input_of(params.gate, in_rows.data(), experts_.in.data(), begin, in_width);
     const auto [mid, mid_stride] =
         input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
-    first.push_back({params.gate.view.slice(expert * width, width), bias(params.gate_bias, width), in,
-                     in_stride, end - begin, experts_.gate.data() + begin * width, width});
-    first.push_back({params.up.view.slice(expert * width, width), bias(params.up_bias, width), in, in_stride,
-                     end - begin, experts_.up.data() + begin * width, width});
-    second.push_back({params.down.view.slice(expert * dim, dim), bias(params.down_bias, dim), mid, mid_stride,
-                      end - begin, experts_.down.data() + begin * dim, dim});
+    const auto of = [&](const Weight& w, size_t rows, const Weight& its_bias, const std::byte* input,
+                        size_t stride, float* out) {
+      return Product{w.view.slice(expert * rows, rows),
+                     panels_of(w, rows, expert),
+                     bias(its_bias, rows),
+                     input,
+                     stride,
+                     end - begin,
+                     out + begin * rows,
+                     rows};
+    };
+    first.push_back(of(params.gate, width, params.gate_bias, in, in_stride, experts_.gate.data()));
+    first.push_back(of(params.up, width, params.up_bias, in, in_stride, experts_.up.data()));
+    second.push_back(of(params.down, dim, params.down_bias, mid, mid_stride, experts_.down.data()));
     begin = end;
   }
   run(first);

@@ -9,12 +9,13 @@
 
 namespace quire {
 
-// A quantized activation row of n values, as the matrix kernels read it. In q8_32, 32 values share a scale
-// and a sum; in q8_256, 256 values share a scale and 16 a sum. In memory, one after the other:
+// A quantized activation row of n values (a multiple of 32), as the matrix kernels read it. `group` values
+// share a scale; the last group may be shorter. In memory, one after the other:
 //
-//   int8_t values[n];          in -127..127; the activation is about scale * value
-//   float scales[n / group];
-//   int16_t sums[n / summed];  of the int8 values: what a weight's offset or minimum is multiplied with
+//   int8_t values[n];         in -127..127; the activation is about scale * value
+//   float scales[n / group];  rounded up
+//   float sums32[n / 32];     scale * the sum of 32 values: what a weight's minimum is multiplied with
+//   float sums16[n / 16];     of 16
 //
 // A group that holds NaN or infinity gets the scale NaN, so that the product shows it.
 template <class Byte>
@@ -25,18 +26,25 @@ struct Q8RowView {
 
   Pointer<int8_t> values;
   Pointer<float> scales;
-  Pointer<int16_t> sums;
+  Pointer<float> sums32;
+  Pointer<float> sums16;
 
-  // REQUIRES: n is a multiple of group; the row is aligned to 4 bytes.
+  // REQUIRES: n is a multiple of 32; the row is aligned to 4 bytes.
   Q8RowView(Byte* row, size_t n, size_t group)
       : values(reinterpret_cast<Pointer<int8_t>>(row)),
         scales(reinterpret_cast<Pointer<float>>(row + n)),
-        sums(reinterpret_cast<Pointer<int16_t>>(row + n + n / group * sizeof(float))) {}
+        sums32(scales + (n + group - 1) / group),
+        sums16(sums32 + n / 32) {}
 };
 using Q8Row = Q8RowView<const std::byte>;
 using MutableQ8Row = Q8RowView<std::byte>;
 
-// Bytes of a row of n values in `form`, rounded up to 64. REQUIRES: n is a multiple of the form's group.
+// How many values share a scale in a quantized form.
+inline size_t group_values(ActivationForm form) {
+  return size_t(64) << (size_t(form) - kFirstQuantizedForm);
+}
+
+// Bytes of a row of n values in `form`, rounded up to 64. REQUIRES: n is a multiple of 32 in quantized forms.
 size_t activation_row_bytes(ActivationForm form, size_t n);
 
 // out[t * out_stride + r] = the product of weight row r and input row t, for r in [row_begin, row_end) and
@@ -44,6 +52,8 @@ size_t activation_row_bytes(ActivationForm form, size_t n);
 // beside it.
 struct MatmulArgs {
   MatrixView weight;
+  const std::byte*
+      panels;              // the weight as the kernel set packed it; null where it packs nothing of this type
   const std::byte* input;  // rows in the form of the weight's type, aligned to 4 bytes
   size_t input_stride_bytes;
   size_t tokens;
@@ -52,12 +62,22 @@ struct MatmulArgs {
   size_t out_stride;
 };
 
+// How a kernel set keeps the weights of a type in memory: in panels of kPanelRows rows, so that a vector holds
+// the same columns of several rows. The last panel is filled up with rows of zeros.
+inline constexpr size_t kPanelRows = 16;
+struct PanelFormat {
+  size_t (*panel_bytes)(size_t cols) = nullptr;
+  // Packs rows [panel * kPanelRows, ...) of the weight.
+  void (*pack)(const MatrixView& weight, size_t panel, std::byte* out) = nullptr;
+};
+
 // The kernels of one instruction set, by weight type. i32 has none.
 struct CpuKernels {
   const char* name;
   ActivationForm form[kDTypeCount];
   void (*quantize_activation[kActivationFormCount])(const float* values, size_t n, std::byte* row);
   void (*matmul[kDTypeCount])(const MatmulArgs& args);
+  PanelFormat panels[kDTypeCount];
 };
 
 // Dequantized weights, f32 activations: what goldens compare with.

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/kernel_choice.h"
 #include "tensor/buffer.h"
 #include "tensor/quantize.h"
 
@@ -19,6 +19,13 @@ std::vector<DType> weight_types() {
     if (DType(i) != DType::i32) types.push_back(DType(i));
   }
   return types;
+}
+
+// The exact reference, the scalar twin, and every instruction set of this machine.
+std::vector<CpuKernels> all_kernels() {
+  std::vector<CpuKernels> sets = present_kernels();
+  sets.push_back(exact_kernels());
+  return sets;
 }
 
 std::vector<float> gaussian(size_t count, uint32_t seed) {
@@ -63,14 +70,25 @@ struct Case {
     return bytes;
   }
 
+  Buffer packed(const CpuKernels& kernels) const {
+    const PanelFormat& format = kernels.panels[size_t(dtype)];
+    if (format.pack == nullptr) return {};
+    const size_t panels = (rows + kPanelRows - 1) / kPanelRows, bytes = format.panel_bytes(cols);
+    Buffer buffer(panels * bytes);
+    for (size_t p = 0; p < panels; ++p) format.pack(matrix(), p, buffer.data() + p * bytes);
+    return buffer;
+  }
+
   // Into out[tokens, rows], in calls of at most `call_tokens` x `call_rows`.
   std::vector<float> product(const CpuKernels& kernels, size_t call_tokens, size_t call_rows) const {
     const Buffer bytes = input_rows(kernels);
     const size_t stride = activation_row_bytes(kernels.form[size_t(dtype)], cols);
+    const Buffer panels = packed(kernels);
     std::vector<float> out(tokens * rows, NAN);
     for (size_t t = 0; t < tokens; t += call_tokens) {
       for (size_t r = 0; r < rows; r += call_rows) {
         kernels.matmul[size_t(dtype)]({.weight = matrix(),
+                                       .panels = panels.data(),
                                        .input = bytes.data() + t * stride,
                                        .input_stride_bytes = stride,
                                        .tokens = std::min(call_tokens, tokens - t),
@@ -141,8 +159,8 @@ TEST(ExactMatmul, AddsInSixteenLanes) {
 }
 
 TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
-  // Rounding gaussian activations to int8 leaves a relative error of about (peak / 127) / sqrt(12): 0.5 %
-  // with a peak of 2.1 in 32 values, 0.7 % with 2.9 in 256. It carries over to random products; an offset,
+  // Rounding gaussian activations to int8 leaves a relative error of about (peak / 127) / sqrt(12): 0.55 %
+  // with a peak of 2.4 in 64 values, 0.7 % with 2.9 in 256. It carries over to random products; an offset,
   // whose products partly cancel, makes it larger.
   for (DType dtype : weight_types()) {
     const Case test(dtype, 64, ugly_width(dtype, 8), 16);
@@ -151,10 +169,8 @@ TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
       case ActivationForm::f32:
         EXPECT_LE(error, 5e-7) << traits(dtype).name;
         break;
-      case ActivationForm::q8_32:
-        EXPECT_LE(error, 0.006) << traits(dtype).name;
-        EXPECT_GE(error, 0.004) << traits(dtype).name;
-        break;
+      case ActivationForm::q8_64:
+      case ActivationForm::q8_128:
       case ActivationForm::q8_256:
         EXPECT_LE(error, 0.0075) << traits(dtype).name;
         EXPECT_GE(error, 0.005) << traits(dtype).name;
@@ -164,18 +180,33 @@ TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
 }
 
 TEST(ScalarMatmul, IsTheExactProductOfTheRoundedActivations) {
-  // Activations that int8 holds exactly: multiples of a power of two with the peak at 127.
+  // Activations that int8 holds exactly: multiples of a power of two with the peak at 127. What is left is the
+  // rounding of sums that carry kMagic along: a hundredth of what int8 costs.
   std::mt19937 random(5);
   for (DType dtype : weight_types()) {
     Case test(dtype, 9, ugly_width(dtype, 3), 6);
     for (float& value : test.input) value = 0.25f * float(int(random() % 255) - 127);
     for (size_t i = 0; i < test.input.size(); i += 32) test.input[i] = 0.25f * 127.0f;
-    EXPECT_LE(relative_rms(test.product(scalar_kernels()), test.true_product()), 5e-7) << traits(dtype).name;
+    EXPECT_LE(relative_rms(test.product(scalar_kernels()), test.true_product()), 1e-4) << traits(dtype).name;
+  }
+}
+
+TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
+  for (const CpuKernels& kernels : present_kernels()) {
+    for (DType dtype : weight_types()) {
+      for (size_t tokens : {1u, 2u, 3u, 6u, 13u}) {
+        for (size_t blocks : {1u, 3u, 9u}) {
+          const Case test(dtype, 37, ugly_width(dtype, blocks), tokens);
+          ASSERT_EQ(test.product(kernels), test.product(scalar_kernels()))
+              << kernels.name << " " << traits(dtype).name << " " << tokens << " " << blocks;
+        }
+      }
+    }
   }
 }
 
 TEST(Matmul, IsBitEqualForAnyNumberOfTokensAndAnySplitOfRows) {
-  for (const CpuKernels& kernels : {exact_kernels(), scalar_kernels()}) {
+  for (const CpuKernels& kernels : all_kernels()) {
     for (DType dtype : weight_types()) {
       const Case test(dtype, 37, ugly_width(dtype, 2), 67);
       const std::vector<float> whole = test.product(kernels);
@@ -190,7 +221,7 @@ TEST(Matmul, IsBitEqualForAnyNumberOfTokensAndAnySplitOfRows) {
 }
 
 TEST(Matmul, WorksOnTheSmallestShapes) {
-  for (const CpuKernels& kernels : {exact_kernels(), scalar_kernels()}) {
+  for (const CpuKernels& kernels : all_kernels()) {
     for (DType dtype : weight_types()) {
       const Case test(dtype, 1, traits(dtype).block_values, 1);
       const double expected = test.true_product()[0];
@@ -202,11 +233,12 @@ TEST(Matmul, WorksOnTheSmallestShapes) {
 }
 
 TEST(Matmul, WritesOnlyTheRowsAskedFor) {
-  for (const CpuKernels& kernels : {exact_kernels(), scalar_kernels()}) {
+  for (const CpuKernels& kernels : all_kernels()) {
     const Case test(DType::q4_0, 8, 64, 2);
-    const Buffer input = test.input_rows(kernels);
+    const Buffer input = test.input_rows(kernels), panels = test.packed(kernels);
     std::vector<float> out(2 * 10, -7.0f);  // rows of ten: two beyond the matrix
     kernels.matmul[size_t(DType::q4_0)]({.weight = test.matrix(),
+                                         .panels = panels.data(),
                                          .input = input.data(),
                                          .input_stride_bytes = input.size() / 2,
                                          .tokens = 2,
@@ -220,7 +252,7 @@ TEST(Matmul, WritesOnlyTheRowsAskedFor) {
 
 TEST(Matmul, ShowsActivationsThatAreNotFinite) {
   for (float bad : {float(NAN), float(INFINITY), -float(INFINITY)}) {
-    for (const CpuKernels& kernels : {exact_kernels(), scalar_kernels()}) {
+    for (const CpuKernels& kernels : all_kernels()) {
       for (DType dtype : weight_types()) {
         Case test(dtype, 2, 2 * 256, 2);
         test.input[300] = bad;
@@ -232,40 +264,46 @@ TEST(Matmul, ShowsActivationsThatAreNotFinite) {
   }
 }
 
+constexpr ActivationForm kQuantizedForms[] = {ActivationForm::q8_64, ActivationForm::q8_128,
+                                              ActivationForm::q8_256};
+
 TEST(QuantizeActivation, RoundsToTheNearestOf255Steps) {
-  const std::vector<float> values = gaussian(512, 3);
-  for (ActivationForm form : {ActivationForm::q8_32, ActivationForm::q8_256}) {
-    const size_t group = form == ActivationForm::q8_32 ? 32 : 256;
-    const size_t summed = form == ActivationForm::q8_32 ? 32 : 16;
-    Buffer bytes(activation_row_bytes(form, 512));
-    scalar_kernels().quantize_activation[size_t(form)](values.data(), 512, bytes.data());
-    const Q8Row row(bytes.data(), 512, group);
-    EXPECT_LE(reinterpret_cast<const std::byte*>(row.sums + 512 / summed), bytes.data() + bytes.size());
-    for (size_t g = 0; g < 512; g += group) {
+  const size_t n = 480;  // no multiple of 128
+  const std::vector<float> values = gaussian(n, 3);
+  for (ActivationForm form : kQuantizedForms) {
+    const size_t group = group_values(form);
+    Buffer bytes(activation_row_bytes(form, n));
+    scalar_kernels().quantize_activation[size_t(form)](values.data(), n, bytes.data());
+    const Q8Row row(bytes.data(), n, group);
+    EXPECT_LE(reinterpret_cast<const std::byte*>(row.sums16 + n / 16), bytes.data() + bytes.size());
+    for (size_t g = 0; g < n; g += group) {
+      const size_t end = std::min(g + group, n);
       float peak = 0.0f;
-      for (size_t i = g; i < g + group; ++i) peak = std::max(peak, std::fabs(values[i]));
+      for (size_t i = g; i < end; ++i) peak = std::max(peak, std::fabs(values[i]));
       const float scale = row.scales[g / group];
       EXPECT_EQ(scale, peak / 127.0f);
-      for (size_t i = g; i < g + group; ++i) {
+      for (size_t i = g; i < end; ++i) {
         EXPECT_LE(std::fabs(values[i] - scale * float(row.values[i])), 0.5001f * scale);
         EXPECT_GE(row.values[i], -127);
       }
     }
-    for (size_t s = 0; s < 512; s += summed) {
-      int sum = 0;
-      for (size_t i = s; i < s + summed; ++i) sum += row.values[i];
-      EXPECT_EQ(row.sums[s / summed], sum);
+    for (size_t s = 0; s < n; s += 16) {
+      int sum = 0, both = 0;
+      for (size_t i = s; i < s + 16; ++i) sum += row.values[i];
+      for (size_t i = s / 32 * 32; i < s / 32 * 32 + 32; ++i) both += row.values[i];
+      EXPECT_EQ(row.sums16[s / 16], row.scales[s / group] * float(sum));
+      EXPECT_EQ(row.sums32[s / 32], row.scales[s / group] * float(both));
     }
   }
 }
 
 TEST(QuantizeActivation, TakesTheSmallestNumbersForZero) {
-  for (ActivationForm form : {ActivationForm::q8_32, ActivationForm::q8_256}) {
+  for (ActivationForm form : kQuantizedForms) {
     std::vector<float> values(256, 1e-40f);
     values[7] = 0.0f;
     Buffer bytes(activation_row_bytes(form, 256));
     scalar_kernels().quantize_activation[size_t(form)](values.data(), 256, bytes.data());
-    const Q8Row row(bytes.data(), 256, form == ActivationForm::q8_32 ? 32 : 256);
+    const Q8Row row(bytes.data(), 256, group_values(form));
     EXPECT_EQ(row.scales[0], 0.0f);
     for (size_t i = 0; i < 256; ++i) EXPECT_EQ(row.values[i], 0);
   }

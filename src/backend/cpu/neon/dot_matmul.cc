@@ -1,0 +1,508 @@
+// Matrix products by `sdot`: a vector holds four columns of four rows, and one lane of an activation vector the same
+// four columns of a token. Compiled for ARMv8.2 with dot product, so nothing here may be inlined elsewhere.
+#if defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#include "backend/cpu/neon/neon_kernels.h"
+#include "backend/cpu/panel_scratch.h"
+#include "backend/cpu/panels.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace quire {
+namespace {
+
+constexpr size_t kVectors = kPanelRows / 4;  // of four rows
+constexpr size_t kDirectTokens = 2;          // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 6;            // 8 rows x 6 tokens: 12 integer and 12 float sums, 7 operands
+constexpr size_t kPrefetchBytes = 4096;      // ahead of the codes that are read from memory
+
+// A float per row of a panel.
+struct PerRow {
+  float32x4_t v[kVectors];
+};
+
+ALWAYS_INLINE PerRow load_f16_rows(const uint8_t* bytes) {
+  PerRow rows;
+  for (size_t i = 0; i < kVectors; ++i) {
+    rows.v[i] =
+        vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(bytes + 8 * i))));
+  }
+  return rows;
+}
+
+ALWAYS_INLINE PerRow load_i8_rows(const uint8_t* bytes) {
+  const int8x16_t all = vreinterpretq_s8_u8(vld1q_u8(bytes));
+  const int16x8_t low = vmovl_s8(vget_low_s8(all)), high = vmovl_s8(vget_high_s8(all));
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
+
+// Powers of two from their exponents, as format::Mxfp4::half_power.
+ALWAYS_INLINE PerRow load_exponent_rows(const uint8_t* bytes) {
+  const uint8x16_t all = vld1q_u8(bytes);
+  const uint16x8_t low = vmovl_u8(vget_low_u8(all)), high = vmovl_u8(vget_high_u8(all));
+  const uint32x4_t parts[kVectors] = {vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)),
+                                      vmovl_u16(vget_low_u16(high)), vmovl_u16(vget_high_u16(high))};
+  PerRow rows;
+  for (size_t i = 0; i < kVectors; ++i) {
+    const uint32x4_t normal = vshlq_n_u32(vsubq_u32(parts[i], vdupq_n_u32(1)), 23);
+    const uint32x4_t tiny = vshlq_u32(vdupq_n_u32(0x00200000u), vreinterpretq_s32_u32(parts[i]));
+    const uint32x4_t is_tiny = vcltq_u32(parts[i], vdupq_n_u32(2));
+    rows.v[i] = vreinterpretq_f32_u32(vbslq_u32(is_tiny, tiny, normal));
+  }
+  return rows;
+}
+
+// How a packed block is read.
+template <class Format>
+struct Reader {
+  using Packed = PackedBlock<Format>;
+  using Uniform = typename Packed::Uniform;
+
+  // Without the share of widened codes.
+  static ALWAYS_INLINE PerRow whole_scales(const uint8_t* block, size_t sub) {
+    if constexpr (Packed::kHasExponent) {
+      return load_exponent_rows(block);
+    } else {
+      PerRow rows = load_f16_rows(block);
+      if constexpr (Packed::kHasSubScales) {
+        const PerRow factors = load_i8_rows(block + Packed::kSubScales + 16 * sub);
+        for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_f32(rows.v[i], factors.v[i]);
+      }
+      return rows;
+    }
+  }
+
+  static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
+    PerRow rows = whole_scales(block, sub);
+    if constexpr (Uniform::kScaleShare != 1.0f) {
+      for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_n_f32(rows.v[i], Uniform::kScaleShare);
+    }
+    return rows;
+  }
+
+  static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
+    const PerRow scale = whole_scales(block, sub);
+    PerRow rows = load_f16_rows(block + Packed::kSecond);
+    if constexpr (Packed::kHasSubScales) {
+      const PerRow factors = load_i8_rows(block + Packed::kSubMins + 16 * sub);
+      for (size_t i = 0; i < kVectors; ++i) {
+        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
+        rows.v[i] = vsubq_f32(vmulq_f32(rows.v[i], factors.v[i]), moved);
+      }
+    } else {
+      for (size_t i = 0; i < kVectors; ++i) {
+        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
+        rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
+      }
+    }
+    return rows;
+  }
+
+  static ALWAYS_INLINE int8x16_t table() {
+    if constexpr (Packed::kCodes == Coding::table) {
+      int8_t codes[16];
+      for (size_t i = 0; i < 16; ++i) codes[i] = CodeTable<Format>::code(i);
+      return vld1q_s8(codes);
+    } else {
+      return vdupq_n_s8(0);
+    }
+  }
+
+  // Columns 4 g to 4 g + 3 of a step of 32, rows 4 i to 4 i + 3.
+  template <size_t g>
+  static ALWAYS_INLINE int8x16_t codes(const uint8_t* step, size_t i, int8x16_t table) {
+    if constexpr (Packed::kCodes == Coding::byte) {
+      return vreinterpretq_s8_u8(vld1q_u8(step + g * 64 + 16 * i));
+    } else {
+      const uint8x16_t halves = vld1q_u8(step + g % 4 * 64 + 16 * i);
+      if constexpr (Packed::kCodes == Coding::widened) {
+        return vreinterpretq_s8_u8(g < 4 ? vshlq_n_u8(halves, 4) : vandq_u8(halves, vdupq_n_u8(0xf0)));
+      }
+      const uint8x16_t low = g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4);
+      if constexpr (Packed::kCodes == Coding::table) return vqtbl1q_s8(table, low);
+      uint8x16_t high;
+      if constexpr (Packed::kCodes == Coding::five) {
+        high = vshlq_u8(vld1q_u8(step + 256 + 16 * i), vdupq_n_s8(4 - int(g)));
+        high = vandq_u8(high, vdupq_n_u8(16));
+      } else {
+        high = vshlq_u8(vld1q_u8(step + 256 + g / 4 * 64 + 16 * i), vdupq_n_s8(4 - 2 * int(g % 4)));
+        high = vandq_u8(high, vdupq_n_u8(48));
+      }
+      return vaddq_s8(vreinterpretq_s8_u8(vorrq_u8(low, high)), vdupq_n_s8(kLowest<Format>));
+    }
+  }
+};
+
+// ---- one or two tokens: from memory into the product ---------------------------------------------------------------
+
+template <size_t kTokens>
+struct DirectSums {
+  int32x4_t prefix[kTokens][kVectors];
+  float32x4_t scaled[kTokens][kVectors];
+  float32x4_t sum[kTokens][kVectors];
+  float32x4_t min_sum[kTokens][kVectors];
+};
+
+template <class Format, size_t g, size_t kTokens>
+ALWAYS_INLINE void add_columns(const uint8_t* step, int8x16_t table, const int8x16_t (*values)[2],
+                               DirectSums<kTokens>& sums) {
+  for (size_t i = 0; i < kVectors; ++i) {
+    const int8x16_t codes = Reader<Format>::template codes<g>(step, i, table);
+    for (size_t t = 0; t < kTokens; ++t) {
+      sums.prefix[t][i] = vdotq_laneq_s32(sums.prefix[t][i], codes, values[t][g / 4], g % 4);
+    }
+  }
+}
+
+template <size_t kTokens>
+ALWAYS_INLINE void add_scaled(const PerRow& scale, const PerRow& next, DirectSums<kTokens>& sums) {
+  for (size_t i = 0; i < kVectors; ++i) {
+    const float32x4_t difference = vsubq_f32(scale.v[i], next.v[i]);
+    for (size_t t = 0; t < kTokens; ++t) {
+      const float32x4_t prefix = vreinterpretq_f32_s32(sums.prefix[t][i]);
+      sums.scaled[t][i] = vfmaq_f32(sums.scaled[t][i], prefix, difference);
+    }
+  }
+}
+
+template <class Format, ActivationForm kForm, size_t kTokens>
+void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, float (*out)[kPanelRows]) {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kSub = Packed::kSub;
+  const size_t group = group_values(kForm);
+  const int8x16_t table = Reader<Format>::table();
+  const PerRow zero = {};
+  DirectSums<kTokens> sums = {};
+  for (size_t begin = 0; begin < cols; begin += group) {
+    const size_t end = begin + group < cols ? begin + group : cols;
+    const uint8_t* block = panel + begin / Packed::kValues * Packed::kBytes;
+    PerRow scale = Reader<Format>::scales(block, begin % Packed::kValues / kSub);
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < kVectors; ++i) {
+        sums.prefix[t][i] = vdupq_n_s32(kMagicBits);
+        sums.scaled[t][i] = vmulq_n_f32(scale.v[i], -kMagic);
+      }
+    }
+    for (size_t c = begin; c < end; c += 32) {
+      block = panel + c / Packed::kValues * Packed::kBytes;
+      const uint8_t* step = block + Packed::kStart + c % Packed::kValues / 32 * Packed::kStepBytes;
+      for (size_t line = 0; line < Packed::kStepBytes; line += 64)
+        __builtin_prefetch(step + kPrefetchBytes + line);
+      int8x16_t values[kTokens][2];
+      for (size_t t = 0; t < kTokens; ++t) {
+        values[t][0] = vld1q_s8(inputs[t].values + c);
+        values[t][1] = vld1q_s8(inputs[t].values + c + 16);
+      }
+      add_columns<Format, 0>(step, table, values, sums);
+      add_columns<Format, 1>(step, table, values, sums);
+      add_columns<Format, 2>(step, table, values, sums);
+      add_columns<Format, 3>(step, table, values, sums);
+      if constexpr (kSub == 16) {
+        const PerRow next = Reader<Format>::scales(block, c % Packed::kValues / kSub + 1);
+        add_scaled(scale, next, sums);
+        scale = next;
+      }
+      add_columns<Format, 4>(step, table, values, sums);
+      add_columns<Format, 5>(step, table, values, sums);
+      add_columns<Format, 6>(step, table, values, sums);
+      add_columns<Format, 7>(step, table, values, sums);
+      const size_t after = c + 32;
+      const PerRow next = after < end
+                              ? Reader<Format>::scales(panel + after / Packed::kValues * Packed::kBytes,
+                                                       after % Packed::kValues / kSub)
+                              : zero;
+      add_scaled(scale, next, sums);
+      scale = next;
+      if constexpr (Packed::Uniform::kHasMin) {
+        for (size_t s = 0; s < 32 / kSub; ++s) {
+          const PerRow min = Reader<Format>::mins(block, c % Packed::kValues / kSub + s);
+          for (size_t t = 0; t < kTokens; ++t) {
+            const float sum = kSub == 32 ? inputs[t].sums32[c / 32] : inputs[t].sums16[c / 16 + s];
+            for (size_t i = 0; i < kVectors; ++i) {
+              sums.min_sum[t][i] = vfmaq_n_f32(sums.min_sum[t][i], min.v[i], sum);
+            }
+          }
+        }
+      }
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < kVectors; ++i) {
+        sums.sum[t][i] = vfmaq_n_f32(sums.sum[t][i], sums.scaled[t][i], inputs[t].scales[begin / group]);
+      }
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) {
+    for (size_t i = 0; i < kVectors; ++i) {
+      float32x4_t result = sums.sum[t][i];
+      if constexpr (Packed::Uniform::kHasMin) result = vsubq_f32(result, sums.min_sum[t][i]);
+      vst1q_f32(out[t] + 4 * i, result);
+    }
+  }
+}
+
+// ---- many tokens: a panel is unpacked once -------------------------------------------------------------------------
+
+// A panel ready for the product: codes [cols / 4][16 rows][4], and by row what scales and minimums come to.
+struct OpenPanel {
+  int8_t* codes;
+  float* starts;       // [groups][16]: -kMagic * the first scale of a group
+  float* differences;  // [subs][16]: a sub-block's scale less the next one's in the group
+  float* mins;         // [subs][16]
+
+  static size_t bytes(size_t cols, size_t sub, size_t group) {
+    return kPanelRows * (cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
+  }
+  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group)
+      : codes(reinterpret_cast<int8_t*>(memory)),
+        starts(reinterpret_cast<float*>(codes + kPanelRows * cols)),
+        differences(starts + kPanelRows * ((cols + group - 1) / group)),
+        mins(differences + kPanelRows * (cols / sub)) {}
+};
+
+ALWAYS_INLINE void store_rows(const PerRow& rows, float* out) {
+  for (size_t i = 0; i < kVectors; ++i) vst1q_f32(out + 4 * i, rows.v[i]);
+}
+
+template <class Format, size_t g>
+ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, int8_t* codes) {
+  for (size_t i = 0; i < kVectors; ++i) {
+    vst1q_s8(codes + 64 * g + 16 * i, Reader<Format>::template codes<g>(step, i, table));
+  }
+}
+
+template <class Format, ActivationForm kForm>
+void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kSub = Packed::kSub;
+  const size_t group = group_values(kForm);
+  const int8x16_t table = Reader<Format>::table();
+  for (size_t c = 0; c < cols; c += 32) {
+    const uint8_t* block = panel + c / Packed::kValues * Packed::kBytes;
+    const uint8_t* step = block + Packed::kStart + c % Packed::kValues / 32 * Packed::kStepBytes;
+    int8_t* codes = out.codes + kPanelRows * c;
+    open_columns<Format, 0>(step, table, codes);
+    open_columns<Format, 1>(step, table, codes);
+    open_columns<Format, 2>(step, table, codes);
+    open_columns<Format, 3>(step, table, codes);
+    open_columns<Format, 4>(step, table, codes);
+    open_columns<Format, 5>(step, table, codes);
+    open_columns<Format, 6>(step, table, codes);
+    open_columns<Format, 7>(step, table, codes);
+    for (size_t s = c; s < c + 32; s += kSub) {
+      const PerRow scale = Reader<Format>::scales(block, s % Packed::kValues / kSub);
+      PerRow difference = scale;
+      if (s % group == 0) {
+        PerRow start;
+        for (size_t i = 0; i < kVectors; ++i) start.v[i] = vmulq_n_f32(scale.v[i], -kMagic);
+        store_rows(start, out.starts + kPanelRows * (s / group));
+      }
+      if ((s + kSub) % group != 0 && s + kSub < cols) {
+        const uint8_t* after = panel + (s + kSub) / Packed::kValues * Packed::kBytes;
+        const PerRow next = Reader<Format>::scales(after, (s + kSub) % Packed::kValues / kSub);
+        for (size_t i = 0; i < kVectors; ++i) difference.v[i] = vsubq_f32(scale.v[i], next.v[i]);
+      }
+      store_rows(difference, out.differences + kPanelRows * (s / kSub));
+      if constexpr (Packed::Uniform::kHasMin) {
+        store_rows(Reader<Format>::mins(block, s % Packed::kValues / kSub),
+                   out.mins + kPanelRows * (s / kSub));
+      }
+    }
+  }
+}
+
+// Two vectors of rows by kTokens.
+template <size_t kTokens>
+struct Tile {
+  int32x4_t prefix[kTokens][2];
+  float32x4_t scaled[kTokens][2];
+};
+
+template <size_t kLane, size_t kTokens>
+ALWAYS_INLINE void add_lane(const int8_t* codes, const int8x16_t* values, Tile<kTokens>& tile) {
+  const int8x16_t low = vld1q_s8(codes + 64 * kLane), high = vld1q_s8(codes + 64 * kLane + 16);
+  for (size_t t = 0; t < kTokens; ++t) {
+    tile.prefix[t][0] = vdotq_laneq_s32(tile.prefix[t][0], low, values[t], kLane);
+    tile.prefix[t][1] = vdotq_laneq_s32(tile.prefix[t][1], high, values[t], kLane);
+  }
+}
+
+template <size_t kTokens>
+ALWAYS_INLINE void add_differences(const float* differences, Tile<kTokens>& tile) {
+  const float32x4_t low = vld1q_f32(differences), high = vld1q_f32(differences + 4);
+  for (size_t t = 0; t < kTokens; ++t) {
+    tile.scaled[t][0] = vfmaq_f32(tile.scaled[t][0], vreinterpretq_f32_s32(tile.prefix[t][0]), low);
+    tile.scaled[t][1] = vfmaq_f32(tile.scaled[t][1], vreinterpretq_f32_s32(tile.prefix[t][1]), high);
+  }
+}
+
+// Rows [first, first + 8) of the panel with kTokens inputs.
+template <size_t kSub, ActivationForm kForm, bool kHasMin, size_t kTokens>
+void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Row* inputs,
+                   float (*out)[kPanelRows]) {
+  const size_t group = group_values(kForm);
+  float32x4_t sums[kTokens][2] = {};
+  for (size_t begin = 0; begin < cols; begin += group) {
+    const size_t end = begin + group < cols ? begin + group : cols;
+    Tile<kTokens> tile;
+    const float* start = panel.starts + kPanelRows * (begin / group) + first;
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < 2; ++i) {
+        tile.prefix[t][i] = vdupq_n_s32(kMagicBits);
+        tile.scaled[t][i] = vld1q_f32(start + 4 * i);
+      }
+    }
+    for (size_t c = begin; c < end; c += 16) {
+      const int8_t* codes = panel.codes + kPanelRows * c + 4 * first;
+      int8x16_t values[kTokens];
+      for (size_t t = 0; t < kTokens; ++t) values[t] = vld1q_s8(inputs[t].values + c);
+      add_lane<0>(codes, values, tile);
+      add_lane<1>(codes, values, tile);
+      add_lane<2>(codes, values, tile);
+      add_lane<3>(codes, values, tile);
+      if (kSub == 16 || c % 32 == 16) {
+        add_differences(panel.differences + kPanelRows * (c / kSub) + first, tile);
+      }
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < 2; ++i) {
+        sums[t][i] = vfmaq_n_f32(sums[t][i], tile.scaled[t][i], inputs[t].scales[begin / group]);
+      }
+    }
+  }
+  if constexpr (kHasMin) {
+    float32x4_t min_sums[kTokens][2] = {};
+    for (size_t s = 0; s < cols / kSub; ++s) {
+      const float* min = panel.mins + kPanelRows * s + first;
+      const float32x4_t low = vld1q_f32(min), high = vld1q_f32(min + 4);
+      for (size_t t = 0; t < kTokens; ++t) {
+        const float sum = kSub == 32 ? inputs[t].sums32[s] : inputs[t].sums16[s];
+        min_sums[t][0] = vfmaq_n_f32(min_sums[t][0], low, sum);
+        min_sums[t][1] = vfmaq_n_f32(min_sums[t][1], high, sum);
+      }
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      for (size_t i = 0; i < 2; ++i) sums[t][i] = vsubq_f32(sums[t][i], min_sums[t][i]);
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) {
+    for (size_t i = 0; i < 2; ++i) vst1q_f32(out[t] + first + 4 * i, sums[t][i]);
+  }
+}
+
+template <size_t kSub, ActivationForm kForm, bool kHasMin, size_t kTokens>
+void multiply_rows(const OpenPanel& panel, size_t cols, const Q8Row* inputs, float (*out)[kPanelRows]) {
+  multiply_tile<kSub, kForm, kHasMin, kTokens>(panel, 0, cols, inputs, out);
+  multiply_tile<kSub, kForm, kHasMin, kTokens>(panel, 8, cols, inputs, out);
+}
+
+template <class Format, ActivationForm kForm>
+struct Matmul {
+  using Packed = PackedBlock<Format>;
+  static constexpr size_t kSub = Packed::kSub;
+  static constexpr bool kHasMin = Packed::Uniform::kHasMin;
+
+  const MatmulArgs& args;
+  size_t cols;
+
+  Q8Row input(size_t t) const {
+    return {args.input + t * args.input_stride_bytes, cols, group_values(kForm)};
+  }
+
+  // The wanted rows of a panel's products with tokens [begin, begin + count).
+  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
+    const size_t first = panel * kPanelRows;
+    const size_t from = first < args.row_begin ? args.row_begin : first;
+    const size_t to = first + kPanelRows < args.row_end ? first + kPanelRows : args.row_end;
+    for (size_t t = 0; t < count; ++t) {
+      float* out = args.out + (begin + t) * args.out_stride;
+      for (size_t r = from; r < to; ++r) out[r] = products[t][r - first];
+    }
+  }
+
+  void direct(size_t panel, const uint8_t* bytes) const {
+    float products[kDirectTokens][kPanelRows];
+    for (size_t t = 0; t < args.tokens; t += kDirectTokens) {
+      if (args.tokens - t == 1) {
+        const Q8Row inputs[1] = {input(t)};
+        multiply_direct<Format, kForm, 1>(bytes, cols, inputs, products);
+        store(panel, t, 1, products);
+      } else {
+        const Q8Row inputs[2] = {input(t), input(t + 1)};
+        multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
+        store(panel, t, 2, products);
+      }
+    }
+  }
+
+  void opened(size_t panel, const OpenPanel& open) const {
+    float products[kTileTokens][kPanelRows];
+    for (size_t t = 0; t < args.tokens; t += kTileTokens) {
+      const size_t count = args.tokens - t < kTileTokens ? args.tokens - t : kTileTokens;
+      const Q8Row in[kTileTokens] = {input(t),
+                                     input(t + (count > 1 ? 1 : 0)),
+                                     input(t + (count > 2 ? 2 : 0)),
+                                     input(t + (count > 3 ? 3 : 0)),
+                                     input(t + (count > 4 ? 4 : 0)),
+                                     input(t + (count > 5 ? 5 : 0))};
+      switch (count) {
+        case 6:
+          multiply_rows<kSub, kForm, kHasMin, 6>(open, cols, in, products);
+          break;
+        case 5:
+          multiply_rows<kSub, kForm, kHasMin, 5>(open, cols, in, products);
+          break;
+        case 4:
+          multiply_rows<kSub, kForm, kHasMin, 4>(open, cols, in, products);
+          break;
+        case 3:
+          multiply_rows<kSub, kForm, kHasMin, 3>(open, cols, in, products);
+          break;
+        case 2:
+          multiply_rows<kSub, kForm, kHasMin, 2>(open, cols, in, products);
+          break;
+        default:
+          multiply_rows<kSub, kForm, kHasMin, 1>(open, cols, in, products);
+          break;
+      }
+      store(panel, t, count, products);
+    }
+  }
+};
+
+template <class Format, ActivationForm kForm>
+void matmul(const MatmulArgs& args) {
+  const Matmul<Format, kForm> matmul{args, args.weight.cols};
+  using Packed = PackedBlock<Format>;
+  const size_t cols = args.weight.cols, group = group_values(kForm);
+  const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
+  const size_t first = args.row_begin / kPanelRows, last = (args.row_end + kPanelRows - 1) / kPanelRows;
+  for (size_t panel = first; panel < last; ++panel) {
+    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
+    if (args.tokens <= kDirectTokens) {
+      matmul.direct(panel, bytes);
+      continue;
+    }
+    const OpenPanel open(panel_scratch(OpenPanel::bytes(cols, Packed::kSub, group)), cols, Packed::kSub,
+                         group);
+    open_panel<Format, kForm>(bytes, cols, open);
+    matmul.opened(panel, open);
+  }
+}
+
+}  // namespace
+
+void use_neon_dot(CpuKernels& kernels) {
+  kernels.name = "neon_dot";
+#define QUIRE_FORMAT(dtype, Format, activation)                                              \
+  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+  kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
+}
+
+}  // namespace quire
+
+#endif

@@ -1,0 +1,245 @@
+#ifdef __x86_64__
+
+#include <cstdint>
+#include <cstring>
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "backend/cpu/peak_kernels.h"
+
+namespace quire {
+namespace {
+
+template <class Vector>
+const Vector* vectors(const std::byte (&panel)[PeakPanels::kBytes]) {
+  return reinterpret_cast<const Vector*>(panel);
+}
+
+template <class Number, class Vector, size_t kRows, size_t kColumns>
+double total_of(const Vector (&sums)[kRows][kColumns]) {
+  Number numbers[sizeof(sums) / sizeof(Number)];
+  std::memcpy(numbers, sums, sizeof(sums));
+  double total = 0;
+  for (Number number : numbers) total += double(number);
+  return total;
+}
+
+// How many products of vectors one sweep makes with a tile of side x side.
+constexpr double products_per_sweep(size_t vector_bytes, size_t side) {
+  return double(PeakPanels::kBytes / (vector_bytes * side)) * double(side * side);
+}
+
+// Four products are added in 16 bits before they are widened: what 4-bit weights allow.
+constexpr size_t kMaddubsSide = 2;
+__attribute__((target("avx2"))) double run_maddubs(const PeakPanels& panels, size_t sweeps) {
+  constexpr size_t kSide = kMaddubsSide;
+  constexpr size_t kDeep = 4;
+  const __m256i* left = vectors<__m256i>(panels.left);
+  const __m256i* right = vectors<__m256i>(panels.right);
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i sums[kSide][kSide] = {};
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k < PeakPanels::kBytes / sizeof(__m256i); k += kSide * kDeep) {
+      __m256i narrow[kSide][kSide] = {};
+#pragma GCC unroll 4
+      for (size_t d = 0; d < kDeep; ++d) {
+#pragma GCC unroll 4
+        for (size_t i = 0; i < kSide; ++i) {
+#pragma GCC unroll 4
+          for (size_t j = 0; j < kSide; ++j) {
+            const __m256i product = _mm256_maddubs_epi16(left[k + d * kSide + i], right[k + d * kSide + j]);
+            narrow[i][j] = d == 0 ? product : _mm256_add_epi16(narrow[i][j], product);
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kSide; ++i) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < kSide; ++j) {
+          sums[i][j] = _mm256_add_epi32(sums[i][j], _mm256_madd_epi16(narrow[i][j], ones));
+        }
+      }
+    }
+  }
+  return total_of<int32_t>(sums);
+}
+
+constexpr size_t kAvxVnniSide = 2;  // 4 sums hide the latency of 4 or 5 at one product a cycle
+constexpr size_t kAvxVnniChains = 2;
+__attribute__((target("avx2,avxvnni"))) double run_avx_vnni(const PeakPanels& panels, size_t sweeps) {
+  constexpr size_t kSide = kAvxVnniSide;
+  const __m256i* left = vectors<__m256i>(panels.left);
+  const __m256i* right = vectors<__m256i>(panels.right);
+  __m256i sums[kAvxVnniChains * kSide][kSide] = {};
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k < PeakPanels::kBytes / sizeof(__m256i); k += kSide * kAvxVnniChains) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kAvxVnniChains * kSide; ++i) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < kSide; ++j) {
+          sums[i][j] = _mm256_dpbusd_avx_epi32(sums[i][j], left[k + i], right[k + i / kSide * kSide + j]);
+        }
+      }
+    }
+  }
+  return total_of<int32_t>(sums);
+}
+
+constexpr size_t kAvx512Side = 4;
+__attribute__((target("avx512f,avx512vnni"))) double run_avx512_vnni(const PeakPanels& panels,
+                                                                     size_t sweeps) {
+  constexpr size_t kSide = kAvx512Side;
+  const __m512i* left = vectors<__m512i>(panels.left);
+  const __m512i* right = vectors<__m512i>(panels.right);
+  __m512i sums[kSide][kSide] = {};
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k < PeakPanels::kBytes / sizeof(__m512i); k += kSide) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kSide; ++i) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < kSide; ++j) {
+          sums[i][j] = _mm512_dpbusd_epi32(sums[i][j], left[k + i], right[k + j]);
+        }
+      }
+    }
+  }
+  return total_of<int32_t>(sums);
+}
+
+// Tiles 0 to 3 are the sums, 4 and 5 come from the left, 6 and 7 from the right.
+constexpr size_t kTileRows = 16;
+constexpr size_t kTileRowBytes = 64;
+constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
+__attribute__((target("amx-tile,amx-int8"))) double run_amx(const PeakPanels& panels, size_t sweeps) {
+  struct alignas(64) Config {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+  } config;
+  for (size_t tile = 0; tile < 8; ++tile) {
+    config.row_bytes[tile] = kTileRowBytes;
+    config.rows[tile] = kTileRows;
+  }
+  asm volatile("" : : "r"(&config) : "memory");  // GCC 12 believes that only its first bytes are read
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k < PeakPanels::kBytes; k += 2 * kTileBytes) {
+      _tile_loadd(4, panels.left + k, kTileRowBytes);
+      _tile_loadd(5, panels.left + k + kTileBytes, kTileRowBytes);
+      _tile_loadd(6, panels.right + k, kTileRowBytes);
+      _tile_loadd(7, panels.right + k + kTileBytes, kTileRowBytes);
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 4, 7);
+      _tile_dpbssd(2, 5, 6);
+      _tile_dpbssd(3, 5, 7);
+    }
+  }
+  alignas(64) int32_t sums[4][kTileBytes / sizeof(int32_t)];
+  _tile_stored(0, sums[0], kTileRowBytes);
+  _tile_stored(1, sums[1], kTileRowBytes);
+  _tile_stored(2, sums[2], kTileRowBytes);
+  _tile_stored(3, sums[3], kTileRowBytes);
+  _tile_release();
+  return total_of<int32_t>(sums);
+}
+
+constexpr size_t kFmaSide = 3;  // 9 sums, 6 operands in 16 registers
+__attribute__((target("avx2,fma"))) double run_fma256(const PeakPanels& panels, size_t sweeps) {
+  constexpr size_t kSide = kFmaSide;
+  const __m256* left = vectors<__m256>(panels.left);
+  const __m256* right = vectors<__m256>(panels.right);
+  __m256 sums[kSide][kSide] = {};
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k + kSide <= PeakPanels::kBytes / sizeof(__m256); k += kSide) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kSide; ++i) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < kSide; ++j) {
+          sums[i][j] = _mm256_fmadd_ps(left[k + i], right[k + j], sums[i][j]);
+        }
+      }
+    }
+  }
+  return total_of<float>(sums);
+}
+
+__attribute__((target("avx512f"))) double run_fma512(const PeakPanels& panels, size_t sweeps) {
+  constexpr size_t kSide = kAvx512Side;
+  const __m512* left = vectors<__m512>(panels.left);
+  const __m512* right = vectors<__m512>(panels.right);
+  __m512 sums[kSide][kSide] = {};
+  for (size_t sweep = 0; sweep < sweeps; ++sweep) {
+    for (size_t k = 0; k < PeakPanels::kBytes / sizeof(__m512); k += kSide) {
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kSide; ++i) {
+#pragma GCC unroll 4
+        for (size_t j = 0; j < kSide; ++j) {
+          sums[i][j] = _mm512_fmadd_ps(left[k + i], right[k + j], sums[i][j]);
+        }
+      }
+    }
+  }
+  return total_of<float>(sums);
+}
+
+// Asked of the CPU itself: Clang 14's __builtin_cpu_supports does not know these names.
+bool has_avx_vnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1u);
+}
+
+// Tiles are large state that Linux keeps for a process only once it has asked.
+bool has_amx_int8() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  const bool tiles = (d >> 24 & 1u) && (d >> 25 & 1u);
+  return tiles && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+std::vector<PeakKernel> int8_peak_kernels() {
+  std::vector<PeakKernel> kernels;
+  if (has_amx_int8()) {
+    constexpr double kTileProducts = 4.0 * double(PeakPanels::kBytes / (2 * kTileBytes));
+    kernels.push_back({"amx tdpbssd", 2 * 16 * 16 * 64 * kTileProducts, run_amx});
+  }
+  if (__builtin_cpu_supports("avx512vnni")) {
+    kernels.push_back({"avx512 vpdpbusd", 2 * 64 * products_per_sweep(64, kAvx512Side), run_avx512_vnni});
+  }
+  if (has_avx_vnni()) {
+    kernels.push_back({"avx vpdpbusd", 2 * 32 * products_per_sweep(32, kAvxVnniSide), run_avx_vnni});
+  }
+  if (__builtin_cpu_supports("avx2")) {
+    kernels.push_back({"avx2 vpmaddubsw", 2 * 32 * products_per_sweep(32, kMaddubsSide), run_maddubs});
+  }
+  if (kernels.empty()) kernels.push_back(portable::int8_peak_kernel());
+  return kernels;
+}
+
+std::vector<PeakKernel> f32_peak_kernels() {
+  std::vector<PeakKernel> kernels;
+  if (__builtin_cpu_supports("avx512f")) {
+    kernels.push_back({"avx512 vfmadd", 2 * 16 * products_per_sweep(64, kAvx512Side), run_fma512});
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    kernels.push_back({"avx2 vfmadd", 2 * 8 * products_per_sweep(32, kFmaSide), run_fma256});
+  }
+  if (kernels.empty()) kernels.push_back(portable::f32_peak_kernel());
+  return kernels;
+}
+
+}  // namespace quire
+
+#endif

@@ -1,0 +1,30 @@
+#include "base/memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+namespace quire {
+namespace {
+
+size_t read_number(const char* path) {
+  std::ifstream file(path);
+  size_t value = 0;
+  return file >> value ? value : 0;  // "max" is no number
+}
+
+}  // namespace
+
+size_t available_memory() {
+  size_t available = 0;
+  std::ifstream file("/proc/meminfo");
+  for (std::string key; file >> key;) {
+    size_t value = 0;
+    if (key == "MemAvailable:" && file >> value) available = value * 1024;
+  }
+  const size_t limit = read_number("/sys/fs/cgroup/memory.max");
+  if (limit == 0) return available;
+  return std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
+}
+
+}  // namespace quire

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/cpu/yardstick.h"
+#include "base/json.h"
+#include "cli/bench_phases.h"
+
+namespace quire::cli {
+
+// A phase beside the limits of the machine that were measured around it.
+struct BenchResult {
+  PhaseShape shape;
+  PhaseRun run;
+  MachineRates limits;
+  double change = 0;  // of the yardsticks while it ran
+
+  bool steady() const;
+  double tokens_per_second() const { return run.tokens / run.seconds; }
+  double gops() const { return run.cost.ops() / run.seconds / 1e9; }
+  // Of the time it took, what its operations, or its bytes, need at the machine's rates. Weights that stay in the CPU's
+  // caches can put the second above 1.
+  double compute_share() const;
+  double memory_share() const;
+  // What bounds it: for one sequence's decode the reading of memory, else what needs more time at the machine's rates.
+  bool memory_bound() const;
+  double share() const;
+};
+
+// A yardstick that moved by more than this makes a run unsteady.
+inline constexpr double kSteadyChange = 0.1;
+
+struct BenchReport {
+  std::string model;  // the file's name
+  size_t weight_bytes = 0;
+  std::string kernels;
+  std::string kv_format;
+  size_t kv_bytes_per_token = 0;
+  uint32_t threads = 0;
+  MachineRates machine;  // the best that was seen
+  std::vector<BenchResult> results;
+
+  std::string text() const;
+  OrderedJson json() const;
+  std::string svg() const;  // a roofline
+};
+
+}  // namespace quire::cli
