@@ -18,15 +18,16 @@ namespace quire {
 // A weight as the backend keeps it. Vectors (norms, biases) are matrices of one f32 row.
 struct Weight {
   MatrixView view;
-  std::shared_ptr<const void> owner;     // keeps the bytes alive: the mapped file, or a converted copy
-  std::shared_ptr<const Buffer> packed;  // the same in the backend's own layout, if it made one (prepare)
+  std::shared_ptr<const void> owner;  // keeps the bytes alive: the mapped file, or a converted copy
+  std::shared_ptr<const Buffer> packed =
+      {};  // the same in the backend's own layout, if it made one (prepare)
 
   explicit operator bool() const { return bool(view); }
   const float* vector() const { return reinterpret_cast<const float*>(view.data); }
   // REQUIRES: it is not packed yet.
   Weight slice(size_t begin, size_t count) const {
     CHECK(packed == nullptr);
-    return {view.slice(begin, count), owner, nullptr};
+    return {view.slice(begin, count), owner};
   }
 };
 

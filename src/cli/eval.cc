@@ -33,8 +33,10 @@ struct EvalCommand {
   void operator()() const {
     const HouseData house = read_house_data(data.empty() ? house_path("eval") : data);
     const auto [loaded, engine] = model.open();
-    if (!loaded->text().chat_template) throw Error("{} has no chat template: it cannot be asked", model.model);
-    OrderedJson result = {{"suite", suite}, {"model", model.model}, {"kv", model.kv}, {"kernels", model.kernels}};
+    if (!loaded->text().chat_template)
+      throw Error("{} has no chat template: it cannot be asked", model.model);
+    OrderedJson result = {
+        {"suite", suite}, {"model", model.model}, {"kv", model.kv}, {"kernels", model.kernels}};
     std::vector<Judged> judged;
     {
       std::optional<Progress> progress;
@@ -109,7 +111,8 @@ struct EvalCommand {
     for (const OrderedJson& entry : result.value("needles", OrderedJson::array())) {
       line(fmt::format("a fact among other texts, {} tokens", entry["tokens"].get<uint32_t>()), entry);
     }
-    if (result.contains("inference")) line("questions about inference, on the right topic", result["inference"]);
+    if (result.contains("inference"))
+      line("questions about inference, on the right topic", result["inference"]);
     if (result.contains("draft")) line("tokens of its stories that the draft model guesses", result["draft"]);
     if (result.contains("stories")) {
       text += fmt::format("{:<52} {:>7.3f} nats a token, {} tokens\n", "loss on stories it never saw",
@@ -132,9 +135,11 @@ void add_eval(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::IsMember(kParts));
   eval->add_option("--limit", command->limit, "most questions of each part (0: all)")->capture_default_str();
-  eval->add_option("--data", command->data, "the folder with the questions (default: beside the house model)");
+  eval->add_option("--data", command->data,
+                   "the folder with the questions (default: beside the house model)");
   eval->add_option("--draft", command->draft, "the draft model that is compared")->capture_default_str();
-  eval->add_option("--log", command->log, "write every question with its answer to this file, a JSON object a line");
+  eval->add_option("--log", command->log,
+                   "write every question with its answer to this file, a JSON object a line");
   eval->add_flag("--json", command->json, "print one JSON object");
   eval->callback([command] { (*command)(); });
 }

@@ -27,8 +27,9 @@ std::filesystem::path find(const std::string& name) {
 std::string house_path(const std::string& name) {
   const std::filesystem::path path = find(name);
   if (!path.empty()) return path.string();
-  throw Error("{} of the house model is not beside the program (looked in {}/house); give a model file with -m",
-              name, program_folder().string());
+  throw Error(
+      "{} of the house model is not beside the program (looked in {}/house); give a model file with -m", name,
+      program_folder().string());
 }
 
 bool house_has(const std::string& name) {

@@ -28,7 +28,9 @@ void for_each_line(const std::string& folder, const std::string& name,
   if (number == 0) throw Error("{} is empty", path);
 }
 
-HouseData::Question question_of(const Json& object) { return {object.at("question"), object.at("answer")}; }
+HouseData::Question question_of(const Json& object) {
+  return {object.at("question"), object.at("answer")};
+}
 
 }  // namespace
 

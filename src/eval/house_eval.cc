@@ -40,7 +40,9 @@ HouseEval::HouseEval(const LoadedModel& model, const EngineOptions& engine, cons
   options_.max_sequences = kSequences;
 }
 
-size_t HouseEval::limited(size_t count) const { return limit_ == 0 ? count : std::min<size_t>(count, limit_); }
+size_t HouseEval::limited(size_t count) const {
+  return limit_ == 0 ? count : std::min<size_t>(count, limit_);
+}
 
 std::vector<TokenId> HouseEval::prompt_of(const std::string& text) const {
   ChatInput chat;
@@ -195,12 +197,13 @@ Tally HouseEval::draft_agreement(const LoadedModel& draft) {
     const ScoreOptions options{.window = uint32_t(tokens.size()),
                                .prefill_chunk = options_.prefill_chunk,
                                .kv_format = options_.key_format};
-    for_each_logits(draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
-      if (position + 1 < beginnings[i].size()) return;
-      const size_t best = size_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
-      tally.right += best == tokens[position + 1];
-      ++tally.asked;
-    });
+    for_each_logits(
+        draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
+          if (position + 1 < beginnings[i].size()) return;
+          const size_t best = size_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+          tally.right += best == tokens[position + 1];
+          ++tally.asked;
+        });
   }
   return tally;
 }

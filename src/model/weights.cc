@@ -133,12 +133,12 @@ class Loader {
 
   Weight load(const TensorEntry& entry, size_t rows, size_t cols) {
     static constexpr std::byte kNotLoaded{};
-    if (checking_) return {{&kNotLoaded, entry.dtype, rows, cols}, nullptr, nullptr};
+    if (checking_) return {{&kNotLoaded, entry.dtype, rows, cols}, nullptr};
     TensorData data = file_->load(entry);
     bytes_ += entry.bytes;
     std::shared_ptr<const void> owner = file_;
     if (data.owned != nullptr) owner = data.owned;
-    return {{data.bytes.data(), entry.dtype, rows, cols}, owner, nullptr};
+    return {{data.bytes.data(), entry.dtype, rows, cols}, owner};
   }
 
   Weight matrix(const std::string& name, size_t rows, size_t cols) {
@@ -167,7 +167,7 @@ class Loader {
       dequantize_row(weight.view.dtype, weight.view.row(row),
                      {copy->as<float>() + row * weight.view.cols, weight.view.cols});
     }
-    return {{copy->data(), DType::f32, weight.view.rows, weight.view.cols}, copy, nullptr};
+    return {{copy->data(), DType::f32, weight.view.rows, weight.view.cols}, copy};
   }
 
   Weight vector(const std::string& name, size_t count) {
@@ -184,7 +184,7 @@ class Loader {
   }
 
   static Weight part(const Weight& vector, size_t begin, size_t count) {
-    return {{vector.view.data + begin * sizeof(float), DType::f32, 1, count}, vector.owner, nullptr};
+    return {{vector.view.data + begin * sizeof(float), DType::f32, 1, count}, vector.owner};
   }
 
   Norm norm(const std::string& name, size_t width) {
