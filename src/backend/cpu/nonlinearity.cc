@@ -3,28 +3,40 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/vector_math.h"
+
 namespace quire {
 namespace {
 
-float silu(float x) {
-  return x / (1.0f + std::exp(-x));
+F32x4 silu(F32x4 x) {
+  return x / (all4(1.0f) + exp4(-x));
 }
 
-float gelu_tanh(float x) {
+// tanh(y) = 1 - 2 / (e^2y + 1)
+F32x4 gelu_tanh(F32x4 x) {
   constexpr float kSqrt2OverPi = 0.7978845608028654f;
-  return 0.5f * x * (1.0f + std::tanh(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+  const F32x4 inner = all4(kSqrt2OverPi) * (x + all4(0.044715f) * x * x * x);
+  const F32x4 tanh = all4(1.0f) - all4(2.0f) / (exp4(inner + inner) + all4(1.0f));
+  return all4(0.5f) * x * (all4(1.0f) + tanh);
 }
 
-float gelu_erf(float x) {
-  return 0.5f * x * (1.0f + std::erf(x * 0.7071067811865476f));
+F32x4 gelu_erf(F32x4 x) {
+  F32x4 erf;
+  for (int i = 0; i < 4; ++i) erf[i] = std::erf(x[i] * 0.7071067811865476f);
+  return all4(0.5f) * x * (all4(1.0f) + erf);
 }
 
+// f(gate), or f(gate) * up, four at a time; what is left at the end is computed in a vector of its own.
 template <class F>
 void apply(F f, const float* gate, const float* up, float* out, size_t count) {
-  if (up == nullptr) {
-    for (size_t i = 0; i < count; ++i) out[i] = f(gate[i]);
-  } else {
-    for (size_t i = 0; i < count; ++i) out[i] = f(gate[i]) * up[i];
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const F32x4 value = f(load4(gate + i));
+    store4(up == nullptr ? value : value * load4(up + i), out + i);
+  }
+  for (; i < count; ++i) {
+    const float value = f(all4(gate[i]))[0];
+    out[i] = up == nullptr ? value : value * up[i];
   }
 }
 

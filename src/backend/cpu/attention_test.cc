@@ -1,0 +1,212 @@
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/cpu_backend.h"
+#include "kv/kv_cache.h"
+#include "tensor/float16.h"
+
+namespace quire {
+namespace {
+
+// One sequence whose keys and values are random, and its attention in double precision.
+struct Case {
+  KvLayerShape shape;
+  uint32_t heads = 0;
+  float soft_cap = 0;
+  bool sinks = false;
+};
+
+class Attention {
+ public:
+  Attention(const Case& test, uint32_t tokens)
+      : test_(test), tokens_(tokens), layout_(make_kv_layout(std::vector{test.shape})) {
+    std::mt19937 random(tokens + test.heads);
+    const auto fill = [&](std::vector<float>& values, size_t count) {
+      values.resize(count);
+      for (float& value : values) value = float(int(random() % 2001) - 1000) / 500.0f;
+    };
+    fill(query_, size_t(tokens) * test.heads * test.shape.key_dim);
+    fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
+    fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
+    fill(sinks_, test.heads);
+    if (test.shape.key_format == KvFormat::f16) {
+      for (float& v : key_) v = f16_to_f32(f32_to_f16(v));
+      for (float& v : value_) v = f16_to_f32(f32_to_f16(v));
+    }
+  }
+
+  // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
+  std::vector<float> compute(uint32_t count, uint32_t chunk, uint32_t threads) {
+    CpuBackend backend(exact_kernels(), threads);
+    KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
+    PageTable table = kv.make_table();
+    EXPECT_TRUE(kv.reserve(table, tokens_));
+    const PageTable* tables[] = {&table};
+    const size_t width = size_t(test_.heads) * test_.shape.value_dim;
+    std::vector<float> out(count * width);
+    store(backend, kv, tables);
+    for (uint32_t done = 0; done < count; done += chunk) {
+      const uint32_t n = std::min(chunk, count - done), first = tokens_ - count + done;
+      begin(backend, first, n);
+      KvCache::FlatTables flat;
+      const std::vector<KvGroupView> groups = kv.view(tables, flat);
+      const KvView view{&groups[0], &layout_.groups[0].layers[0]};
+      Activation result;
+      result.f32 = {out.data() + done * width, n, width, width};
+      AttendParams params{.query = rows(query_, first, n),
+                          .heads = test_.heads,
+                          .kv = view,
+                          .scale = 0.3f,
+                          .soft_cap = test_.soft_cap,
+                          .sinks = {},
+                          .out = result};
+      if (test_.sinks)
+        params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, test_.heads},
+                        nullptr};
+      backend.attend(params);
+    }
+    return out;
+  }
+
+  std::vector<double> expected(uint32_t count) const {
+    const KvLayerShape& s = test_.shape;
+    std::vector<double> out;
+    for (uint32_t t = tokens_ - count; t < tokens_; ++t) {
+      for (uint32_t h = 0; h < test_.heads; ++h) {
+        const uint32_t kv_head = h / (test_.heads / s.kv_heads);
+        const uint32_t first = s.window == 0 || t < s.window ? 0 : t + 1 - s.window;
+        std::vector<double> scores;
+        for (uint32_t p = first; p <= t; ++p) {
+          double score = 0;
+          for (uint32_t d = 0; d < s.key_dim; ++d) {
+            score += double(query_[(size_t(t) * test_.heads + h) * s.key_dim + d]) *
+                     double(key_[(size_t(p) * s.kv_heads + kv_head) * s.key_dim + d]);
+          }
+          score *= double(0.3f);
+          if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
+          scores.push_back(score);
+        }
+        double max = *std::max_element(scores.begin(), scores.end());
+        if (test_.sinks) max = std::max(max, double(sinks_[h]));
+        double sum = test_.sinks ? std::exp(double(sinks_[h]) - max) : 0.0;
+        for (double& score : scores) sum += score = std::exp(score - max);
+        for (uint32_t d = 0; d < s.value_dim; ++d) {
+          double value = 0;
+          for (uint32_t p = first; p <= t; ++p) {
+            value += scores[p - first] * double(value_[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
+          }
+          out.push_back(value / sum);
+        }
+      }
+    }
+    return out;
+  }
+
+ private:
+  Rows rows(std::vector<float>& values, uint32_t first, uint32_t count) const {
+    const size_t width = values.size() / tokens_;
+    return {values.data() + first * width, count, width, width};
+  }
+
+  void begin(CpuBackend& backend, uint32_t first, uint32_t count) {
+    tokens_of_.assign(count, 0);
+    run_of_.assign(count, 0);
+    positions_.clear();
+    for (uint32_t i = 0; i < count; ++i) positions_.push_back(first + i);
+    run_ = {0, count, first};
+    backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}});
+  }
+
+  void store(CpuBackend& backend, KvCache& kv, std::span<const PageTable* const> tables) {
+    begin(backend, 0, tokens_);
+    KvCache::FlatTables flat;
+    const std::vector<KvGroupView> groups = kv.view(tables, flat);
+    std::vector<float> scratch = query_;
+    backend.rope_store(
+        {.query = {scratch.data(), tokens_, scratch.size() / tokens_, scratch.size() / tokens_},
+         .key = rows(key_, 0, tokens_),
+         .value = rows(value_, 0, tokens_),
+         .head_dim = test_.shape.key_dim,
+         .query_norm = nullptr,
+         .key_norm = nullptr,
+         .cos = {},
+         .sin = {},
+         .pairing = RopePairing::halves,
+         .kv = {&groups[0], &layout_.groups[0].layers[0]}});
+  }
+
+  Case test_;
+  uint32_t tokens_;
+  KvLayout layout_;
+  std::vector<float> query_, key_, value_, sinks_;
+  std::vector<TokenId> tokens_of_;
+  std::vector<uint32_t> positions_, run_of_;
+  TokenRun run_;
+};
+
+const Case kCases[] = {
+    {{.kv_heads = 2,
+      .key_dim = 64,
+      .value_dim = 64,
+      .window = 0,
+      .key_format = KvFormat::f16,
+      .value_format = KvFormat::f16},
+     8},
+    {{.kv_heads = 1,
+      .key_dim = 24,
+      .value_dim = 20,
+      .window = 0,
+      .key_format = KvFormat::f32,
+      .value_format = KvFormat::f32},
+     3},
+    {{.kv_heads = 3,
+      .key_dim = 16,
+      .value_dim = 16,
+      .window = 37,
+      .key_format = KvFormat::f16,
+      .value_format = KvFormat::f16},
+     3,
+     0,
+     true},
+    {{.kv_heads = 2,
+      .key_dim = 10,
+      .value_dim = 7,
+      .window = 0,
+      .key_format = KvFormat::f32,
+      .value_format = KvFormat::f32},
+     10,
+     5.0f,
+     true},
+};
+
+TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
+  for (const Case& test : kCases) {
+    for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
+      Attention attention(test, tokens);
+      const std::vector<double> expected = attention.expected(tokens);
+      const std::vector<float> out = attention.compute(tokens, tokens, 2);
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_NEAR(out[i], expected[i], 3e-6) << test.heads << " " << tokens << " " << i;
+    }
+  }
+}
+
+TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext) {
+  for (const Case& test : kCases) {
+    Attention attention(test, 4130);
+    const std::vector<float> whole = attention.compute(41, 41, 1);
+    const std::vector<double> expected = attention.expected(41);
+    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], 3e-6);
+    for (uint32_t chunk : {1u, 2u, 16u, 17u}) {
+      for (uint32_t threads : {1u, 3u, 9u})
+        ASSERT_EQ(attention.compute(41, chunk, threads), whole) << chunk << " " << threads;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
