@@ -55,13 +55,13 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate):
+        """rate: a tensor, so that a captured step can be given another one."""
         for weights, average in self.groups:
             gradient = torch.stack([w.grad for w in weights])
             average.lerp_(gradient, 1 - self.momentum)
-            update = orthogonalize(gradient.lerp(average, self.momentum))
-            size = 0.2 * max(weights[0].shape) ** 0.5
+            update = orthogonalize(gradient.lerp(average, self.momentum)).float() * (rate * 0.2 * max(weights[0].shape) ** 0.5)
             torch._foreach_mul_(weights, 1 - rate * DECAY)
-            torch._foreach_add_(weights, [u.to(w.dtype) for u, w in zip(update.unbind(0), weights)], alpha=-rate * size)
+            torch._foreach_sub_(weights, list(update.unbind(0)))
 
 
 class Optimizer:
@@ -69,20 +69,56 @@ class Optimizer:
         matrices = [w for name, w in model.named_parameters() if w.ndim == 2 and "embed" not in name]
         others = [w for name, w in model.named_parameters() if w.ndim != 2 or "embed" in name]
         self.model, self.muon = model, Muon(matrices)
-        self.adam = torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+        self.rate = torch.zeros((), device="cuda")  # of Muon's
+        self.adam = torch.optim.AdamW(others, lr=torch.zeros((), device="cuda"), betas=(0.9, 0.95), weight_decay=0.0, fused=True, capturable=True)
 
-    def step(self, share):
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.muon.step(MUON_RATE * share)
+    def set_rate(self, share):
+        self.rate.fill_(MUON_RATE * share)
         for group in self.adam.param_groups:
-            group["lr"] = ADAM_RATE * share
+            group["lr"].fill_(ADAM_RATE * share)
+
+    def step(self):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.muon.step(self.rate)
         self.adam.step()
-        self.model.zero_grad(set_to_none=True)
 
 
-def to_device(batch):
-    ids, weights = (torch.from_numpy(part.astype("int32" if part.dtype == "uint16" else part.dtype)).pin_memory().cuda(non_blocking=True) for part in batch)
-    return ids[:, :-1].long(), ids[:, 1:].long(), weights[:, 1:].float() / WEIGHT_UNIT
+class Step:
+    """One training step, captured as a CUDA graph: launching its hundreds of small kernels one by one takes longer than running them.
+    compute(ids, targets, weights) gives the loss of rows of `context` tokens."""
+
+    def __init__(self, compute, optimizer, rows, context):
+        self.compute, self.optimizer = compute, optimizer
+        self.ids = torch.zeros((rows, context + 1), dtype=torch.int32, device="cuda")
+        self.weights = torch.zeros((rows, context + 1), dtype=torch.uint8, device="cuda")
+        self.pinned = [torch.zeros(self.ids.shape, dtype=torch.int32).pin_memory(), torch.zeros(self.ids.shape, dtype=torch.uint8).pin_memory()]
+        optimizer.set_rate(0.0)  # what warms up must not change the weights
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.run()
+        torch.cuda.current_stream().wait_stream(side)
+        optimizer.model.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.loss = self.run()
+
+    def run(self):
+        ids = self.ids.long()
+        loss = self.compute(ids[:, :-1], ids[:, 1:], self.weights[:, 1:].float() / WEIGHT_UNIT)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def __call__(self, batch, share):
+        """The loss of the step before this one may still be read; this one's is in self.loss."""
+        torch.cuda.current_stream().synchronize()  # the pinned copies are free again
+        for pinned, target, part in zip(self.pinned, (self.ids, self.weights), batch):
+            pinned.copy_(torch.from_numpy(part.astype("int32") if part.dtype == "uint16" else part))
+            target.copy_(pinned, non_blocking=True)
+        self.optimizer.set_rate(share)
+        self.graph.replay()
 
 
 def rate_share(passed, step):
@@ -98,32 +134,29 @@ def train(stream, model, seconds, report):
 
     compiled, optimizer = torch.compile(loss_of, dynamic=False), Optimizer(model)
     start, step, tokens, shown, phase = time.time(), 0, 0, 0.0, -1
-    running = None
-    while True:
-        passed = (time.time() - start) / seconds
-        if passed >= 1:
-            break
+    running, take = None, None
+    while (passed := (time.time() - start) / seconds) < 1:
         now = max(i for i, p in enumerate(PHASES) if p[0] <= passed)
         if now != phase:
             phase, (_, context, rows) = now, PHASES[now]
             stream.set_length(context)
-        ids, targets, weights = to_device(stream.batch(rows))
-        loss = compiled(ids, targets, weights)
-        loss.backward()
-        optimizer.step(rate_share(passed, step))
-        running = loss.detach() if running is None else 0.98 * running + 0.02 * loss.detach()
-        step, tokens = step + 1, tokens + ids.numel()
+            model.zero_grad(set_to_none=True)
+            take = Step(compiled, optimizer, rows, context)
+        take(stream.batch(rows), rate_share(passed, step))
+        step, tokens = step + 1, tokens + rows * context
+        if step % 10 == 0:
+            running = take.loss.item() if running is None else 0.9 * running + 0.1 * take.loss.item()
         if step % 20 == 0 and time.time() - shown > 15:
             torch.cuda.synchronize()
             shown = time.time()
-            print(f"{shown - start:6.0f} s  step {step}  {tokens / 1e6:.0f} M tokens  {tokens / (shown - start) / 1e6:.2f} M/s  loss {running.item():.4f}  new rows {stream.fresh / max(1, stream.total):.2f}", flush=True)
+            print(f"{shown - start:6.0f} s  step {step}  {tokens / 1e6:.0f} M tokens  {tokens / (shown - start) / 1e6:.2f} M/s  loss {running:.4f}  new rows {stream.fresh / max(1, stream.total):.2f}", flush=True)
             report(passed)
-    return {"steps": step, "tokens": tokens, "loss": round(running.item(), 4)}
+    return {"steps": step, "tokens": tokens, "loss": round(running, 4)}
 
 
 def distill(stream, teacher, draft, seconds):
     """The draft learns the model's own distribution, on the same rows."""
-    def loss_of(ids, weights):
+    def loss_of(ids, _, weights):
         with torch.autocast("cuda", torch.bfloat16):
             with torch.no_grad():
                 wanted = teacher(ids).float().log_softmax(-1)
@@ -131,18 +164,15 @@ def distill(stream, teacher, draft, seconds):
         loss = (wanted.exp() * (wanted - got)).sum(-1)
         return (loss * weights).sum() / weights.sum().clamp(min=1.0)
 
-    compiled, optimizer = torch.compile(loss_of, dynamic=False), Optimizer(draft)
     start, step, shown = time.time(), 0, 0.0
+    take = Step(torch.compile(loss_of, dynamic=False), Optimizer(draft), 32, PHASES[0][1])
     while (passed := (time.time() - start) / seconds) < 1:
-        ids, _, weights = to_device(stream.batch(32))
-        loss = compiled(ids, weights)
-        loss.backward()
-        optimizer.step(rate_share(passed, step))
+        take(stream.batch(32), rate_share(passed, step))
         step += 1
         if step % 20 == 0 and time.time() - shown > 15:
             shown = time.time()
-            print(f"draft {shown - start:5.0f} s  step {step}  divergence {loss.item():.4f}", flush=True)
-    return {"steps": step, "divergence": round(loss.item(), 4)}
+            print(f"draft {shown - start:5.0f} s  step {step}  divergence {take.loss.item():.4f}", flush=True)
+    return {"steps": step, "divergence": round(take.loss.item(), 4)}
 
 
 def save(model, folder, name):
