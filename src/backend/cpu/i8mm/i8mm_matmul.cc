@@ -21,21 +21,21 @@ constexpr size_t kRowPairs = kHalfRows / 2;
 constexpr size_t kTileTokens = 6;  // and 3 pairs of tokens: 12 integer and 12 float sums, 7 operands
 constexpr size_t kTilePairs = kTileTokens / 2;
 
-// A pair of tokens is not enough for opening a panel to pay, and opened codes would be needed: panels have four
-// columns of a row side by side.
+// Too few for an opened panel to pay. Codes that go from memory into the product come as four columns of a row, and
+// joining two of these for one `smmla` costs what the second `sdot` does.
 constexpr size_t kFewTokens = 2;
 
-// What is worked on at a time. An opened panel stays in the first-level cache, the inputs of all its tokens in the
-// second; they are interleaved once for all its panels.
+// What is worked on at a time: an opened panel stays in the first-level cache, and the tokens' inputs, interleaved once
+// for all panels of the part, in the second.
 constexpr size_t kPartCols = 2048;
 constexpr size_t kPartTokens = 180;
 constexpr size_t kPartPanels = 8;
 constexpr size_t kPartTiles = kPartTokens / kTileTokens;
 static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0);  // parts end with groups and tiles
 
-constexpr size_t kLeastSub = 16;
-constexpr size_t kLeastGroup = 64;
-constexpr size_t kPrefetchBytes = 8192;  // ahead of the packed codes
+constexpr size_t kPartSubs = kPartCols / 16;    // at most
+constexpr size_t kPartGroups = kPartCols / 64;  // at most
+constexpr size_t kPrefetchBytes = 8192;         // ahead of the packed codes
 
 constexpr size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
@@ -43,13 +43,12 @@ constexpr size_t smaller(size_t a, size_t b) {
 
 // ---- panels --------------------------------------------------------------------------------------------------------
 
-// Eight rows ready for the product. A row's starts and differences are there twice.
+// Eight rows ready for the product.
 struct OpenHalf {
-  alignas(64) int8_t codes[kHalfRows * kPartCols];       // [cols / 8][4 pairs][2 rows][8 columns]
-  float starts[kPartCols / kLeastGroup][2 * kHalfRows];  // by group: -kMagic * its first scale
-  float differences[kPartCols / kLeastSub]
-                   [2 * kHalfRows];  // by sub-block: its scale less the next in the group
-  float mins[kPartCols / kLeastSub][kHalfRows];
+  alignas(64) int8_t codes[kHalfRows * kPartCols];  // [cols / 8][4 pairs][2 rows][8 columns]
+  float starts[kPartGroups][2 * kHalfRows];         // [groups]: -kMagic * the first scale
+  float differences[kPartSubs][2 * kHalfRows];      // [sub-blocks]: the scale less the next in the group
+  float mins[kPartSubs][2 * kHalfRows];             // [sub-blocks]
 };
 
 // Columns 8 g to 8 g + 7 of a step of 32 that begins at `column`.
@@ -101,7 +100,8 @@ void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, O
       }
       if constexpr (Packed::Uniform::kHasMin) {
         const PerRow min = Reader<Format>::mins(block, (begin + s) % Packed::kValues / kSub);
-        for (size_t i = 0; i < kVectors; ++i) vst1q_f32(halves[i / 2].mins[s / kSub] + 4 * (i % 2), min.v[i]);
+        for (size_t i = 0; i < kVectors; ++i)
+          store_twice(min.v[i], halves[i / 2].mins[s / kSub] + 8 * (i % 2));
       }
     }
   }
@@ -111,27 +111,38 @@ void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, O
 
 // Up to three pairs of tokens; where a token is missing, the one before stands in for it.
 struct TileInputs {
-  alignas(64) int8_t values[kTileTokens * kPartCols];      // [cols / 8][pairs][2 tokens][8 columns]
-  float scales[kPartCols / kLeastGroup][2 * kTileTokens];  // [groups][pairs][4]
-  const float* sums[kTileTokens];                          // of as many values as minimums stand for
+  alignas(64) int8_t values[kTileTokens * kPartCols];  // [cols / 8][pairs][2 tokens][8 columns]
+  float scales[kPartGroups][2 * kTileTokens];          // [groups][pairs][4]
+  float sums[kPartSubs][2 * kTileTokens];              // [sub-blocks][pairs][4]
 };
 
-template <size_t kGroup, size_t kPairs>
+ALWAYS_INLINE void store_alternating(float even, float odd, float* out) {
+  vst1q_f32(out, vzip1q_f32(vdupq_n_f32(even), vdupq_n_f32(odd)));
+}
+
+// Columns [begin, begin + width) of 2 * kPairs rows.
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
 void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs& out) {
-  for (size_t c = 0; c < width; c += 16) {
-    int8_t* values = out.values + 2 * kPairs * c;
-    for (size_t j = 0; j < kPairs; ++j) {
-      const int64x2_t even = vreinterpretq_s64_s8(vld1q_s8(rows[2 * j].values + begin + c));
-      const int64x2_t odd = vreinterpretq_s64_s8(vld1q_s8(rows[2 * j + 1].values + begin + c));
-      vst1q_s8(values + 16 * j, vreinterpretq_s8_s64(vzip1q_s64(even, odd)));
-      vst1q_s8(values + 16 * (kPairs + j), vreinterpretq_s8_s64(vzip2q_s64(even, odd)));
+  for (size_t j = 0; j < kPairs; ++j) {
+    const Q8Row &even = rows[2 * j], &odd = rows[2 * j + 1];
+    for (size_t c = 0; c < width; c += 16) {
+      const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + begin + c));
+      const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + begin + c));
+      int8_t* values = out.values + 2 * kPairs * c + 16 * j;
+      vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
+      vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
     }
-  }
-  for (size_t g = 0; kGroup * g < width; ++g) {
-    for (size_t j = 0; j < kPairs; ++j) {
-      const float32x4_t even = vdupq_n_f32(rows[2 * j].scales[begin / kGroup + g]);
-      const float32x4_t odd = vdupq_n_f32(rows[2 * j + 1].scales[begin / kGroup + g]);
-      vst1q_f32(out.scales[g] + 4 * j, vzip1q_f32(even, odd));
+    for (size_t g = 0; kGroup * g < width; ++g) {
+      const size_t from = begin / kGroup + g;
+      store_alternating(even.scales[from], odd.scales[from], out.scales[g] + 4 * j);
+    }
+    if constexpr (kHasMin) {
+      const float* even_sums = kSub == 32 ? even.sums32 : even.sums16;
+      const float* odd_sums = kSub == 32 ? odd.sums32 : odd.sums16;
+      for (size_t s = 0; kSub * s < width; ++s) {
+        const size_t from = begin / kSub + s;
+        store_alternating(even_sums[from], odd_sums[from], out.sums[s] + 4 * j);
+      }
     }
   }
 }
@@ -140,8 +151,8 @@ void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs& out) 
 
 // The sums of eight rows and up to six tokens. They wait in memory between groups, for the tile needs all registers.
 struct TileSums {
-  float products[kRowPairs * kTilePairs][4];  // [row pairs][token pairs]
-  float mins[kTileTokens][kHalfRows];
+  float products[kRowPairs * kTilePairs][4];  // [row pairs][pairs of tokens]
+  float mins[kRowPairs * kTilePairs][4];      // what minimums take away from them
 };
 
 template <size_t kPairs>
@@ -150,6 +161,12 @@ struct Tile {
   float32x4_t scaled[kRowPairs][kPairs];
 };
 
+// The compiler would load operands as early as it can, and run out of registers.
+ALWAYS_INLINE void hold_back_loads() {
+  asm volatile("" ::: "memory");
+}
+
+// Eight columns.
 template <size_t kPairs>
 ALWAYS_INLINE void add_columns(const int8_t* codes, const int8_t* values, Tile<kPairs>& tile) {
   int8x16_t tokens[kPairs];
@@ -157,6 +174,7 @@ ALWAYS_INLINE void add_columns(const int8_t* codes, const int8_t* values, Tile<k
   for (size_t i = 0; i < kRowPairs; ++i) {
     const int8x16_t rows = vld1q_s8(codes + 16 * i);
     for (size_t j = 0; j < kPairs; ++j) tile.prefix[i][j] = vmmlaq_s32(tile.prefix[i][j], rows, tokens[j]);
+    hold_back_loads();
   }
 }
 
@@ -169,9 +187,11 @@ ALWAYS_INLINE void add_scaled(const float* differences, Tile<kPairs>& tile) {
       tile.scaled[i][j] = vfmaq_f32(tile.scaled[i][j], prefix, difference);
     }
   }
+  hold_back_loads();
 }
 
 template <size_t kSub, size_t kGroup, size_t kPairs>
+__attribute__((noinline))  // one for all formats of these sizes
 void multiply_tile(const OpenHalf& half, const TileInputs& inputs, size_t width, TileSums& sums) {
   const int8_t* codes = half.codes;
   const int8_t* values = inputs.values;
@@ -185,16 +205,17 @@ void multiply_tile(const OpenHalf& half, const TileInputs& inputs, size_t width,
       }
     }
     const int8_t* end = codes + kHalfRows * smaller(kGroup, width - begin);
-    while (codes < end) {
-      for (size_t c = 0; c < 32; c += 8) {
-        add_columns<kPairs>(codes, values, tile);
-        codes += 8 * kHalfRows;
-        values += 16 * kPairs;
-        if ((c + 8) % kSub == 0) {
-          add_scaled<kPairs>(differences, tile);
-          differences += 2 * kHalfRows;
-        }
+    for (; codes < end; codes += 32 * kHalfRows, values += 64 * kPairs) {
+      add_columns<kPairs>(codes, values, tile);
+      add_columns<kPairs>(codes + 8 * kHalfRows, values + 16 * kPairs, tile);
+      if constexpr (kSub == 16) {
+        add_scaled<kPairs>(differences, tile);
+        differences += 2 * kHalfRows;
       }
+      add_columns<kPairs>(codes + 16 * kHalfRows, values + 32 * kPairs, tile);
+      add_columns<kPairs>(codes + 24 * kHalfRows, values + 48 * kPairs, tile);
+      add_scaled<kPairs>(differences, tile);
+      differences += 2 * kHalfRows;
     }
     for (size_t j = 0; j < kPairs; ++j) {
       const float32x4_t scale = vld1q_f32(inputs.scales[begin / kGroup] + 4 * j);
@@ -207,41 +228,38 @@ void multiply_tile(const OpenHalf& half, const TileInputs& inputs, size_t width,
 }
 
 template <size_t kSub, size_t kPairs>
-void add_mins(const OpenHalf& half, const TileInputs& inputs, size_t begin, size_t width, TileSums& sums) {
-  constexpr size_t kTokens = 2 * kPairs;
-  float32x4_t low[kTokens], high[kTokens];
-  for (size_t t = 0; t < kTokens; ++t) {
-    low[t] = vld1q_f32(sums.mins[t]);
-    high[t] = vld1q_f32(sums.mins[t] + 4);
+__attribute__((noinline)) void add_mins(const OpenHalf& half, const TileInputs& inputs, size_t width,
+                                        TileSums& sums) {
+  float32x4_t mins[kRowPairs][kPairs];
+#pragma GCC unroll 4  // or the sums would stay in memory
+  for (size_t i = 0; i < kRowPairs; ++i) {
+    for (size_t j = 0; j < kPairs; ++j) mins[i][j] = vld1q_f32(sums.mins[kPairs * i + j]);
   }
   for (size_t s = 0; s < width / kSub; ++s) {
-    const float32x4_t low_min = vld1q_f32(half.mins[s]), high_min = vld1q_f32(half.mins[s] + 4);
-    for (size_t t = 0; t < kTokens; ++t) {
-      const float sum = inputs.sums[t][begin / kSub + s];
-      low[t] = vfmaq_n_f32(low[t], low_min, sum);
-      high[t] = vfmaq_n_f32(high[t], high_min, sum);
+    for (size_t i = 0; i < kRowPairs; ++i) {
+      const float32x4_t min = vld1q_f32(half.mins[s] + 4 * i);
+      for (size_t j = 0; j < kPairs; ++j)
+        mins[i][j] = vfmaq_f32(mins[i][j], min, vld1q_f32(inputs.sums[s] + 4 * j));
     }
   }
-  for (size_t t = 0; t < kTokens; ++t) {
-    vst1q_f32(sums.mins[t], low[t]);
-    vst1q_f32(sums.mins[t] + 4, high[t]);
+#pragma GCC unroll 4
+  for (size_t i = 0; i < kRowPairs; ++i) {
+    for (size_t j = 0; j < kPairs; ++j) vst1q_f32(sums.mins[kPairs * i + j], mins[i][j]);
   }
 }
 
-// The products of eight rows, as [tokens][stride].
+// out[token * kPanelRows + row]
 template <bool kHasMin, size_t kPairs>
-void finish(const TileSums& sums, float* out, size_t stride) {
+void finish(const TileSums& sums, float* out) {
+  const auto product = [&](size_t i, size_t j) {
+    const float32x4_t sum = vld1q_f32(sums.products[kPairs * i + j]);
+    return kHasMin ? vsubq_f32(sum, vld1q_f32(sums.mins[kPairs * i + j])) : sum;
+  };
   for (size_t j = 0; j < kPairs; ++j) {
     for (size_t i = 0; i < kRowPairs; i += 2) {
-      const float32x4_t top = vld1q_f32(sums.products[kPairs * i + j]);
-      const float32x4_t bottom = vld1q_f32(sums.products[kPairs * (i + 1) + j]);
-      float32x4_t even = vuzp1q_f32(top, bottom), odd = vuzp2q_f32(top, bottom);
-      if constexpr (kHasMin) {
-        even = vsubq_f32(even, vld1q_f32(sums.mins[2 * j] + 2 * i));
-        odd = vsubq_f32(odd, vld1q_f32(sums.mins[2 * j + 1] + 2 * i));
-      }
-      vst1q_f32(out + 2 * j * stride + 2 * i, even);
-      vst1q_f32(out + (2 * j + 1) * stride + 2 * i, odd);
+      const float32x4_t top = product(i, j), bottom = product(i + 1, j);
+      vst1q_f32(out + 2 * j * kPanelRows + 2 * i, vuzp1q_f32(top, bottom));
+      vst1q_f32(out + (2 * j + 1) * kPanelRows + 2 * i, vuzp2q_f32(top, bottom));
     }
   }
 }
@@ -324,7 +342,7 @@ class Matmul {
           for_tiles(part, [&]<size_t kPairs>(size_t tile) {
             TileSums& sums = scratch_.sums[p][h][tile];
             multiply_tile<kSub, kGroup, kPairs>(half, scratch_.inputs[tile], width, sums);
-            if constexpr (kHasMin) add_mins<kSub, kPairs>(half, scratch_.inputs[tile], begin, width, sums);
+            if constexpr (kHasMin) add_mins<kSub, kPairs>(half, scratch_.inputs[tile], width, sums);
           });
         }
       }
@@ -339,9 +357,7 @@ class Matmul {
         return Q8Row(args_.input + (first + smaller(t, last)) * args_.input_stride_bytes, cols_, kGroup);
       };
       const Q8Row rows[kTileTokens] = {row(0), row(1), row(2), row(3), row(4), row(5)};
-      TileInputs& inputs = scratch_.inputs[tile];
-      interleave<kGroup, kPairs>(rows, begin, width, inputs);
-      for (size_t t = 0; t < kTileTokens; ++t) inputs.sums[t] = kSub == 32 ? rows[t].sums32 : rows[t].sums16;
+      interleave<kSub, kGroup, kHasMin, kPairs>(rows, begin, width, scratch_.inputs[tile]);
     });
   }
 
@@ -353,7 +369,7 @@ class Matmul {
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
       float products[2 * kPairs][kPanelRows];
       for (size_t h = 0; h < 2; ++h) {
-        finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[0] + h * kHalfRows, kPanelRows);
+        finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[0] + h * kHalfRows);
       }
       for (size_t t = 0; t < part.tile_tokens(tile); ++t) {
         float* out = args_.out + (part.token + tile * kTileTokens + t) * args_.out_stride;
