@@ -124,7 +124,8 @@ ALWAYS_INLINE void store_alternating(float even, float odd, float* out) {
 template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
 void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs& out) {
   for (size_t j = 0; j < kPairs; ++j) {
-    const Q8Row &even = rows[2 * j], &odd = rows[2 * j + 1];
+    const Q8Row even = rows[2 * j], odd = rows[2 * j + 1];
+#pragma GCC unroll 4
     for (size_t c = 0; c < width; c += 16) {
       const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + begin + c));
       const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + begin + c));
