@@ -6,6 +6,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
+#include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/neon/neon_kernels.h"
 #endif
 
@@ -17,6 +18,10 @@ std::vector<CpuKernels> present_kernels() {
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) {
     sets.push_back(scalar_kernels());
     use_neon_dot(sets.back());
+    if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) {
+      sets.push_back(sets.back());
+      use_i8mm(sets.back());
+    }
   }
 #endif
   return sets;

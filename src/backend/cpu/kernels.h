@@ -40,7 +40,7 @@ using Q8Row = Q8RowView<const std::byte>;
 using MutableQ8Row = Q8RowView<std::byte>;
 
 // How many values share a scale in a quantized form.
-inline size_t group_values(ActivationForm form) {
+constexpr size_t group_values(ActivationForm form) {
   return size_t(64) << (size_t(form) - kFirstQuantizedForm);
 }
 

@@ -191,18 +191,31 @@ TEST(ScalarMatmul, IsTheExactProductOfTheRoundedActivations) {
   }
 }
 
-TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
+void expect_the_scalar_product(const Case& test) {
+  const std::vector<float> expected = test.product(scalar_kernels());
   for (const CpuKernels& kernels : present_kernels()) {
-    for (DType dtype : weight_types()) {
-      for (size_t tokens : {1u, 2u, 3u, 6u, 13u}) {
-        for (size_t blocks : {1u, 3u, 9u}) {
-          const Case test(dtype, 37, ugly_width(dtype, blocks), tokens);
-          ASSERT_EQ(test.product(kernels), test.product(scalar_kernels()))
-              << kernels.name << " " << traits(dtype).name << " " << tokens << " " << blocks;
-        }
+    ASSERT_EQ(test.product(kernels), expected)
+        << kernels.name << " " << traits(test.dtype).name << " " << test.rows << " x " << test.cols << ", "
+        << test.tokens << " tokens";
+  }
+}
+
+TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
+  for (DType dtype : weight_types()) {
+    for (size_t tokens : {1u, 2u, 3u, 6u, 13u}) {
+      for (size_t blocks : {1u, 3u, 9u}) {
+        ASSERT_NO_FATAL_FAILURE(
+            expect_the_scalar_product(Case(dtype, 37, ugly_width(dtype, blocks), tokens)));
       }
     }
   }
+}
+
+TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
+  // Without and with minimums, and with sub-blocks of 16 values.
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
 }
 
 TEST(Matmul, IsBitEqualForAnyNumberOfTokensAndAnySplitOfRows) {

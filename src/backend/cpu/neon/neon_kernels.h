@@ -8,4 +8,8 @@ namespace quire {
 // what `kernels` has.
 void use_neon_dot(CpuKernels& kernels);
 
+// Its product of a format's panels, for sets that have no better one for few tokens.
+template <class Format, ActivationForm kForm>
+void matmul_dot(const MatmulArgs& args);
+
 }  // namespace quire

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace quire {
+
+// The int8 matrix instructions of ARMv8.6. REQUIRES: the CPU has them, and `kernels` is the set of use_neon_dot, whose
+// panels it reads.
+void use_i8mm(CpuKernels& kernels);
+
+}  // namespace quire

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <arm_neon.h>
+
+#include "backend/cpu/panels.h"
+
+// How packed panels become vectors of codes and scales. Each file of kernels is compiled for its own instruction set, so
+// each has its own copy of all this.
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace quire {
+namespace {
+
+constexpr size_t kVectors = kPanelRows / 4;  // of four rows
+
+// A float per row of a panel.
+struct PerRow {
+  float32x4_t v[kVectors];
+};
+
+ALWAYS_INLINE PerRow load_f16_rows(const uint8_t* bytes) {
+  PerRow rows;
+  for (size_t i = 0; i < kVectors; ++i) {
+    rows.v[i] =
+        vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(bytes + 8 * i))));
+  }
+  return rows;
+}
+
+ALWAYS_INLINE PerRow load_i8_rows(const uint8_t* bytes) {
+  const int8x16_t all = vreinterpretq_s8_u8(vld1q_u8(bytes));
+  const int16x8_t low = vmovl_s8(vget_low_s8(all)), high = vmovl_s8(vget_high_s8(all));
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
+
+// Powers of two from their exponents, as format::Mxfp4::half_power.
+ALWAYS_INLINE PerRow load_exponent_rows(const uint8_t* bytes) {
+  const uint8x16_t all = vld1q_u8(bytes);
+  const uint16x8_t low = vmovl_u8(vget_low_u8(all)), high = vmovl_u8(vget_high_u8(all));
+  const uint32x4_t parts[kVectors] = {vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)),
+                                      vmovl_u16(vget_low_u16(high)), vmovl_u16(vget_high_u16(high))};
+  PerRow rows;
+  for (size_t i = 0; i < kVectors; ++i) {
+    const uint32x4_t normal = vshlq_n_u32(vsubq_u32(parts[i], vdupq_n_u32(1)), 23);
+    const uint32x4_t tiny = vshlq_u32(vdupq_n_u32(0x00200000u), vreinterpretq_s32_u32(parts[i]));
+    const uint32x4_t is_tiny = vcltq_u32(parts[i], vdupq_n_u32(2));
+    rows.v[i] = vreinterpretq_f32_u32(vbslq_u32(is_tiny, tiny, normal));
+  }
+  return rows;
+}
+
+// How a packed block is read.
+template <class Format>
+struct Reader {
+  using Packed = PackedBlock<Format>;
+  using Uniform = typename Packed::Uniform;
+
+  // Without the share of widened codes.
+  static ALWAYS_INLINE PerRow whole_scales(const uint8_t* block, size_t sub) {
+    if constexpr (Packed::kHasExponent) {
+      return load_exponent_rows(block);
+    } else {
+      PerRow rows = load_f16_rows(block);
+      if constexpr (Packed::kHasSubScales) {
+        const PerRow factors = load_i8_rows(block + Packed::kSubScales + 16 * sub);
+        for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_f32(rows.v[i], factors.v[i]);
+      }
+      return rows;
+    }
+  }
+
+  static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
+    PerRow rows = whole_scales(block, sub);
+    if constexpr (Uniform::kScaleShare != 1.0f) {
+      for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_n_f32(rows.v[i], Uniform::kScaleShare);
+    }
+    return rows;
+  }
+
+  static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
+    const PerRow scale = whole_scales(block, sub);
+    PerRow rows = load_f16_rows(block + Packed::kSecond);
+    if constexpr (Packed::kHasSubScales) {
+      const PerRow factors = load_i8_rows(block + Packed::kSubMins + 16 * sub);
+      for (size_t i = 0; i < kVectors; ++i) {
+        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
+        rows.v[i] = vsubq_f32(vmulq_f32(rows.v[i], factors.v[i]), moved);
+      }
+    } else {
+      for (size_t i = 0; i < kVectors; ++i) {
+        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
+        rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
+      }
+    }
+    return rows;
+  }
+
+  static ALWAYS_INLINE int8x16_t table() {
+    if constexpr (Packed::kCodes == Coding::table) {
+      int8_t codes[16];
+      for (size_t i = 0; i < 16; ++i) codes[i] = CodeTable<Format>::code(i);
+      return vld1q_s8(codes);
+    } else {
+      return vdupq_n_s8(0);
+    }
+  }
+
+  // Columns 4 g to 4 g + 3 of a step of 32, rows 4 i to 4 i + 3.
+  template <size_t g>
+  static ALWAYS_INLINE int8x16_t codes(const uint8_t* step, size_t i, int8x16_t table) {
+    if constexpr (Packed::kCodes == Coding::byte) {
+      return vreinterpretq_s8_u8(vld1q_u8(step + g * 64 + 16 * i));
+    } else {
+      const uint8x16_t halves = vld1q_u8(step + g % 4 * 64 + 16 * i);
+      if constexpr (Packed::kCodes == Coding::widened) {
+        return vreinterpretq_s8_u8(g < 4 ? vshlq_n_u8(halves, 4) : vandq_u8(halves, vdupq_n_u8(0xf0)));
+      }
+      const uint8x16_t low = g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4);
+      if constexpr (Packed::kCodes == Coding::table) return vqtbl1q_s8(table, low);
+      uint8x16_t high;
+      if constexpr (Packed::kCodes == Coding::five) {
+        high = vshlq_u8(vld1q_u8(step + 256 + 16 * i), vdupq_n_s8(4 - int(g)));
+        high = vandq_u8(high, vdupq_n_u8(16));
+      } else {
+        high = vshlq_u8(vld1q_u8(step + 256 + g / 4 * 64 + 16 * i), vdupq_n_s8(4 - 2 * int(g % 4)));
+        high = vandq_u8(high, vdupq_n_u8(48));
+      }
+      return vaddq_s8(vreinterpretq_s8_u8(vorrq_u8(low, high)), vdupq_n_s8(kLowest<Format>));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace quire
