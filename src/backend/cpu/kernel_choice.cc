@@ -7,6 +7,8 @@
 #include <sys/auxv.h>
 
 #include "backend/cpu/neon/neon_kernels.h"
+#elif defined(__x86_64__)
+#include "backend/cpu/avx2/avx2_kernels.h"
 #endif
 
 namespace quire {
@@ -17,6 +19,11 @@ std::vector<CpuKernels> present_kernels() {
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) {
     sets.push_back(scalar_kernels());
     use_neon_dot(sets.back());
+  }
+#elif defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    sets.push_back(scalar_kernels());
+    use_avx2(sets.back());
   }
 #endif
   return sets;

@@ -29,6 +29,7 @@ struct Q8RowView {
   Pointer<float> sums32;
   Pointer<float> sums16;
 
+  Q8RowView() = default;
   // REQUIRES: n is a multiple of 32; the row is aligned to 4 bytes.
   Q8RowView(Byte* row, size_t n, size_t group)
       : values(reinterpret_cast<Pointer<int8_t>>(row)),
@@ -40,7 +41,7 @@ using Q8Row = Q8RowView<const std::byte>;
 using MutableQ8Row = Q8RowView<std::byte>;
 
 // How many values share a scale in a quantized form.
-inline size_t group_values(ActivationForm form) {
+constexpr size_t group_values(ActivationForm form) {
   return size_t(64) << (size_t(form) - kFirstQuantizedForm);
 }
 

@@ -61,7 +61,7 @@ template <>
 struct CodeTable<format::Iq4Xs> : Iq4Table {};
 template <>
 struct CodeTable<format::Mxfp4> {
-  static int8_t code(size_t index) { return format::Mxfp4::code(int(index)); }
+  static constexpr int8_t code(size_t index) { return format::Mxfp4::code(int(index)); }
 };
 
 // Where things are in a packed block.
