@@ -64,6 +64,12 @@ struct PerRow {
   }
 };
 
+ALWAYS_INLINE __m256i broadcast4(const int8_t* values) {
+  int32_t four;
+  std::memcpy(&four, values, sizeof(four));
+  return _mm256_set1_epi32(four);
+}
+
 struct Table {
   int8_t codes[16];
 };
@@ -126,25 +132,33 @@ struct Codes {
     }
   }
 
-  // In pairs of columns, as 16 bits.
-  static ALWAYS_INLINE __m256i multiply(__m256i codes, __m256i values) {
+  // The sums over sixteen columns: `codes` are those at four places of four, `values` the same of a token.
+  static ALWAYS_INLINE __m256i multiply(const __m256i (&codes)[4], const int8_t* const (&values)[4]) {
+    const __m256i first = pairs(codes[0], values[0]), second = pairs(codes[1], values[1]);
+    const __m256i third = pairs(codes[2], values[2]), fourth = pairs(codes[3], values[3]);
+    if constexpr (kDeep == 1) {
+      return _mm256_add_epi32(_mm256_add_epi32(widen(first), widen(second)),
+                              _mm256_add_epi32(widen(third), widen(fourth)));
+    } else {
+      const __m256i low = _mm256_add_epi16(first, second), high = _mm256_add_epi16(third, fourth);
+      if constexpr (kDeep == 2) return _mm256_add_epi32(widen(low), widen(high));
+      return widen(_mm256_add_epi16(low, high));
+    }
+  }
+
+ private:
+  static ALWAYS_INLINE __m256i pairs(__m256i codes, const int8_t* four) {
+    const __m256i values = broadcast4(four);
     if constexpr (kIsSigned) {
       return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(values, codes));
     } else {
       return _mm256_maddubs_epi16(codes, values);
     }
   }
-
-  static ALWAYS_INLINE __m256i widen(__m256i products) {
-    return _mm256_madd_epi16(products, _mm256_set1_epi16(kTimes));
+  static ALWAYS_INLINE __m256i widen(__m256i sums) {
+    return _mm256_madd_epi16(sums, _mm256_set1_epi16(kTimes));
   }
 };
-
-ALWAYS_INLINE __m256i broadcast4(const int8_t* values) {
-  int32_t four;
-  std::memcpy(&four, values, sizeof(four));
-  return _mm256_set1_epi32(four);
-}
 
 // Minus kLess * kTimes times the sums of the values of sub-blocks.
 template <class Format>
@@ -187,20 +201,9 @@ ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* 
                               Codes::template read<g2>(step, i), Codes::template read<g3>(step, i)};
     for (size_t t = 0; t < kTokens; ++t) {
       const int8_t* values = inputs[t].row.values + c;
-      const __m256i first = Codes::multiply(codes[0], broadcast4(values + 4 * g0));
-      const __m256i second = Codes::multiply(codes[1], broadcast4(values + 4 * g1));
-      const __m256i third = Codes::multiply(codes[2], broadcast4(values + 4 * g2));
-      const __m256i fourth = Codes::multiply(codes[3], broadcast4(values + 4 * g3));
-      __m256i wide;
-      if constexpr (Codes::kDeep == 1) {
-        wide = _mm256_add_epi32(_mm256_add_epi32(Codes::widen(first), Codes::widen(second)),
-                                _mm256_add_epi32(Codes::widen(third), Codes::widen(fourth)));
-      } else {
-        const __m256i low = _mm256_add_epi16(first, second), high = _mm256_add_epi16(third, fourth);
-        wide = Codes::kDeep == 2 ? _mm256_add_epi32(Codes::widen(low), Codes::widen(high))
-                                 : Codes::widen(_mm256_add_epi16(low, high));
-      }
-      sums.prefix[t][i] = _mm256_add_epi32(sums.prefix[t][i], wide);
+      const __m256i products =
+          Codes::multiply(codes, {values + 4 * g0, values + 4 * g1, values + 4 * g2, values + 4 * g3});
+      sums.prefix[t][i] = _mm256_add_epi32(sums.prefix[t][i], products);
     }
   }
 }
@@ -325,25 +328,24 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
 
 template <size_t kTokens>
 struct Tile {
-  __m256i narrow[kTokens][kVectors];
   __m256i prefix[kTokens][kVectors];
   __m256 scaled[kTokens][kVectors];
 };
 
-// Columns 4 g to 4 g + 3 of sixteen.
-template <class Format, size_t g, size_t kTokens>
-ALWAYS_INLINE void add_opened(const uint8_t* codes, size_t c, const PanelInput* inputs, Tile<kTokens>& tile) {
-  using Codes = Codes<Format>;
-  const __m256i rows[kVectors] = {load_bytes(codes + 64 * g), load_bytes(codes + 64 * g + 32)};
+// Sixteen columns.
+template <class Format, size_t kTokens>
+ALWAYS_INLINE void add_opened(const uint8_t* opened, size_t c, const PanelInput* inputs,
+                              Tile<kTokens>& tile) {
+  __m256i codes[kVectors][4];
+  for (size_t i = 0; i < kVectors; ++i) {
+    for (size_t g = 0; g < 4; ++g) codes[i][g] = load_bytes(opened + 32 * i + 64 * g);
+  }
   for (size_t t = 0; t < kTokens; ++t) {
-    const __m256i values = broadcast4(inputs[t].row.values + c + 4 * g);
+    const int8_t* values = inputs[t].row.values + c;
     for (size_t i = 0; i < kVectors; ++i) {
-      const __m256i products = Codes::multiply(rows[i], values);
-      __m256i& narrow = tile.narrow[t][i];
-      narrow = g % Codes::kDeep == 0 ? products : _mm256_add_epi16(narrow, products);
-      if constexpr (g % Codes::kDeep == Codes::kDeep - 1) {
-        tile.prefix[t][i] = _mm256_add_epi32(tile.prefix[t][i], Codes::widen(narrow));
-      }
+      const __m256i products =
+          Codes<Format>::multiply(codes[i], {values, values + 4, values + 8, values + 12});
+      tile.prefix[t][i] = _mm256_add_epi32(tile.prefix[t][i], products);
     }
   }
 }
@@ -379,11 +381,7 @@ void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs
       }
     }
     for (size_t c = begin; c < end; c += 16) {
-      const uint8_t* codes = panel.codes + kPanelRows * c;
-      add_opened<Format, 0>(codes, c, inputs, tile);
-      add_opened<Format, 1>(codes, c, inputs, tile);
-      add_opened<Format, 2>(codes, c, inputs, tile);
-      add_opened<Format, 3>(codes, c, inputs, tile);
+      add_opened<Format>(panel.codes + kPanelRows * c, c, inputs, tile);
       if (kSub == 16 || c % 32 == 16) add_differences<Format>(panel, c / kSub, inputs, tile);
     }
     for (size_t t = 0; t < kTokens; ++t) {
