@@ -70,10 +70,6 @@ ALWAYS_INLINE __m256i broadcast4(const int8_t* values) {
   return _mm256_set1_epi32(four);
 }
 
-struct Table {
-  int8_t codes[16];
-};
-
 // How a format's codes are multiplied.
 template <class Format>
 struct Codes {
@@ -86,17 +82,7 @@ struct Codes {
   // How many products of a vector are added in 16 bits: 4 * 2 * 31 * 127 = 31496, 2 * 2 * 63 * 127 = 32004.
   static constexpr size_t kDeep = kIsSigned ? 1 : kCodes == Coding::six ? 2 : 4;
   static constexpr bool kHasCorrection = !kIsSigned && kLess != 0;
-
-  static consteval Table make_table() {
-    Table table = {};
-    if constexpr (kCodes == Coding::table) {
-      for (size_t i = 0; i < 16; ++i) {
-        table.codes[i] = int8_t(CodeTable<Format>::code(i) + (kIsSigned ? 0 : kLess));
-      }
-    }
-    return table;
-  }
-  static constexpr Table kTable = make_table();
+  static constexpr MovedTable kTable = moved_table<Format>(kIsSigned ? 0 : kLess);
 
   template <int kLeft>
   static ALWAYS_INLINE __m256i shift(__m256i bytes) {  // bits that cross bytes are masked afterwards
@@ -120,7 +106,7 @@ struct Codes {
       if constexpr (kCodes == Coding::widened) {
         return low;
       } else if constexpr (kCodes == Coding::table) {
-        const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.codes));
+        const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));
         return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), low);
       } else if constexpr (kCodes == Coding::five) {
         const __m256i high = shift<4 - int(g)>(load_bytes(step + 256 + 32 * i));
@@ -310,6 +296,7 @@ ALWAYS_INLINE void open_columns(const uint8_t* step, uint8_t* codes) {
 template <class Format, ActivationForm kForm>
 void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
+  constexpr size_t kGroup = group_values(kForm);
   for (size_t c = 0; c < cols; c += 32) {
     const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
                           c % Packed::kValues / 32 * Packed::kStepBytes;
@@ -323,7 +310,7 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
     open_columns<Format, 3>(step, codes);
     open_columns<Format, 7>(step, codes);
   }
-  PanelScales<Format, PerRow>::open(panel, cols, group_values(kForm), out);
+  PanelScales<Format, PerRow>::open(panel, cols, kGroup, out);
 }
 
 template <size_t kTokens>
