@@ -15,7 +15,7 @@ tools/setup.sh cmake ninja-build "g++-$package-linux-gnu" qemu-user googletest l
 cmake -S . -B build/cross -G Ninja \
   -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$cpu" \
   -DCMAKE_CXX_COMPILER="$triple-g++" -DCMAKE_C_COMPILER="$triple-gcc" \
-  -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-$cpu;-L;/usr/$triple" \
+  -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-$cpu;-cpu;max;-L;/usr/$triple" \
   -DCMAKE_BUILD_TYPE=Release -DQUIRE_CORE_ONLY=ON
 cmake --build build/cross --parallel "$(nproc)"
 ctest --test-dir build/cross --output-on-failure --parallel "$(nproc)"

@@ -233,7 +233,7 @@ struct Mxfp4 {
     return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : uint32_t(exponent - 1) << 23);
   }
   // 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, without a table: steps of 1, then 2, then 4.
-  static int8_t code(int half) {
+  static constexpr int8_t code(int half) {
     const int m = half & 7;
     const int magnitude = std::max(m, std::max(2 * m - 4, 4 * m - 16));
     return int8_t((half & 8) != 0 ? -magnitude : magnitude);

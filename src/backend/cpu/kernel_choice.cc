@@ -8,9 +8,33 @@
 
 #include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/neon/neon_kernels.h"
+#elif defined(__x86_64__)
+#include <cpuid.h>
+
+#include "backend/cpu/avx2/avx2_kernels.h"
+#include "backend/cpu/avx512/avx512_kernels.h"
 #endif
 
 namespace quire {
+
+#if defined(__x86_64__)
+namespace {
+
+bool has_avx2_set() {
+  // f16c is asked of the CPU itself: Clang 14's __builtin_cpu_supports does not know it.
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+bool has_avx512_set() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+
+}  // namespace
+#endif
 
 std::vector<CpuKernels> present_kernels() {
   std::vector<CpuKernels> sets = {scalar_kernels()};
@@ -22,6 +46,15 @@ std::vector<CpuKernels> present_kernels() {
       sets.push_back(sets.back());
       use_i8mm(sets.back());
     }
+  }
+#elif defined(__x86_64__)
+  if (has_avx2_set()) {
+    sets.push_back(scalar_kernels());
+    use_avx2(sets.back());
+  }
+  if (has_avx512_set()) {
+    sets.push_back(scalar_kernels());
+    use_avx512(sets.back());
   }
 #endif
   return sets;

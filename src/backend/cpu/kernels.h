@@ -29,6 +29,7 @@ struct Q8RowView {
   Pointer<float> sums32;
   Pointer<float> sums16;
 
+  Q8RowView() = default;
   // REQUIRES: n is a multiple of 32; the row is aligned to 4 bytes.
   Q8RowView(Byte* row, size_t n, size_t group)
       : values(reinterpret_cast<Pointer<int8_t>>(row)),

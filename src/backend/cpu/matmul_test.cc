@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <random>
 #include <span>
@@ -216,6 +217,36 @@ TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
+}
+
+TEST(Matmul, OfEveryInstructionSetTakesAnyCodesAndTheLargestActivations) {
+  std::mt19937 random(9);
+  for (const CpuKernels& kernels : present_kernels()) {
+    for (DType dtype : weight_types()) {
+      if (kernels.form[size_t(dtype)] == ActivationForm::f32) continue;
+      for (size_t tokens : {1u, 2u, 9u}) {
+        Case test(dtype, 37, ugly_width(dtype, 5), tokens);
+        for (std::byte& byte : test.weight) byte = std::byte(random());
+        // 127 or -127 each; the first token's are all of one sign.
+        for (size_t i = 0; i < test.input.size(); ++i) {
+          test.input[i] = i < test.cols || random() % 2 == 0 ? 1.0f : -1.0f;
+        }
+        const std::vector<float> expected = test.product(scalar_kernels()), out = test.product(kernels);
+        for (size_t i = 0; i < out.size(); ++i) {
+          if (std::isnan(expected[i]) && std::isnan(out[i])) continue;  // random scales may be NaN
+          ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(expected[i]))
+              << kernels.name << " " << traits(dtype).name << " " << tokens << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matmul, OfEveryInstructionSetTakesHundredsOfTokens) {
+  for (const CpuKernels& kernels : present_kernels()) {
+    const Case test(DType::q6_k, 17, 256, 251);
+    EXPECT_EQ(test.product(kernels), test.product(scalar_kernels())) << kernels.name;
+  }
 }
 
 TEST(Matmul, IsBitEqualForAnyNumberOfTokensAndAnySplitOfRows) {

@@ -61,8 +61,21 @@ template <>
 struct CodeTable<format::Iq4Xs> : Iq4Table {};
 template <>
 struct CodeTable<format::Mxfp4> {
-  static int8_t code(size_t index) { return format::Mxfp4::code(int(index)); }
+  static constexpr int8_t code(size_t index) { return format::Mxfp4::code(int(index)); }
 };
+
+// All of a table, each code moved up by `more`; for other formats, zeros.
+struct MovedTable {
+  uint8_t bytes[16];
+};
+template <class Format>
+consteval MovedTable moved_table(int more) {
+  MovedTable table = {};
+  if constexpr (kCoding<Format> == Coding::table) {
+    for (size_t i = 0; i < 16; ++i) table.bytes[i] = uint8_t(CodeTable<Format>::code(i) + more);
+  }
+  return table;
+}
 
 // Where things are in a packed block.
 template <class Format>

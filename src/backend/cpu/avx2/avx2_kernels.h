@@ -1,0 +1,10 @@
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace quire {
+
+// AVX2 with FMA and F16C. REQUIRES: the CPU has them. Formats that it does not speed up keep what `kernels` has.
+void use_avx2(CpuKernels& kernels);
+
+}  // namespace quire

@@ -1,0 +1,353 @@
+// Matrix products by `vpdpbusd`: a vector holds four columns of all sixteen rows, and the same four columns of a token
+// are broadcast. It multiplies unsigned by signed, so codes are taken 128 above what they are worth, and minus 128 times
+// the sum of the activations is added once per sub-block. Integer sums are exact on every way there.
+//
+// Compiled for AVX-512 with VNNI, so nothing here may be inlined elsewhere.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "backend/cpu/avx512/avx512_kernels.h"
+#include "backend/cpu/panel_matmul.h"
+#include "backend/cpu/panel_scales.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
+constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
+
+ALWAYS_INLINE __m512i load_bytes(const uint8_t* bytes) {
+  return _mm512_loadu_si512(bytes);
+}
+
+ALWAYS_INLINE __m512i every_byte(int byte) {
+  return _mm512_set1_epi8(char(byte));
+}
+
+// A float per row of a panel.
+struct PerRow {
+  __m512 v[1];
+
+  static ALWAYS_INLINE PerRow load(const float* values) { return {{_mm512_loadu_ps(values)}}; }
+  ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v[0]); }
+
+  static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
+    return {{_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))}};
+  }
+
+  static ALWAYS_INLINE PerRow load_i8(const uint8_t* bytes) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    return {{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(all))}};
+  }
+
+  static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
+    const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);
+    const __m512i tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), exponents);
+    const __mmask16 is_tiny = _mm512_cmplt_epu32_mask(exponents, _mm512_set1_epi32(2));
+    return {{_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny))}};
+  }
+};
+
+constexpr int kLess = 128;  // codes less this are what they are worth
+
+template <class Format>
+struct Codes {
+  using Packed = PackedBlock<Format>;
+  static constexpr Coding kCodes = Packed::kCodes;
+  static constexpr MovedTable kTable = moved_table<Format>(kLess);
+
+  template <int kLeft>
+  static ALWAYS_INLINE __m512i shift(__m512i bytes) {  // bits that cross bytes are masked afterwards
+    if constexpr (kLeft >= 0) {
+      return _mm512_slli_epi16(bytes, kLeft);
+    } else {
+      return _mm512_srli_epi16(bytes, -kLeft);
+    }
+  }
+
+  // Columns 4 g to 4 g + 3 of a step of 32.
+  template <size_t g>
+  static ALWAYS_INLINE __m512i read(const uint8_t* step) {
+    if constexpr (kCodes == Coding::byte) {
+      return _mm512_xor_si512(load_bytes(step + g * 64), every_byte(kLess));
+    } else {
+      const __m512i halves = load_bytes(step + g % 4 * 64);
+      if constexpr (kCodes == Coding::widened) {
+        constexpr int kAndXor = (0xf0 & 0xcc) ^ 0xaa;  // (a & b) ^ c
+        return _mm512_ternarylogic_epi32(shift < g < 4 ? 4 : 0 > (halves), every_byte(0xf0),
+                                         every_byte(kLess), kAndXor);
+      } else {
+        const __m512i low = _mm512_and_si512(shift < g < 4 ? 0 : -4 > (halves), every_byte(15));
+        if constexpr (kCodes == Coding::table) {
+          const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));
+          return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), low);
+        } else {
+          constexpr bool kIsFive = kCodes == Coding::five;
+          const __m512i bits = load_bytes(step + 256 + (kIsFive ? 0 : g / 4 * 64));
+          const __m512i high = shift<(kIsFive ? 4 - int(g) : 4 - 2 * int(g % 4))>(bits);
+          const __m512i code = _mm512_or_si512(low, _mm512_and_si512(high, every_byte(kIsFive ? 16 : 48)));
+          return _mm512_add_epi8(code, every_byte(kLess + kLowest<Format>));
+        }
+      }
+    }
+  }
+};
+
+// The sum so far and the products of four columns.
+ALWAYS_INLINE __m512i add_products(__m512i sum, __m512i codes, const int8_t* values) {
+  int32_t four;
+  std::memcpy(&four, values, sizeof(four));
+  return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
+}
+
+// Minus kLess times the sums of the values of sub-blocks.
+template <size_t kSub>
+void correct(const int8_t* values, size_t cols, int32_t* corrections) {
+  const __m256i zero = _mm256_setzero_si256();
+  for (size_t c = 0; c < cols; c += 32) {
+    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + c));
+    const __m256i fours = _mm256_dpbusd_epi32(zero, _mm256_set1_epi8(char(kLess)), all);
+    const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
+    const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
+    const int32_t low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
+    if constexpr (kSub == 32) {
+      corrections[c / 32] = -(low + high);
+    } else {
+      corrections[c / 16] = -low;
+      corrections[c / 16 + 1] = -high;
+    }
+  }
+}
+
+// ---- up to four tokens: from memory into the product ---------------------------------------------------------------
+
+template <size_t kTokens>
+struct DirectSums {
+  __m512i part[kTokens];  // of a sub-block; unlike one chain through the prefix, those of several can overlap
+  __m512i prefix[kTokens];
+  __m512 scaled[kTokens];
+  __m512 sum[kTokens];
+  __m512 min_sum[kTokens];
+};
+
+template <size_t kTokens>
+ALWAYS_INLINE void begin_sub(size_t sub, const PanelInput* inputs, DirectSums<kTokens>& sums) {
+  for (size_t t = 0; t < kTokens; ++t) sums.part[t] = _mm512_set1_epi32(inputs[t].corrections[sub]);
+}
+
+template <class Format, size_t g, size_t kTokens>
+ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* inputs,
+                               DirectSums<kTokens>& sums) {
+  const __m512i codes = Codes<Format>::template read<g>(step);
+  for (size_t t = 0; t < kTokens; ++t) {
+    sums.part[t] = add_products(sums.part[t], codes, inputs[t].row.values + c + 4 * g);
+  }
+}
+
+template <size_t kTokens>
+ALWAYS_INLINE void end_sub(const PerRow& difference, DirectSums<kTokens>& sums) {
+  for (size_t t = 0; t < kTokens; ++t) {
+    sums.prefix[t] = _mm512_add_epi32(sums.prefix[t], sums.part[t]);
+    sums.scaled[t] = _mm512_fmadd_ps(_mm512_castsi512_ps(sums.prefix[t]), difference.v[0], sums.scaled[t]);
+  }
+}
+
+template <class Format, ActivationForm kForm, size_t kTokens>
+void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
+  using Packed = PackedBlock<Format>;
+  using Scales = PanelScales<Format, PerRow>;
+  constexpr size_t kSub = Packed::kSub, kGroup = group_values(kForm);
+  const PerRow zero = {};
+  DirectSums<kTokens> sums = {};
+  for (size_t begin = 0; begin < cols; begin += kGroup) {
+    const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
+    PerRow scale = Scales::scales(panel, begin);
+    for (size_t t = 0; t < kTokens; ++t) {
+      sums.prefix[t] = _mm512_set1_epi32(kMagicBits);
+      sums.scaled[t] = times(scale, -kMagic).v[0];
+    }
+    for (size_t c = begin; c < end; c += 32) {
+      const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
+                            c % Packed::kValues / 32 * Packed::kStepBytes;
+      for (size_t line = 0; line < Packed::kStepBytes; line += 64) {
+        __builtin_prefetch(step + kPrefetchBytes + line);
+      }
+      begin_sub(c / kSub, inputs, sums);
+      add_columns<Format, 0>(step, c, inputs, sums);
+      add_columns<Format, 1>(step, c, inputs, sums);
+      add_columns<Format, 2>(step, c, inputs, sums);
+      add_columns<Format, 3>(step, c, inputs, sums);
+      if constexpr (kSub == 16) {
+        const PerRow next = Scales::scales(panel, c + 16);
+        end_sub(minus(scale, next), sums);
+        scale = next;
+        begin_sub(c / kSub + 1, inputs, sums);
+      }
+      add_columns<Format, 4>(step, c, inputs, sums);
+      add_columns<Format, 5>(step, c, inputs, sums);
+      add_columns<Format, 6>(step, c, inputs, sums);
+      add_columns<Format, 7>(step, c, inputs, sums);
+      const PerRow next = c + 32 < end ? Scales::scales(panel, c + 32) : zero;
+      end_sub(minus(scale, next), sums);
+      scale = next;
+      if constexpr (Packed::Uniform::kHasMin) {
+        for (size_t s = c; s < c + 32; s += kSub) {
+          const PerRow min = Scales::mins(panel, s);
+          for (size_t t = 0; t < kTokens; ++t) {
+            const Q8Row& row = inputs[t].row;
+            const __m512 sum = _mm512_set1_ps(kSub == 32 ? row.sums32[s / 32] : row.sums16[s / 16]);
+            sums.min_sum[t] = _mm512_fmadd_ps(min.v[0], sum, sums.min_sum[t]);
+          }
+        }
+      }
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      const __m512 factor = _mm512_set1_ps(inputs[t].row.scales[begin / kGroup]);
+      sums.sum[t] = _mm512_fmadd_ps(sums.scaled[t], factor, sums.sum[t]);
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) {
+    __m512 result = sums.sum[t];
+    if constexpr (Packed::Uniform::kHasMin) result = _mm512_sub_ps(result, sums.min_sum[t]);
+    _mm512_storeu_ps(out[t], result);
+  }
+}
+
+// ---- many tokens: a panel is unpacked once -------------------------------------------------------------------------
+
+template <class Format, size_t g>
+ALWAYS_INLINE void open_columns(const uint8_t* step, uint8_t* codes) {
+  _mm512_storeu_si512(codes + 64 * g, Codes<Format>::template read<g>(step));
+}
+
+template <class Format, ActivationForm kForm>
+void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kGroup = group_values(kForm);
+  for (size_t c = 0; c < cols; c += 32) {
+    const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
+                          c % Packed::kValues / 32 * Packed::kStepBytes;
+    uint8_t* codes = out.codes + kPanelRows * c;
+    open_columns<Format, 0>(step, codes);
+    open_columns<Format, 1>(step, codes);
+    open_columns<Format, 2>(step, codes);
+    open_columns<Format, 3>(step, codes);
+    open_columns<Format, 4>(step, codes);
+    open_columns<Format, 5>(step, codes);
+    open_columns<Format, 6>(step, codes);
+    open_columns<Format, 7>(step, codes);
+  }
+  PanelScales<Format, PerRow>::open(panel, cols, kGroup, out);
+}
+
+template <size_t kTokens>
+struct Tile {
+  __m512i prefix[kTokens];
+  __m512 scaled[kTokens];
+};
+
+// Sixteen columns.
+template <size_t kTokens>
+ALWAYS_INLINE void add_opened(const uint8_t* opened, size_t c, const PanelInput* inputs,
+                              Tile<kTokens>& tile) {
+  const __m512i codes[4] = {load_bytes(opened), load_bytes(opened + 64), load_bytes(opened + 128),
+                            load_bytes(opened + 192)};
+  for (size_t t = 0; t < kTokens; ++t) {
+    const int8_t* values = inputs[t].row.values + c;
+    __m512i sum = add_products(tile.prefix[t], codes[0], values);
+    sum = add_products(sum, codes[1], values + 4);
+    sum = add_products(sum, codes[2], values + 8);
+    tile.prefix[t] = add_products(sum, codes[3], values + 12);
+  }
+}
+
+// At the end of a sub-block.
+template <size_t kTokens>
+ALWAYS_INLINE void add_differences(const OpenPanel& panel, size_t sub, const PanelInput* inputs,
+                                   Tile<kTokens>& tile) {
+  const PerRow difference = PerRow::load(panel.differences + kPanelRows * sub);
+  for (size_t t = 0; t < kTokens; ++t) {
+    tile.prefix[t] = _mm512_add_epi32(tile.prefix[t], _mm512_set1_epi32(inputs[t].corrections[sub]));
+    tile.scaled[t] = _mm512_fmadd_ps(_mm512_castsi512_ps(tile.prefix[t]), difference.v[0], tile.scaled[t]);
+  }
+}
+
+// How codes were packed no longer matters here.
+template <size_t kSub, ActivationForm kForm, bool kHasMin, size_t kTokens>
+void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
+  constexpr size_t kGroup = group_values(kForm);
+  __m512 sums[kTokens] = {};
+  for (size_t begin = 0; begin < cols; begin += kGroup) {
+    const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
+    const PerRow start = PerRow::load(panel.starts + kPanelRows * (begin / kGroup));
+    Tile<kTokens> tile;
+    for (size_t t = 0; t < kTokens; ++t) {
+      tile.prefix[t] = _mm512_set1_epi32(kMagicBits);
+      tile.scaled[t] = start.v[0];
+    }
+    for (size_t c = begin; c < end; c += kSub) {
+      for (size_t s = 0; s < kSub; s += 16) {
+        add_opened(panel.codes + kPanelRows * (c + s), c + s, inputs, tile);
+      }
+      add_differences(panel, c / kSub, inputs, tile);
+    }
+    for (size_t t = 0; t < kTokens; ++t) {
+      const __m512 factor = _mm512_set1_ps(inputs[t].row.scales[begin / kGroup]);
+      sums[t] = _mm512_fmadd_ps(tile.scaled[t], factor, sums[t]);
+    }
+  }
+  if constexpr (kHasMin) {
+    __m512 min_sums[kTokens] = {};
+    for (size_t s = 0; s < cols / kSub; ++s) {
+      const PerRow min = PerRow::load(panel.mins + kPanelRows * s);
+      for (size_t t = 0; t < kTokens; ++t) {
+        const __m512 sum = _mm512_set1_ps(kSub == 32 ? inputs[t].row.sums32[s] : inputs[t].row.sums16[s]);
+        min_sums[t] = _mm512_fmadd_ps(min.v[0], sum, min_sums[t]);
+      }
+    }
+    for (size_t t = 0; t < kTokens; ++t) sums[t] = _mm512_sub_ps(sums[t], min_sums[t]);
+  }
+  for (size_t t = 0; t < kTokens; ++t) _mm512_storeu_ps(out[t], sums[t]);
+}
+
+template <class Format, ActivationForm kForm>
+void matmul(const MatmulArgs& args) {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kSub = Packed::kSub;
+  constexpr bool kHasMin = Packed::Uniform::kHasMin;
+  static constexpr PanelKernels kKernels = {
+      .block_bytes = Packed::kBytes,
+      .block_values = Packed::kValues,
+      .sub = kSub,
+      .group = group_values(kForm),
+      .direct_tokens = kDirectTokens,
+      .tile_tokens = kTileTokens,
+      .direct = {multiply_direct<Format, kForm, 1>, multiply_direct<Format, kForm, 2>,
+                 multiply_direct<Format, kForm, 3>, multiply_direct<Format, kForm, 4>},
+      .open = open_panel<Format, kForm>,
+      .tiles = {multiply_tile<kSub, kForm, kHasMin, 1>, multiply_tile<kSub, kForm, kHasMin, 2>,
+                multiply_tile<kSub, kForm, kHasMin, 3>, multiply_tile<kSub, kForm, kHasMin, 4>,
+                multiply_tile<kSub, kForm, kHasMin, 5>, multiply_tile<kSub, kForm, kHasMin, 6>,
+                multiply_tile<kSub, kForm, kHasMin, 7>, multiply_tile<kSub, kForm, kHasMin, 8>},
+      .correct = correct<kSub>,
+  };
+  multiply_panels(args, kKernels);
+}
+
+}  // namespace
+
+void use_avx512(CpuKernels& kernels) {
+  kernels.name = "avx512";
+#define QUIRE_FORMAT(dtype, Format, activation)                                              \
+  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+  kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
+}
+
+}  // namespace quire
+
+#endif

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+// Products with weights in panels, but for what an instruction set does itself: it multiplies one panel with a few
+// tokens. For very few tokens the codes go from memory into the product; for more, a panel is opened first, so that it
+// is unpacked once for all of them.
+
+namespace quire {
+
+// A panel ready for the product: codes [cols / 4][16 rows][4], and by row what scales and minimums come to. How a code
+// is kept is the instruction set's affair. A view of memory aligned to 64 bytes.
+struct OpenPanel {
+  uint8_t* codes;
+  float* starts;       // [groups][16]: -kMagic * the first scale of a group
+  float* differences;  // [subs][16]: a sub-block's scale less the next one's in the group
+  float* mins;         // [subs][16]
+
+  static size_t bytes(size_t cols, size_t sub, size_t group) {
+    return kPanelRows * (cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
+  }
+  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group)
+      : codes(reinterpret_cast<uint8_t*>(memory)),
+        starts(reinterpret_cast<float*>(codes + kPanelRows * cols)),
+        differences(starts + kPanelRows * ((cols + group - 1) / group)),
+        mins(differences + kPanelRows * (cols / sub)) {}
+};
+
+// A token's activations as a kernel reads them.
+struct PanelInput {
+  Q8Row row;
+  const int32_t* corrections;  // [subs], see PanelKernels; null where it has none
+};
+
+inline constexpr size_t kMaxDirectTokens = 4;
+inline constexpr size_t kMaxTileTokens = 8;
+
+// What an instruction set does with panels of one format. Kernels write a row of `out` for each of their tokens, their
+// number being the place in the array plus one.
+struct PanelKernels {
+  using Direct = void (*)(const uint8_t* panel, size_t cols, const PanelInput* inputs,
+                          float (*out)[kPanelRows]);
+  using Tile = void (*)(const OpenPanel& panel, size_t cols, const PanelInput* inputs,
+                        float (*out)[kPanelRows]);
+
+  size_t block_bytes, block_values;  // of a packed block
+  size_t sub, group;                 // values that share a scale: of the weights, of the activations
+  size_t direct_tokens, tile_tokens;
+  Direct direct[kMaxDirectTokens];
+  void (*open)(const uint8_t* panel, size_t cols, const OpenPanel& out);
+  Tile tiles[kMaxTileTokens];
+  // Where products take codes for more than they are, by the same for each, this is what a sub-block's integer sum has
+  // too much, negative: it depends on the activations alone. Null where codes are taken as they are.
+  void (*correct)(const int8_t* values, size_t cols, int32_t* corrections);
+};
+
+// REQUIRES: the weight is packed as panel_format does it.
+void multiply_panels(const MatmulArgs& args, const PanelKernels& kernels);
+
+}  // namespace quire
