@@ -11,9 +11,9 @@
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 2;      // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 6;        // 8 rows x 6 tokens: 12 integer and 12 float sums, 7 operands
-constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
+constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 4;    // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
+constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 // ---- one or two tokens: from memory into the product ---------------------------------------------------------------
 
@@ -47,71 +47,92 @@ ALWAYS_INLINE void add_scaled(const PerRow& scale, const PerRow& next, DirectSum
   }
 }
 
+template <size_t kSub, size_t kTokens>
+ALWAYS_INLINE void add_mins(const PerRow& min, size_t index, const Q8Row* inputs, DirectSums<kTokens>& sums) {
+  for (size_t t = 0; t < kTokens; ++t) {
+    const float sum = kSub == 32 ? inputs[t].sums32[index] : inputs[t].sums16[index];
+    for (size_t i = 0; i < kVectors; ++i) sums.min_sum[t][i] = vfmaq_n_f32(sums.min_sum[t][i], min.v[i], sum);
+  }
+}
+
+// A group of activations: `steps` steps of 32 columns from `first` on, the weights' from `block` on. Scales are used
+// without the share of widened codes, which is a power of two and is given to the activations' scale instead.
+template <class Format, ActivationForm kForm, size_t kTokens>
+ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, int8x16_t table,
+                             const Q8Row* inputs, DirectSums<kTokens>& sums) {
+  using Packed = PackedBlock<Format>;
+  using Read = Reader<Format>;
+  constexpr size_t kSub = Packed::kSub, kSubsInStep = 32 / kSub;
+  static_assert(Packed::kValues == 32 || Packed::kValues == group_values(kForm));
+  const typename Read::Base base = Read::base(block);
+  PerRow scale = Read::whole_scales(base, block, 0);
+  for (size_t t = 0; t < kTokens; ++t) {
+    for (size_t i = 0; i < kVectors; ++i) {
+      sums.prefix[t][i] = vdupq_n_s32(kMagicBits);
+      sums.scaled[t][i] = vmulq_n_f32(scale.v[i], -kMagic);
+    }
+  }
+  for (size_t s = 0; s < steps; ++s) {
+    const size_t c = first + 32 * s;
+    const uint8_t* here = Packed::kValues == 32 ? block + s * Packed::kBytes : block;
+    const uint8_t* step = here + Packed::kStart + (Packed::kValues == 32 ? 0 : s * Packed::kStepBytes);
+    const size_t sub = Packed::kValues == 32 ? 0 : s * kSubsInStep;
+    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
+      __builtin_prefetch(step + kPrefetchBytes + line);
+    int8x16_t values[kTokens][2];
+    for (size_t t = 0; t < kTokens; ++t) {
+      values[t][0] = vld1q_s8(inputs[t].values + c);
+      values[t][1] = vld1q_s8(inputs[t].values + c + 16);
+    }
+    add_columns<Format, 0>(step, table, values, sums);
+    add_columns<Format, 1>(step, table, values, sums);
+    add_columns<Format, 2>(step, table, values, sums);
+    add_columns<Format, 3>(step, table, values, sums);
+    if constexpr (kSub == 16) {
+      const PerRow next = Read::whole_scales(base, here, sub + 1);
+      add_scaled(scale, next, sums);
+      if constexpr (Packed::Uniform::kHasMin)
+        add_mins<kSub>(Read::mins(base, here, sub, scale), c / 16, inputs, sums);
+      scale = next;
+    }
+    add_columns<Format, 4>(step, table, values, sums);
+    add_columns<Format, 5>(step, table, values, sums);
+    add_columns<Format, 6>(step, table, values, sums);
+    add_columns<Format, 7>(step, table, values, sums);
+    PerRow next = {};
+    if (s + 1 < steps) {
+      next = Packed::kValues == 32 ? Read::whole_scales(base, here + Packed::kBytes, 0)
+                                   : Read::whole_scales(base, here, sub + kSubsInStep);
+    }
+    add_scaled(scale, next, sums);
+    if constexpr (Packed::Uniform::kHasMin) {
+      add_mins<kSub>(Read::mins(base, here, sub + kSubsInStep - 1, scale), c / kSub + kSubsInStep - 1, inputs,
+                     sums);
+    }
+    scale = next;
+  }
+  for (size_t t = 0; t < kTokens; ++t) {
+    const float factor = inputs[t].scales[first / group_values(kForm)] * Packed::Uniform::kScaleShare;
+    for (size_t i = 0; i < kVectors; ++i) {
+      sums.sum[t][i] = vfmaq_n_f32(sums.sum[t][i], sums.scaled[t][i], factor);
+    }
+  }
+}
+
 template <class Format, ActivationForm kForm, size_t kTokens>
 void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
-  constexpr size_t kSub = Packed::kSub;
-  const size_t group = group_values(kForm);
+  constexpr size_t kGroup = group_values(kForm);
   const int8x16_t table = Reader<Format>::table();
-  const PerRow zero = {};
   DirectSums<kTokens> sums = {};
-  for (size_t begin = 0; begin < cols; begin += group) {
-    const size_t end = begin + group < cols ? begin + group : cols;
-    const uint8_t* block = panel + begin / Packed::kValues * Packed::kBytes;
-    PerRow scale = Reader<Format>::scales(block, begin % Packed::kValues / kSub);
-    for (size_t t = 0; t < kTokens; ++t) {
-      for (size_t i = 0; i < kVectors; ++i) {
-        sums.prefix[t][i] = vdupq_n_s32(kMagicBits);
-        sums.scaled[t][i] = vmulq_n_f32(scale.v[i], -kMagic);
-      }
-    }
-    for (size_t c = begin; c < end; c += 32) {
-      block = panel + c / Packed::kValues * Packed::kBytes;
-      const uint8_t* step = block + Packed::kStart + c % Packed::kValues / 32 * Packed::kStepBytes;
-      for (size_t line = 0; line < Packed::kStepBytes; line += 64)
-        __builtin_prefetch(step + kPrefetchBytes + line);
-      int8x16_t values[kTokens][2];
-      for (size_t t = 0; t < kTokens; ++t) {
-        values[t][0] = vld1q_s8(inputs[t].values + c);
-        values[t][1] = vld1q_s8(inputs[t].values + c + 16);
-      }
-      add_columns<Format, 0>(step, table, values, sums);
-      add_columns<Format, 1>(step, table, values, sums);
-      add_columns<Format, 2>(step, table, values, sums);
-      add_columns<Format, 3>(step, table, values, sums);
-      if constexpr (kSub == 16) {
-        const PerRow next = Reader<Format>::scales(block, c % Packed::kValues / kSub + 1);
-        add_scaled(scale, next, sums);
-        scale = next;
-      }
-      add_columns<Format, 4>(step, table, values, sums);
-      add_columns<Format, 5>(step, table, values, sums);
-      add_columns<Format, 6>(step, table, values, sums);
-      add_columns<Format, 7>(step, table, values, sums);
-      const size_t after = c + 32;
-      const PerRow next = after < end
-                              ? Reader<Format>::scales(panel + after / Packed::kValues * Packed::kBytes,
-                                                       after % Packed::kValues / kSub)
-                              : zero;
-      add_scaled(scale, next, sums);
-      scale = next;
-      if constexpr (Packed::Uniform::kHasMin) {
-        for (size_t s = 0; s < 32 / kSub; ++s) {
-          const PerRow min = Reader<Format>::mins(block, c % Packed::kValues / kSub + s);
-          for (size_t t = 0; t < kTokens; ++t) {
-            const float sum = kSub == 32 ? inputs[t].sums32[c / 32] : inputs[t].sums16[c / 16 + s];
-            for (size_t i = 0; i < kVectors; ++i) {
-              sums.min_sum[t][i] = vfmaq_n_f32(sums.min_sum[t][i], min.v[i], sum);
-            }
-          }
-        }
-      }
-    }
-    for (size_t t = 0; t < kTokens; ++t) {
-      for (size_t i = 0; i < kVectors; ++i) {
-        sums.sum[t][i] = vfmaq_n_f32(sums.sum[t][i], sums.scaled[t][i], inputs[t].scales[begin / group]);
-      }
-    }
+  size_t c = 0;
+  for (; c + kGroup <= cols; c += kGroup) {
+    add_group<Format, kForm>(panel + c / Packed::kValues * Packed::kBytes, c, kGroup / 32, table, inputs,
+                             sums);
+  }
+  if (c < cols) {
+    add_group<Format, kForm>(panel + c / Packed::kValues * Packed::kBytes, c, (cols - c) / 32, table, inputs,
+                             sums);
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) {
@@ -208,6 +229,19 @@ ALWAYS_INLINE void add_lane(const int8_t* codes, const int8x16_t* values, Tile<k
   }
 }
 
+// Sixteen columns. The barrier keeps the compiler from loading ahead of what the registers hold.
+template <size_t kTokens>
+ALWAYS_INLINE void add_columns(const int8_t* codes, const int8_t* const* inputs, size_t c,
+                               Tile<kTokens>& tile) {
+  int8x16_t values[kTokens];
+  for (size_t t = 0; t < kTokens; ++t) values[t] = vld1q_s8(inputs[t] + c);
+  add_lane<0>(codes, values, tile);
+  add_lane<1>(codes, values, tile);
+  add_lane<2>(codes, values, tile);
+  add_lane<3>(codes, values, tile);
+  asm volatile("" ::: "memory");
+}
+
 template <size_t kTokens>
 ALWAYS_INLINE void add_differences(const float* differences, Tile<kTokens>& tile) {
   const float32x4_t low = vld1q_f32(differences), high = vld1q_f32(differences + 4);
@@ -217,57 +251,67 @@ ALWAYS_INLINE void add_differences(const float* differences, Tile<kTokens>& tile
   }
 }
 
-// Rows [first, first + 8) of the panel with kTokens inputs.
+// Rows [first, first + 8) of the panel with kTokens inputs. The sums over groups wait in memory: registers are for the
+// tile.
 template <size_t kSub, ActivationForm kForm, bool kHasMin, size_t kTokens>
 void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Row* inputs,
                    float (*out)[kPanelRows]) {
-  const size_t group = group_values(kForm);
-  float32x4_t sums[kTokens][2] = {};
-  for (size_t begin = 0; begin < cols; begin += group) {
-    const size_t end = begin + group < cols ? begin + group : cols;
+  constexpr size_t kGroup = group_values(kForm);
+  const int8_t* values[kTokens];
+  const float* scales[kTokens];
+  for (size_t t = 0; t < kTokens; ++t) {
+    values[t] = inputs[t].values;
+    scales[t] = inputs[t].scales;
+    vst1q_f32(out[t] + first, vdupq_n_f32(0.0f));
+    vst1q_f32(out[t] + first + 4, vdupq_n_f32(0.0f));
+  }
+  const int8_t* codes = panel.codes + 4 * first;
+  const float* start = panel.starts + first;
+  const float* differences = panel.differences + first;
+  for (size_t begin = 0, g = 0; begin < cols; begin += kGroup, ++g, start += kPanelRows) {
+    const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
     Tile<kTokens> tile;
-    const float* start = panel.starts + kPanelRows * (begin / group) + first;
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t i = 0; i < 2; ++i) {
         tile.prefix[t][i] = vdupq_n_s32(kMagicBits);
         tile.scaled[t][i] = vld1q_f32(start + 4 * i);
       }
     }
-    for (size_t c = begin; c < end; c += 16) {
-      const int8_t* codes = panel.codes + kPanelRows * c + 4 * first;
-      int8x16_t values[kTokens];
-      for (size_t t = 0; t < kTokens; ++t) values[t] = vld1q_s8(inputs[t].values + c);
-      add_lane<0>(codes, values, tile);
-      add_lane<1>(codes, values, tile);
-      add_lane<2>(codes, values, tile);
-      add_lane<3>(codes, values, tile);
-      if (kSub == 16 || c % 32 == 16) {
-        add_differences(panel.differences + kPanelRows * (c / kSub) + first, tile);
+    for (size_t c = begin; c < end; c += 32, codes += 32 * kPanelRows) {
+      add_columns(codes, values, c, tile);
+      if constexpr (kSub == 16) {
+        add_differences(differences, tile);
+        differences += kPanelRows;
       }
+      add_columns(codes + 16 * kPanelRows, values, c + 16, tile);
+      add_differences(differences, tile);
+      differences += kPanelRows;
     }
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t i = 0; i < 2; ++i) {
-        sums[t][i] = vfmaq_n_f32(sums[t][i], tile.scaled[t][i], inputs[t].scales[begin / group]);
+        float* sum = out[t] + first + 4 * i;
+        vst1q_f32(sum, vfmaq_n_f32(vld1q_f32(sum), tile.scaled[t][i], scales[t][g]));
       }
     }
   }
   if constexpr (kHasMin) {
+    const float* sums[kTokens];
+    for (size_t t = 0; t < kTokens; ++t) sums[t] = kSub == 32 ? inputs[t].sums32 : inputs[t].sums16;
     float32x4_t min_sums[kTokens][2] = {};
-    for (size_t s = 0; s < cols / kSub; ++s) {
-      const float* min = panel.mins + kPanelRows * s + first;
+    const float* min = panel.mins + first;
+    for (size_t s = 0; s < cols / kSub; ++s, min += kPanelRows) {
       const float32x4_t low = vld1q_f32(min), high = vld1q_f32(min + 4);
       for (size_t t = 0; t < kTokens; ++t) {
-        const float sum = kSub == 32 ? inputs[t].sums32[s] : inputs[t].sums16[s];
-        min_sums[t][0] = vfmaq_n_f32(min_sums[t][0], low, sum);
-        min_sums[t][1] = vfmaq_n_f32(min_sums[t][1], high, sum);
+        min_sums[t][0] = vfmaq_n_f32(min_sums[t][0], low, sums[t][s]);
+        min_sums[t][1] = vfmaq_n_f32(min_sums[t][1], high, sums[t][s]);
       }
     }
     for (size_t t = 0; t < kTokens; ++t) {
-      for (size_t i = 0; i < 2; ++i) sums[t][i] = vsubq_f32(sums[t][i], min_sums[t][i]);
+      for (size_t i = 0; i < 2; ++i) {
+        float* sum = out[t] + first + 4 * i;
+        vst1q_f32(sum, vsubq_f32(vld1q_f32(sum), min_sums[t][i]));
+      }
     }
-  }
-  for (size_t t = 0; t < kTokens; ++t) {
-    for (size_t i = 0; i < 2; ++i) vst1q_f32(out[t] + first + 4 * i, sums[t][i]);
   }
 }
 
@@ -320,19 +364,9 @@ struct Matmul {
     float products[kTileTokens][kPanelRows];
     for (size_t t = 0; t < args.tokens; t += kTileTokens) {
       const size_t count = args.tokens - t < kTileTokens ? args.tokens - t : kTileTokens;
-      const Q8Row in[kTileTokens] = {input(t),
-                                     input(t + (count > 1 ? 1 : 0)),
-                                     input(t + (count > 2 ? 2 : 0)),
-                                     input(t + (count > 3 ? 3 : 0)),
-                                     input(t + (count > 4 ? 4 : 0)),
-                                     input(t + (count > 5 ? 5 : 0))};
+      const Q8Row in[kTileTokens] = {input(t), input(t + (count > 1 ? 1 : 0)), input(t + (count > 2 ? 2 : 0)),
+                                     input(t + (count > 3 ? 3 : 0))};
       switch (count) {
-        case 6:
-          multiply_rows<kSub, kForm, kHasMin, 6>(open, cols, in, products);
-          break;
-        case 5:
-          multiply_rows<kSub, kForm, kHasMin, 5>(open, cols, in, products);
-          break;
         case 4:
           multiply_rows<kSub, kForm, kHasMin, 4>(open, cols, in, products);
           break;

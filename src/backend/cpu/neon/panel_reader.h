@@ -51,50 +51,75 @@ ALWAYS_INLINE PerRow load_exponent_rows(const uint8_t* bytes) {
   return rows;
 }
 
+// To the left if positive.
+template <int kBits>
+ALWAYS_INLINE uint8x16_t shift(uint8x16_t bytes) {
+  if constexpr (kBits > 0) return vshlq_n_u8(bytes, kBits);
+  if constexpr (kBits < 0) return vshrq_n_u8(bytes, -kBits);
+  return bytes;
+}
+
 // How a packed block is read.
 template <class Format>
 struct Reader {
   using Packed = PackedBlock<Format>;
   using Uniform = typename Packed::Uniform;
 
+  // What the sub-blocks of a block share: the scales that a K-quant's sub-scales multiply.
+  struct Base {
+    PerRow scale, min;
+  };
+  static ALWAYS_INLINE Base base(const uint8_t* block) {
+    Base base = {};
+    if constexpr (Packed::kHasSubScales) {
+      base.scale = load_f16_rows(block);
+      if constexpr (Uniform::kHasMin) base.min = load_f16_rows(block + Packed::kSecond);
+    }
+    return base;
+  }
+
   // Without the share of widened codes.
-  static ALWAYS_INLINE PerRow whole_scales(const uint8_t* block, size_t sub) {
+  static ALWAYS_INLINE PerRow whole_scales(const Base& base, const uint8_t* block, size_t sub) {
     if constexpr (Packed::kHasExponent) {
       return load_exponent_rows(block);
-    } else {
-      PerRow rows = load_f16_rows(block);
-      if constexpr (Packed::kHasSubScales) {
-        const PerRow factors = load_i8_rows(block + Packed::kSubScales + 16 * sub);
-        for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_f32(rows.v[i], factors.v[i]);
-      }
+    } else if constexpr (Packed::kHasSubScales) {
+      PerRow rows = load_i8_rows(block + Packed::kSubScales + 16 * sub);
+      for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_f32(base.scale.v[i], rows.v[i]);
       return rows;
+    } else {
+      return load_f16_rows(block);
     }
   }
 
   static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
-    PerRow rows = whole_scales(block, sub);
+    PerRow rows = whole_scales(base(block), block, sub);
     if constexpr (Uniform::kScaleShare != 1.0f) {
       for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_n_f32(rows.v[i], Uniform::kScaleShare);
     }
     return rows;
   }
 
-  static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
-    const PerRow scale = whole_scales(block, sub);
-    PerRow rows = load_f16_rows(block + Packed::kSecond);
+  // `scale`: the whole scales of the same sub-block.
+  static ALWAYS_INLINE PerRow mins(const Base& base, const uint8_t* block, size_t sub, const PerRow& scale) {
+    PerRow rows;
     if constexpr (Packed::kHasSubScales) {
-      const PerRow factors = load_i8_rows(block + Packed::kSubMins + 16 * sub);
+      rows = load_i8_rows(block + Packed::kSubMins + 16 * sub);
       for (size_t i = 0; i < kVectors; ++i) {
         const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
-        rows.v[i] = vsubq_f32(vmulq_f32(rows.v[i], factors.v[i]), moved);
+        rows.v[i] = vsubq_f32(vmulq_f32(base.min.v[i], rows.v[i]), moved);
       }
     } else {
+      rows = load_f16_rows(block + Packed::kSecond);
       for (size_t i = 0; i < kVectors; ++i) {
         const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
         rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
       }
     }
     return rows;
+  }
+  static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
+    const Base shared = base(block);
+    return mins(shared, block, sub, whole_scales(shared, block, sub));
   }
 
   static ALWAYS_INLINE int8x16_t table() {
@@ -117,17 +142,21 @@ struct Reader {
       if constexpr (Packed::kCodes == Coding::widened) {
         return vreinterpretq_s8_u8(g < 4 ? vshlq_n_u8(halves, 4) : vandq_u8(halves, vdupq_n_u8(0xf0)));
       }
-      const uint8x16_t low = g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4);
-      if constexpr (Packed::kCodes == Coding::table) return vqtbl1q_s8(table, low);
+      if constexpr (Packed::kCodes == Coding::table) {
+        return vqtbl1q_s8(table, g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4));
+      }
+      // The low four bits, and above them bits of another byte, which bring garbage along.
+      const uint8x16_t low = g < 4 ? halves : vshrq_n_u8(halves, 4);
       uint8x16_t high;
       if constexpr (Packed::kCodes == Coding::five) {
-        high = vshlq_u8(vld1q_u8(step + 256 + 16 * i), vdupq_n_s8(4 - int(g)));
-        high = vandq_u8(high, vdupq_n_u8(16));
+        high = shift<4 - int(g)>(vld1q_u8(step + 256 + 16 * i));
       } else {
-        high = vshlq_u8(vld1q_u8(step + 256 + g / 4 * 64 + 16 * i), vdupq_n_s8(4 - 2 * int(g % 4)));
-        high = vandq_u8(high, vdupq_n_u8(48));
+        high = shift<4 - 2 * int(g % 4)>(vld1q_u8(step + 256 + g / 4 * 64 + 16 * i));
       }
-      return vaddq_s8(vreinterpretq_s8_u8(vorrq_u8(low, high)), vdupq_n_s8(kLowest<Format>));
+      constexpr uint8_t kMask = Packed::kCodes == Coding::five ? 31 : 63;
+      const uint8x16_t both = vandq_u8(vbslq_u8(vdupq_n_u8(15), low, high), vdupq_n_u8(kMask));
+      if constexpr (kLowest<Format> == 0) return vreinterpretq_s8_u8(both);
+      return vaddq_s8(vreinterpretq_s8_u8(both), vdupq_n_s8(kLowest<Format>));
     }
   }
 };
