@@ -7,8 +7,9 @@ JOBS := $(shell nproc)
 
 run: build
 	@echo "quire: asking the house model"
-	./build/release/quire run "Tell me a story about a fox."
-	@echo "Next: ./build/release/quire chat, ./build/release/quire run -m MODEL.gguf \"...\", ./build/release/quire --help"
+	./build/release/quire run --temperature 0 "What is a KV cache?"
+	@echo "Next: ./build/release/quire chat; ./build/release/quire run \"Tell me a story about a fox.\";"
+	@echo "      ./build/release/quire run -m MODEL.gguf \"...\" with a model of your own; ./build/release/quire --help"
 
 build: setup
 	cmake --preset release
