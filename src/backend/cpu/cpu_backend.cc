@@ -10,6 +10,11 @@
 #include "tensor/quantize.h"
 
 namespace quire {
+namespace {
+
+constexpr size_t kFewTokens = 4;
+
+}  // namespace
 
 CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads)
     : kernels_(kernels), unpacked_(scalar_kernels()), pool_(threads) {}
@@ -88,9 +93,13 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
 void CpuBackend::run(std::span<const Product> products) {
   size_t rows = 0;
   for (const Product& product : products) rows += product.weight.rows;
-  // Blocks small enough that every thread gets several, large enough that unpacked rows are reused.
-  const size_t block =
-      std::clamp<size_t>(rows / (pool_.size() * 8) / kPanelRows * kPanelRows, kPanelRows, 4 * kPanelRows);
+  // Blocks small enough that every thread gets several, large enough that unpacked rows are reused. With few tokens the
+  // weights stream from memory, and what is fetched ahead at the end of a block should be the thread's own next rows.
+  size_t tokens = 0;
+  for (const Product& product : products) tokens = std::max(tokens, product.tokens);
+  const size_t wanted = tokens <= kFewTokens ? rows / (pool_.size() * 3) : rows / (pool_.size() * 8);
+  const size_t most = tokens <= kFewTokens ? 64 * kPanelRows : 4 * kPanelRows;
+  const size_t block = std::clamp<size_t>(wanted / kPanelRows * kPanelRows, kPanelRows, most);
   struct Block {
     const Product* product;
     size_t begin, end;
