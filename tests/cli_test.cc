@@ -68,6 +68,21 @@ TEST_F(Cli, AStopStringEndsTheAnswerAndIsNotShown) {
   EXPECT_EQ(object["text"], whole.substr(0, at));
 }
 
+TEST_F(Cli, EvalJudgesTheHouseModelAndWritesDownEveryAnswer) {
+  const Json result = quire_json("eval house --only inference,reading --limit 1 --json --log " + path("log"));
+  EXPECT_EQ(result["suite"], "house");
+  EXPECT_EQ(result["inference"]["asked"], 1);
+  EXPECT_EQ(result["reading"]["unseen"]["asked"], 1);
+  EXPECT_FALSE(result.contains("needles"));
+  const std::string log = slurp(path("log"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 3);
+  EXPECT_EQ(quire("eval house --only cooking").code, 2);
+  EXPECT_EQ(quire("eval garden").code, 2);
+  const Outcome nowhere = quire("eval house --data " + path("nowhere"));
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_TRUE(contains(nowhere.err, "nowhere")) << nowhere.err;
+}
+
 TEST_F(Cli, SaysSoWhenTheContextIsFullAndWhenAPromptDoesNotFit) {
   const Outcome full = quire("run --ctx 40 -m " + llama_ + " --raw --ignore-eos 'a b c d'");
   EXPECT_EQ(full.code, 0);

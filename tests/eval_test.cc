@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -53,8 +54,20 @@ TEST_F(HouseModel, ReportsHowFarItHasCome) {
   EXPECT_EQ(last, 3u);
 }
 
+TEST_F(HouseModel, ScoresStoriesAndRefusesADraftWithOtherTokens) {
+  HouseEval eval(model_, options_, data_, 2, {});
+  const StoryScore stories = eval.stories();
+  EXPECT_GT(stories.tokens, 200u);
+  EXPECT_GT(stories.loss, 0.0);
+  const Tally itself = eval.draft_agreement(model_);  // its own best tokens are those it chose
+  EXPECT_GT(itself.asked, 50u);
+  EXPECT_EQ(itself.right, itself.asked);
+  const LoadedModel other(QUIRE_SOURCE_DIR "/tests/goldens/llama3", LoadOptions{});
+  EXPECT_THROW(eval.draft_agreement(other), Error);
+}
+
 TEST(HouseData, SaysWhichLineCannotBeRead) {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "quire_house_data";
+  const std::filesystem::path folder = testing::TempDir() + "/quire_house_data_" + std::to_string(::getpid());
   std::filesystem::create_directories(folder);
   for (const char* name : {"reading", "needles", "filler", "inference", "topics", "stories"}) {
     std::filesystem::copy_file(kHouse + "/eval/" + name + ".jsonl", folder / (std::string(name) + ".jsonl"),

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "engine/scorer.h"
 #include "eval/text_match.h"
 
@@ -173,8 +174,9 @@ StoryScore HouseEval::stories() {
     const ScoreOptions options{.window = std::max<uint32_t>(2, uint32_t(tokens.size())),
                                .prefill_chunk = options_.prefill_chunk,
                                .kv_format = options_.key_format};
-    for (double nll : score(model_.engine_model(), tokens, options)) score_sum.loss += nll;
-    score_sum.tokens += tokens.size() - 1;
+    const std::vector<double> scores = score(model_.engine_model(), tokens, options);
+    score_sum.loss = std::accumulate(scores.begin(), scores.end(), score_sum.loss);
+    score_sum.tokens += scores.size();
     if (progress_) progress_("stories", i + 1, count);
   }
   score_sum.loss /= double(std::max<size_t>(1, score_sum.tokens));
@@ -182,6 +184,10 @@ StoryScore HouseEval::stories() {
 }
 
 Tally HouseEval::draft_agreement(const LoadedModel& draft) {
+  if (draft.spec().vocab != model_.spec().vocab) {
+    throw Error("the draft model has {} tokens and the model {}: they cannot work together",
+                draft.spec().vocab, model_.spec().vocab);
+  }
   const size_t count = limited(data_.stories.size());
   std::vector<std::vector<TokenId>> beginnings;
   for (size_t i = 0; i < count; ++i) {
