@@ -182,7 +182,7 @@ TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
 
 TEST(ScalarMatmul, IsTheExactProductOfTheRoundedActivations) {
   // Activations that int8 holds exactly: multiples of a power of two with the peak at 127. What is left is the
-  // rounding of sums that carry kMagic along: a hundredth of what int8 costs.
+  // rounding of sums that carry kMagic along: a small share of what int8 costs.
   std::mt19937 random(5);
   for (DType dtype : weight_types()) {
     Case test(dtype, 9, ugly_width(dtype, 3), 6);
