@@ -95,7 +95,7 @@ TEST_F(EngineTest, ACancelledSequenceFreesAllItHeldAndTheOthersGoOn) {
   EXPECT_FALSE(e.take_answer(victim).has_value());
   EXPECT_EQ(e.take_answer(survivor)->tokens, alone);
   EXPECT_TRUE(e.take_answer(waiting).has_value());
-  EXPECT_EQ(e.kv().stats().pages_in_use, 0u);
+  EXPECT_EQ(e.kv().stats().held_pages, 0u);
   e.kv().check_invariants();
 }
 
@@ -103,7 +103,7 @@ TEST_F(EngineTest, ServesMoreSequencesThanFitAtOnceInOrderOfArrival) {
   Engine e = engine(64, 2);
   std::vector<SequenceId> ids;
   for (size_t i = 0; i < 6; ++i) ids.push_back(e.submit(request(4 + i, 4)));
-  while (e.step()) EXPECT_LE(e.kv().stats().pages_in_use, 2u * 2);
+  while (e.step()) EXPECT_LE(e.kv().stats().held_pages, 2u * 2);
   for (SequenceId id : ids) EXPECT_EQ(e.take_answer(id)->tokens.size(), 4u);
 }
 

@@ -159,7 +159,7 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
       const Answer answer = engine.take_answer(id).value();
       result.emplace_back(answer.tokens, answer.logprobs);
     }
-    EXPECT_EQ(engine.kv().stats().pages_in_use, 0u);
+    EXPECT_EQ(engine.kv().stats().held_pages, 0u);
     engine.kv().check_invariants();
     return result;
   };

@@ -11,7 +11,7 @@ case "$(uname -m)" in
 esac
 triple="$cpu-linux-gnu"
 tools/setup.sh cmake ninja-build "g++-$package-linux-gnu" qemu-user googletest libgtest-dev libgmock-dev \
-  libfmt-dev nlohmann-json3-dev
+  libfmt-dev nlohmann-json3-dev libxxhash-dev
 cmake -S . -B build/cross -G Ninja \
   -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$cpu" \
   -DCMAKE_CXX_COMPILER="$triple-g++" -DCMAKE_C_COMPILER="$triple-gcc" \

@@ -18,6 +18,8 @@ struct Batch {
   enum class Logits { none, last, all };
   // Appends a run of `run_tokens` that starts at `position` of its sequence.
   void add(std::span<const TokenId> run_tokens, uint32_t position, Logits logits);
+  // The same with the logits of its last `logits` tokens.
+  void add(std::span<const TokenId> run_tokens, uint32_t position, uint32_t logits);
   BatchView view() const { return {tokens, positions, run_of_token, runs, logit_rows}; }
 };
 

@@ -24,9 +24,14 @@ EngineOptions settled(EngineOptions options, const ModelSpec& spec) {
 }
 
 KvCache make_cache(const ModelSpec& spec, const EngineOptions& options, Backend& backend) {
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
-  const auto pages = pages_for(layout, options.context, options.prefill_chunk, options.max_sequences);
-  return KvCache(layout, pages, [&](size_t bytes) { return backend.allocate(bytes); });
+  const KvLayout layout =
+      make_kv_layout(kv_shapes(spec, options.key_format, options.value_format), options.page_tokens);
+  const auto pages =
+      options.kv_bytes == 0
+          ? pages_for(layout, options.context, options.prefill_chunk, options.max_sequences)
+          : pages_within(layout, options.kv_bytes, options.prefill_chunk, options.max_sequences);
+  return KvCache(layout, pages, [&](size_t bytes) { return backend.allocate(bytes); },
+                 {.sharing = options.sharing && options.kv_cache});
 }
 
 double percentile(std::vector<double> values, double share) {
@@ -54,16 +59,20 @@ Timings measure(const Sequence& sequence) {
 
 }  // namespace
 
-Engine::Engine(const EngineModel& model, const EngineOptions& options)
+Engine::Engine(const EngineModel& model, const EngineOptions& options, std::unique_ptr<Drafter> drafter)
     : model_(model),
       options_(settled(options, *model.spec)),
       kv_(make_cache(*model.spec, options_, *model.backend)),
       decoder_(*model.spec, *model.weights, *model.backend),
-      scheduler_({.max_sequences = options_.max_sequences,
-                  .step_tokens = options_.kv_cache ? std::max(options_.prefill_chunk, options_.max_sequences)
-                                                   : options_.context * options_.max_sequences}) {}
+      scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
+      budget_(options_.itl_target_ms,
+              options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
+      pace_(options_.draft_tokens),
+      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {}
 
-SequenceId Engine::submit(Request request) {
+Engine::~Engine() = default;
+
+void Engine::check(const Request& request) const {
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
   if (request.prompt.size() >= options_.context) {
@@ -76,52 +85,208 @@ SequenceId Engine::submit(Request request) {
                   model_.spec->vocab);
     }
   }
+  uint64_t tokens = options_.context;
+  if (request.max_tokens > 0)
+    tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
+  if (!kv_.could_hold(uint32_t(tokens), options_.prefill_chunk)) {
+    throw Error("{} tokens of prompt and {} of answer need {} bytes of KV cache, but there are {} in all",
+                request.prompt.size(), tokens - request.prompt.size(),
+                kv_bytes(kv_.layout(), pages_for(kv_.layout(), uint32_t(tokens), options_.prefill_chunk, 1)),
+                kv_.stats().capacity_bytes);
+  }
+}
+
+void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id) {
+  auto sequence = std::make_unique<Sequence>(id, std::move(request), kv_.make_table(id), model_.tokenizer,
+                                             options_.now());
+  sequence->lead = lead;
+  scheduler_.add(std::move(sequence));
+}
+
+SequenceId Engine::submit(Request request) {
+  check(request);
   const SequenceId id{next_id_++};
-  scheduler_.add(std::make_unique<Sequence>(id, std::move(request), kv_.make_table(), model_.tokenizer));
+  add(std::move(request), std::nullopt, id);
   return id;
 }
 
+std::vector<SequenceId> Engine::submit_choices(const Request& request, uint32_t count) {
+  check(request);
+  std::vector<SequenceId> ids;
+  for (uint32_t choice = 0; choice < count; ++choice) {
+    Request one = request;
+    one.choice = choice;
+    const SequenceId id{next_id_++};
+    add(std::move(one), choice == 0 ? std::nullopt : std::optional(ids.front()), id);
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::optional<SequenceId> Engine::fork(SequenceId from, uint32_t at, Request request) {
+  const Sequence* parent = scheduler_.find(from);
+  if (parent == nullptr || at == 0 || at > parent->tokens.size()) return std::nullopt;
+  request.prompt.assign(parent->tokens.begin(), parent->tokens.begin() + at);
+  check(request);
+  const SequenceId id{next_id_++};
+  add(std::move(request), from, id);
+  return id;
+}
+
+uint32_t Engine::pin(std::span<const TokenId> prompt) {
+  pins_.push_back(kv_.pin(prompt, SequenceId{next_id_++}));
+  return pins_.back().reserved_tokens();
+}
+
+void Engine::unpin_all() {
+  for (PageTable& pin : pins_) kv_.release(pin, {}, 0, KvCache::Reason::forgotten);
+  pins_.clear();
+}
+
 void Engine::cancel(SequenceId id) {
-  scheduler_.remove(id);
+  if (auto sequence = scheduler_.remove(id)) {
+    kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::finished);
+    forget_drafts(id);
+  }
+}
+
+void Engine::forget_drafts(SequenceId id) {
+  pace_.forget(id);
+  if (drafter_) drafter_->forget(id);
+}
+
+void Engine::end_overdue() {
+  const Clock::time_point now = options_.now();
+  std::vector<SequenceId> overdue;
+  for (const auto* list : {&scheduler_.running(), &scheduler_.waiting()}) {
+    for (const auto& sequence : *list) {
+      if (sequence->request.deadline && *sequence->request.deadline <= now) overdue.push_back(sequence->id);
+    }
+  }
+  for (SequenceId id : overdue) {
+    auto sequence = scheduler_.remove(id);
+    sequence->answer.finish_reason = FinishReason::deadline;
+    finish(std::move(sequence));
+  }
+}
+
+void Engine::propose_drafts() {
+  if (!drafter_) return;
+  std::vector<Sequence*> streams;
+  std::vector<uint32_t> most;
+  for (const auto& sequence : scheduler_.running()) {
+    sequence->drafts.clear();
+    if (sequence->backlog() != 1) continue;
+    uint32_t left = options_.context - uint32_t(sequence->tokens.size());
+    if (sequence->request.max_tokens > 0)
+      left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
+    streams.push_back(sequence.get());
+    most.push_back(std::min(left - 1, pace_.length(sequence->id)));
+  }
+  if (!streams.empty()) drafter_->propose(streams, most);
 }
 
 bool Engine::step() {
-  const StepPlan plan = scheduler_.plan();
-  if (plan.runs.empty()) return false;
-  std::vector<const PageTable*> tables;
-  for (const StepPlan::Run& run : plan.runs) {
-    // Pools were sized for every sequence that may run, so this cannot fail.
-    CHECK(kv_.reserve(run.sequence->table, run.sequence->computed + run.count));
-    tables.push_back(&run.sequence->table);
+  end_overdue();
+  if (scheduler_.idle()) return false;
+  const uint64_t evicted_before = kv_.events().count(KvEventKind::evicted);
+  StepTimes times{.begin = options_.now(), .planned = {}, .end = {}, .evicted = 0};
+  propose_drafts();
+  times.planned = options_.now();
+  const bool streams_run =
+      std::ranges::any_of(scheduler_.running(), [](const auto& s) { return s->backlog() == 1; });
+  const StepPlan plan = scheduler_.plan(budget_.tokens(streams_run));
+  if (plan.runs.empty()) {
+    for (auto& sequence : scheduler_.take_hopeless()) {
+      sequence->answer.finish_reason = FinishReason::no_room;
+      finish(std::move(sequence));
+    }
+    return true;
   }
+  std::vector<const PageTable*> tables;
+  for (const StepPlan::Run& run : plan.runs) tables.push_back(&run.sequence->table);
   KvCache::FlatTables flat;
   const std::vector<KvGroupView> views = kv_.view(tables, flat);
   const Batch batch = make_batch(plan);
   const Rows logits = decoder_.forward(batch.view(), kv_.layout(), views);
-  settle(plan, sampler_.sample(*model_.backend, plan, logits));
+  const std::span<const SampleResult> results = sampler_.sample(*model_.backend, plan, logits);
+  times.end = options_.now();
+  times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
+  budget_.learn(milliseconds_between(times.begin, times.end), plan.tokens - plan.prefill_tokens,
+                plan.prefill_tokens);
+  if (plan.prefill_tokens == 0) {
+    pace_.learn_step(milliseconds_between(times.planned, times.end),
+                     milliseconds_between(times.begin, times.planned), uint32_t(plan.runs.size()),
+                     plan.tokens - uint32_t(plan.runs.size()));
+  }
+  settle(plan, results, times);
   return true;
 }
 
-void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results) {
-  size_t next_result = 0;
+void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times) {
+  Sequence& sequence = *run.sequence;
+  RequestAccount& account = sequence.answer.account;
+  if (!sequence.started) account.queue_ms = milliseconds_between(sequence.submitted, times.begin);
+  sequence.started = true;
+  const bool is_prompt = sequence.backlog() > 1;
+  if (is_prompt || sequence.answer_tokens() == 0) {
+    account.prefill.push_back({milliseconds_between(sequence.submitted, times.begin),
+                               milliseconds_between(times.begin, times.end), run.count});
+  }
+  const uint32_t of_others = plan.prefill_tokens - (is_prompt ? run.count : 0);
+  GapCause cause = GapCause::none;
+  if (times.evicted > 0) cause = GapCause::eviction;
+  if (of_others > 0) cause = GapCause::prefill_of_another;
+  if (sequence.gap_cause == GapCause::none) sequence.gap_cause = cause;
+}
+
+void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times) {
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *run.sequence;
+    account(run, plan, times);
     sequence.computed += run.count;
-    kv_.release_behind_window(sequence.table, sequence.computed);
-    if (run.samples) add_token(sequence, results[next_result++]);
+    if (run.samples) {
+      sequence.computed += add_tokens(sequence, results.first(run.drafts + 1));
+      results = results.subspan(run.drafts + 1);
+    }
+    sequence.drafts.clear();
     if (sequence.finished()) {
-      finish(sequence);
+      finish(scheduler_.remove(sequence.id));
     } else if (!options_.kv_cache) {
-      sequence.table = kv_.make_table();
+      kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::forgotten);
       sequence.computed = 0;
+    } else {
+      kv_.publish(sequence.table, sequence.tokens, sequence.computed);
+      kv_.release_behind_window(sequence.table, sequence.computed);
+    }
+  }
+}
+
+uint32_t Engine::add_tokens(Sequence& sequence, std::span<const SampleResult> results) {
+  RequestAccount& account = sequence.answer.account;
+  account.drafted += uint32_t(results.size()) - 1;
+  // A draft was right if it is what the model itself drew in its place; then the draw after it counts as well.
+  for (uint32_t right = 0;; ++right) {
+    add_token(sequence, results[right]);
+    if (sequence.finished() || right + 1 == results.size() ||
+        sequence.drafts[right] != results[right].token) {
+      account.accepted += right;
+      pace_.learn_result(sequence.id, uint32_t(results.size()) - 1, right);
+      return right;
     }
   }
 }
 
 void Engine::add_token(Sequence& sequence, const SampleResult& result) {
-  sequence.append(result.token);
-  sequence.token_times.push_back(Clock::now());
+  const Clock::time_point now = options_.now();
   Answer& answer = sequence.answer;
+  if (!sequence.token_times.empty()) {
+    answer.account.gaps.push_back(
+        {float(milliseconds_between(sequence.token_times.back(), now)), sequence.gap_cause});
+  }
+  sequence.gap_cause = GapCause::none;
+  sequence.append(result.token);
+  sequence.token_times.push_back(now);
   answer.tokens.push_back(result.token);
   if (sequence.request.logprobs) answer.logprobs.push_back(result.logprob);
   TokenEvent event{
@@ -152,17 +317,16 @@ FinishReason Engine::why_finished(Sequence& sequence, TokenId token) const {
   return FinishReason::none;
 }
 
-void Engine::finish(Sequence& sequence) {
-  sequence.answer.timings = measure(sequence);
-  for (uint32_t g = 0; g < sequence.table.groups(); ++g) {
-    for (const auto& page : sequence.table.pages(g)) {
-      if (!page) continue;
-      ++sequence.answer.kv_pages;
-      sequence.answer.kv_bytes += kv_.layout().groups[g].page_bytes;
-    }
+void Engine::finish(std::unique_ptr<Sequence> sequence) {
+  Answer& answer = sequence->answer;
+  answer.timings = measure(*sequence);
+  for (uint32_t g = 0; g < sequence->table.groups(); ++g) {
+    answer.kv_pages += sequence->table.held_pages(g);
+    answer.kv_bytes += sequence->table.held_pages(g) * kv_.layout().groups[g].page_bytes;
   }
-  answers_.emplace_back(sequence.id, std::move(sequence.answer));
-  scheduler_.remove(sequence.id);
+  kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::finished);
+  forget_drafts(sequence->id);
+  answers_.emplace_back(sequence->id, std::move(answer));
 }
 
 std::optional<Answer> Engine::take_answer(SequenceId id) {
@@ -180,6 +344,25 @@ Answer Engine::run(Request request) {
     CHECK(step());
     if (auto answer = take_answer(id)) return *std::move(answer);
   }
+}
+
+double Engine::unused_share() const {
+  size_t held = 0, used = 0;
+  for (const auto& sequence : scheduler_.running()) {
+    for (uint32_t g = 0; g < sequence->table.groups(); ++g) {
+      const KvGroupLayout& group = kv_.layout().groups[g];
+      const uint32_t first = uint32_t(sequence->table.pages(g).size()) - sequence->table.held_pages(g);
+      held += sequence->table.held_pages(g) * group.page_bytes;
+      used += (sequence->computed - std::min(sequence->computed, first * group.page_tokens)) *
+              group.bytes_per_token();
+    }
+  }
+  return held == 0 ? 0 : 1 - double(used) / double(held);
+}
+
+void Engine::check_invariants() const {
+  kv_.check_invariants();
+  scheduler_.check_invariants();
 }
 
 }  // namespace quire

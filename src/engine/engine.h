@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "engine/drafter.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
+#include "engine/step_budget.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 
@@ -20,6 +23,13 @@ struct EngineOptions {
   KvFormat key_format = KvFormat::f16;
   KvFormat value_format = KvFormat::f16;
   bool kv_cache = true;  // false: pages are forgotten after each step and everything is computed anew
+  bool sharing = true;   // of pages between sequences that begin alike
+  uint32_t page_tokens = kPageTokens;
+  size_t kv_bytes = 0;        // of all pages; 0: enough for every sequence that may run
+  uint32_t draft_tokens = 8;  // most that a drafter may guess at a time
+  double itl_target_ms =
+      0;  // prompts take no more of a step than lets streams go on at this pace; 0: no limit
+  std::function<Clock::time_point()> now = Clock::now;
 };
 
 // What the engine needs of a model. All of it must outlive the engine.
@@ -34,11 +44,17 @@ struct EngineModel {
 // The one who owns all mutable state: sequences, pages, the step. One thread calls it.
 class Engine {
  public:
-  Engine(const EngineModel& model, const EngineOptions& options);
+  Engine(const EngineModel& model, const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
+  ~Engine();
 
-  // Throws Error if the request can never run: an empty prompt, one that does not fit the context, bad
+  // Throws Error if the request can never run: an empty prompt, one that does not fit the context or the pages, bad
   // options.
   SequenceId submit(Request request);
+  // Several answers to one prompt, which is computed once: choices 0 to count - 1.
+  std::vector<SequenceId> submit_choices(const Request& request, uint32_t count);
+  // A new sequence that has the first `at` tokens of a running one (prompt and answer) for its prompt and shares their
+  // pages; `request` says all but the prompt. Nothing if the sequence does not run or has not come so far.
+  std::optional<SequenceId> fork(SequenceId sequence, uint32_t at, Request request);
   // Frees all the sequence held. Nothing happens if it has finished.
   void cancel(SequenceId id);
   // Computes one step of all that run. False if there was nothing to do.
@@ -48,14 +64,36 @@ class Engine {
   // Submits, steps until it has finished, and gives the answer.
   Answer run(Request request);
 
+  // How much of a prompt is cached, and why not more.
+  PrefixMatch lookup(std::span<const TokenId> prompt) const { return kv_.lookup(prompt); }
+  // Keeps what is cached of the beginning of a prompt until it is unpinned; says how many tokens that is.
+  uint32_t pin(std::span<const TokenId> prompt);
+  void unpin_all();
+
   const KvCache& kv() const { return kv_; }
+  const Scheduler& scheduler() const { return scheduler_; }
   uint32_t context() const { return options_.context; }
+  // Of the bytes that sequences hold: the share in which nothing is written yet.
+  double unused_share() const;
+  void check_invariants() const;
 
  private:
-  void settle(const StepPlan& plan, std::span<const SampleResult> results);
+  void add(Request request, std::optional<SequenceId> lead, SequenceId id);
+  void check(const Request& request) const;
+  void end_overdue();
+  void propose_drafts();
+  void forget_drafts(SequenceId id);
+  struct StepTimes {
+    Clock::time_point begin, planned, end;
+    uint64_t evicted;  // pages, in this step
+  };
+  void settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times);
+  void account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
+  // Adds what was drawn; says how many drafts were right.
+  uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
   void add_token(Sequence& sequence, const SampleResult& result);
   FinishReason why_finished(Sequence& sequence, TokenId token) const;
-  void finish(Sequence& sequence);
+  void finish(std::unique_ptr<Sequence> sequence);
 
   EngineModel model_;
   EngineOptions options_;
@@ -63,7 +101,11 @@ class Engine {
   Decoder decoder_;
   Scheduler scheduler_;
   Sampler sampler_;
-  uint32_t next_id_ = 0;
+  StepBudget budget_;
+  DraftPace pace_;
+  std::unique_ptr<Drafter> drafter_;
+  uint32_t next_id_ = 1;
+  std::vector<PageTable> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };
 

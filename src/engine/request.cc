@@ -27,7 +27,27 @@ std::string_view name(FinishReason reason) {
       return "stop";
     case FinishReason::length:
       return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::deadline:
+      return "deadline";
+    case FinishReason::no_room:
+      return "no_room";
     case FinishReason::none:
+      break;
+  }
+  return "none";
+}
+
+std::string_view name(GapCause cause) {
+  switch (cause) {
+    case GapCause::prefill_of_another:
+      return "prefill of another";
+    case GapCause::preemption:
+      return "preemption";
+    case GapCause::eviction:
+      return "eviction";
+    case GapCause::none:
       break;
   }
   return "none";

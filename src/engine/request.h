@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "backend/sample.h"
+#include "base/clock.h"
 #include "base/id.h"
+#include "kv/kv_cache.h"
 
 namespace quire {
 
@@ -30,7 +32,14 @@ struct SamplingOptions {
   void check() const;
 };
 
-enum class FinishReason : uint8_t { none, stop, length };
+enum class FinishReason : uint8_t {
+  none,
+  stop,
+  length,
+  cancelled,
+  deadline,  // it was not done in time
+  no_room,   // what is pinned leaves too few pages for it
+};
 std::string_view name(FinishReason reason);
 
 // One token of an answer, as it comes.
@@ -51,9 +60,36 @@ struct Request {
   std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
   bool ignore_end = false;           // goes on past the model's end tokens
   uint32_t choice = 0;               // which of several answers to the same prompt
+  int32_t priority = 0;              // the higher goes first, and may take the room of a lower one
+  std::string client;                // clients get fair shares within a priority
+  std::optional<Clock::time_point> deadline;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
+};
+
+// What a token waited for, besides its own computation.
+enum class GapCause : uint8_t { none, prefill_of_another, preemption, eviction };
+std::string_view name(GapCause cause);
+
+// Where a request's time went.
+struct RequestAccount {
+  struct Chunk {
+    double at_ms = 0;  // since it was submitted
+    double took_ms = 0;
+    uint32_t tokens = 0;
+  };
+  struct Gap {
+    float ms = 0;
+    GapCause cause = GapCause::none;
+  };
+  double queue_ms = 0;  // until its first token was computed
+  uint32_t cached_tokens = 0;
+  PrefixMiss miss;  // why no more was cached
+  std::vector<Chunk> prefill;
+  std::vector<Gap> gaps;  // before each token of the answer but the first
+  uint32_t preemptions = 0;
+  uint32_t drafted = 0, accepted = 0;  // tokens of a drafter
 };
 
 struct Timings {
@@ -75,6 +111,7 @@ struct Answer {
   Timings timings;
   uint32_t kv_pages = 0;  // at its end
   size_t kv_bytes = 0;
+  RequestAccount account;
 };
 
 }  // namespace quire

@@ -3,39 +3,247 @@
 #include <algorithm>
 #include <utility>
 
-namespace quire {
+#include "base/check.h"
 
-StepPlan Scheduler::plan() {
-  while (!waiting_.empty() && running_.size() < options_.max_sequences) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+namespace quire {
+namespace {
+
+// A sequence that has waited this many steps counts as one priority higher, and so on: nobody waits for ever.
+constexpr uint64_t kStepsPerPriority = 2000;
+constexpr double kPromptWeight = 1, kAnswerWeight = 2;  // an answer's token costs a whole read of the weights
+
+using List = std::vector<std::unique_ptr<Sequence>>;
+
+std::unique_ptr<Sequence> take(List& list, const Sequence* sequence) {
+  const auto found = std::ranges::find_if(list, [&](const auto& s) { return s.get() == sequence; });
+  if (found == list.end()) return nullptr;
+  std::unique_ptr<Sequence> taken = std::move(*found);
+  list.erase(found);
+  return taken;
+}
+
+void insert_by_arrival(List& list, std::unique_ptr<Sequence> sequence) {
+  const auto place = std::ranges::find_if(list, [&](const auto& s) { return s->id > sequence->id; });
+  list.insert(place, std::move(sequence));
+}
+
+}  // namespace
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  const std::string& client = sequence->request.client;
+  // One that comes back after a pause does not get what it missed.
+  double least = 0;
+  bool any = false, here = false;
+  for (const List* list : {&running_, &waiting_}) {
+    for (const auto& other : *list) {
+      here |= other->request.client == client;
+      const double served = served_[other->request.client];
+      least = any ? std::min(least, served) : served;
+      any = true;
+    }
   }
+  if (!here) served_[client] = std::max(served_[client], least);
+  sequence->waiting_since = step_;
+  insert_by_arrival(waiting_, std::move(sequence));
+}
+
+int64_t Scheduler::rank(const Sequence& sequence) const {
+  return sequence.request.priority + int64_t((step_ - sequence.waiting_since) / kStepsPerPriority);
+}
+
+StepPlan Scheduler::plan(uint32_t prefill_budget) {
+  ++step_;
   StepPlan plan;
-  const auto admit = [&](Sequence& sequence) {
-    const uint32_t count = std::min(sequence.backlog(), options_.step_tokens - plan.tokens);
-    if (count == 0) return;
-    plan.runs.push_back({&sequence, count, count == sequence.backlog()});
-    plan.tokens += count;
-  };
-  for (const auto& sequence : running_) {
-    if (sequence->backlog() == 1) admit(*sequence);
-  }
-  for (const auto& sequence : running_) {
-    if (sequence->backlog() > 1) admit(*sequence);
-  }
+  plan_streams(plan);
+  uint32_t budget = prefill_budget;
+  plan_prompts(plan, budget);
+  admit_waiting(plan, budget);
   return plan;
 }
 
-std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
-  const auto take = [&](auto& list) -> std::unique_ptr<Sequence> {
-    const auto found = std::find_if(list.begin(), list.end(), [&](const auto& s) { return s->id == id; });
-    if (found == list.end()) return nullptr;
-    std::unique_ptr<Sequence> sequence = std::move(*found);
-    list.erase(found);
-    return sequence;
+void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
+  const bool samples = count == sequence.backlog();
+  const uint32_t drafts = samples ? uint32_t(sequence.drafts.size()) : 0;
+  if (sequence.backlog() > 1) plan.prefill_tokens += count;
+  plan.runs.push_back({&sequence, count, drafts, samples});
+  plan.tokens += count + drafts;
+}
+
+void Scheduler::plan_streams(StepPlan& plan) {
+  std::vector<Sequence*> streams;
+  for (const auto& sequence : running_) {
+    if (sequence->backlog() == 1) streams.push_back(sequence.get());
+  }
+  std::ranges::stable_sort(streams, std::greater(), [](Sequence* s) { return s->request.priority; });
+  for (Sequence* sequence : streams) {
+    if (!sequence->running) continue;  // it was preempted for one before it
+    const uint32_t known = sequence->computed + 1;
+    if (!sequence->drafts.empty() && !kv_.reserve(sequence->table, known + uint32_t(sequence->drafts.size())))
+      sequence->drafts.clear();  // guesses are not worth anybody's pages
+    if (!reserve_or_preempt(*sequence, known, plan)) continue;
+    add_run(*sequence, 1, plan);
+    charge(*sequence, kAnswerWeight);
+  }
+}
+
+void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
+  std::vector<Sequence*> prompts;
+  for (const auto& sequence : running_) {
+    if (sequence->backlog() > 1) prompts.push_back(sequence.get());
+  }
+  std::ranges::stable_sort(prompts, [&](Sequence* a, Sequence* b) {
+    if (rank(*a) != rank(*b)) return rank(*a) > rank(*b);
+    return served_[a->request.client] < served_[b->request.client];
+  });
+  for (Sequence* sequence : prompts) {
+    if (budget == 0) return;
+    if (!sequence->running) continue;
+    const uint32_t count = std::min(sequence->backlog(), budget);
+    sequence->drafts.clear();
+    if (!reserve_or_preempt(*sequence, sequence->computed + count, plan)) continue;
+    add_run(*sequence, count, plan);
+    charge(*sequence, kPromptWeight * count);
+    budget -= count;
+  }
+}
+
+Sequence* Scheduler::next_waiting() const {
+  Sequence* best = nullptr;
+  const auto served = [&](const Sequence& s) {
+    const auto found = served_.find(s.request.client);
+    return found == served_.end() ? 0.0 : found->second;
   };
-  if (auto sequence = take(running_)) return sequence;
-  return take(waiting_);
+  for (const auto& sequence : waiting_) {
+    if (sequence->lead) {
+      const Sequence* lead = find(*sequence->lead);
+      if (lead != nullptr && lead->computed < lead->request.prompt.size() && lead->answer_tokens() == 0)
+        continue;
+    }
+    if (best == nullptr || rank(*sequence) > rank(*best) ||
+        (rank(*sequence) == rank(*best) && served(*sequence) < served(*best))) {
+      best = sequence.get();
+    }
+  }
+  return best;
+}
+
+bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
+  while (true) {
+    const uint32_t headroom = uint32_t(running_.size());  // a page for each that runs: it will soon want one
+    if (running_.size() < options_.max_sequences &&
+        kv_.fits(sequence.tokens, options_.prefill_chunk, headroom))
+      return true;
+    Sequence* victim = first_victim();
+    if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
+    preempt(*victim, plan);
+  }
+}
+
+void Scheduler::start(Sequence& sequence) {
+  const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
+  PrefixMatch match;
+  if (lead != nullptr && lead->running && sequence.tokens.size() == sequence.request.prompt.size()) {
+    // The last token of the prompt is computed again: its logits are needed.
+    const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
+    if (auto table = kv_.fork(lead->table, at, sequence.id)) {
+      sequence.table = *std::move(table);
+      match = {at, {.why = PrefixMiss::Why::nothing, .position = at}};
+    }
+  }
+  if (match.tokens == 0) match = kv_.attach(sequence.table, sequence.tokens);
+  sequence.computed = match.tokens;
+  if (!sequence.started) {
+    sequence.answer.account.cached_tokens = match.tokens;
+    sequence.answer.account.miss = match.miss;
+  }
+}
+
+void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
+  while (budget > 0) {
+    Sequence* sequence = next_waiting();
+    if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
+    start(*sequence);
+    const uint32_t count = std::min(sequence->backlog(), budget);
+    sequence->drafts.clear();
+    if (!kv_.reserve(sequence->table, sequence->computed + count)) {
+      // Copying the page where the match ends took what was left.
+      kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::forgotten);
+      sequence->computed = 0;
+      return;
+    }
+    sequence->running = true;
+    insert_by_arrival(running_, take(waiting_, sequence));
+    add_run(*sequence, count, plan);
+    charge(*sequence, kPromptWeight * count);
+    budget -= count;
+  }
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::take_hopeless() {
+  std::vector<std::unique_ptr<Sequence>> hopeless;
+  if (!running_.empty() || waiting_.empty()) return hopeless;
+  if (Sequence* sequence = next_waiting()) hopeless.push_back(take(waiting_, sequence));
+  return hopeless;
+}
+
+Sequence* Scheduler::first_victim() const {
+  Sequence* victim = nullptr;
+  for (const auto& sequence : running_) {  // by arrival: of equals the last is the youngest
+    if (victim == nullptr || sequence->request.priority <= victim->request.priority) victim = sequence.get();
+  }
+  return victim;
+}
+
+bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan) {
+  while (!kv_.reserve(sequence.table, tokens)) {
+    Sequence* victim = first_victim();
+    preempt(*victim, plan);
+    if (victim == &sequence) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
+  std::erase_if(plan.runs, [&](const StepPlan::Run& run) {
+    if (run.sequence != &sequence) return false;
+    plan.tokens -= run.count + run.drafts;
+    if (sequence.backlog() > 1) plan.prefill_tokens -= run.count;
+    return true;
+  });
+  kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::preempted);
+  sequence.computed = 0;
+  sequence.drafts.clear();
+  sequence.running = false;
+  sequence.gap_cause = GapCause::preemption;
+  sequence.waiting_since = step_;
+  ++sequence.answer.account.preemptions;
+  ++preemptions_;
+  insert_by_arrival(waiting_, take(running_, &sequence));
+}
+
+std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return nullptr;
+  sequence->running = false;
+  auto taken = take(running_, sequence);
+  return taken ? std::move(taken) : take(waiting_, sequence);
+}
+
+Sequence* Scheduler::find(SequenceId id) const {
+  for (const List* list : {&running_, &waiting_}) {
+    for (const auto& sequence : *list) {
+      if (sequence->id == id) return sequence.get();
+    }
+  }
+  return nullptr;
+}
+
+void Scheduler::check_invariants() const {
+  CHECK(running_.size() <= options_.max_sequences);
+  for (const auto& sequence : running_) CHECK(sequence->running && sequence->backlog() >= 1);
+  for (const auto& sequence : waiting_) {
+    CHECK(!sequence->running && sequence->computed == 0 && sequence->table.reserved_tokens() == 0);
+  }
 }
 
 }  // namespace quire

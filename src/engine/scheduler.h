@@ -1,48 +1,82 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/sequence.h"
+#include "kv/kv_cache.h"
 
 namespace quire {
 
 struct SchedulerOptions {
-  uint32_t max_sequences = 1;
-  uint32_t step_tokens = 512;  // of all runs of a step; what is left of it goes to prefill
+  uint32_t max_sequences = 1;  // that run at once
+  uint32_t prefill_chunk = 512;
 };
 
 // The immutable list of token runs of one step.
 struct StepPlan {
   struct Run {
     Sequence* sequence;
-    uint32_t count;  // tokens from sequence->computed on
-    bool samples;    // its last token is the last that is known: a new one is drawn
+    uint32_t count;   // known tokens from sequence->computed on
+    uint32_t drafts;  // guessed tokens after them
+    bool samples;     // its last known token is in it: new ones are drawn, one for it and one for each draft
   };
   std::vector<Run> runs;
-  uint32_t tokens = 0;
+  uint32_t tokens = 0;          // drafts included
+  uint32_t prefill_tokens = 0;  // of runs that had more than one token to do
 };
 
-// The only one who decides who runs and who waits. First come, first served; backlogs of one come first, so
-// that no stream stalls behind a long prompt. Engine thread only.
+// The only one who decides who runs, who waits and who is preempted. Each step serves the streams first (those with one
+// token to do), then fills a budget of tokens with prompts: by priority, then the client that was served least, then
+// arrival. When pages run out the youngest of the lowest priority gives up its own, to compute them again later. Engine
+// thread only.
 class Scheduler {
  public:
-  explicit Scheduler(SchedulerOptions options) : options_(options) {}
+  Scheduler(const SchedulerOptions& options, KvCache& kv) : options_(options), kv_(kv) {}
 
-  void add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
-  StepPlan plan();
+  void add(std::unique_ptr<Sequence> sequence);
+  // At most `prefill_budget` tokens of prompts; the room for all of its tokens is reserved. Sequences that can never run
+  // any more get the reason no_room and are left out: see take_hopeless.
+  StepPlan plan(uint32_t prefill_budget);
+  // Waiting sequences for which there is no room although nobody runs: pins have taken it.
+  std::vector<std::unique_ptr<Sequence>> take_hopeless();
 
-  // Takes a sequence out, wherever it is; null if it is not here.
+  // Takes a sequence out, wherever it is; null if it is not here. Its pages are still in its table.
   std::unique_ptr<Sequence> remove(SequenceId id);
+  Sequence* find(SequenceId id) const;
   bool idle() const { return running_.empty() && waiting_.empty(); }
   const std::vector<std::unique_ptr<Sequence>>& running() const { return running_; }
+  const std::vector<std::unique_ptr<Sequence>>& waiting() const { return waiting_; }
+  uint64_t preemptions() const { return preemptions_; }
+  // Tokens served, weighted, by client: what fair shares are measured by.
+  const std::map<std::string, double>& served() const { return served_; }
+
+  void check_invariants() const;
 
  private:
+  void plan_streams(StepPlan& plan);
+  void plan_prompts(StepPlan& plan, uint32_t& budget);
+  void admit_waiting(StepPlan& plan, uint32_t& budget);
+  bool make_room_for(Sequence& sequence, StepPlan& plan);
+  void add_run(Sequence& sequence, uint32_t count, StepPlan& plan);
+  // Room for its tokens up to `tokens`, taken from others if need be. False if it had to give up its own.
+  bool reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan);
+  void preempt(Sequence& sequence, StepPlan& plan);
+  Sequence* next_waiting() const;
+  Sequence* first_victim() const;
+  void start(Sequence& sequence);
+  void charge(const Sequence& sequence, double tokens) { served_[sequence.request.client] += tokens; }
+  int64_t rank(const Sequence& sequence) const;  // priority, raised by waiting
+
   SchedulerOptions options_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // by arrival
-  std::deque<std::unique_ptr<Sequence>> waiting_;
+  KvCache& kv_;
+  std::vector<std::unique_ptr<Sequence>> running_, waiting_;
+  std::map<std::string, double> served_;
+  uint64_t step_ = 0;
+  uint64_t preemptions_ = 0;
 };
 
 }  // namespace quire

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 
 namespace quire {
@@ -27,6 +29,28 @@ std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_
   return pages;
 }
 
+std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences) {
+  const auto pages_of = [&](uint64_t page_rows) {
+    std::vector<uint32_t> pages;
+    for (const KvGroupLayout& group : layout.groups) {
+      uint64_t count = page_rows;
+      if (group.window > 0) {
+        const uint64_t span = pages_covering(group.window + chunk, group.page_tokens) + 1;
+        count = std::min(count, std::max(span, std::min(count / 2, sequences * span + count / 4)));
+      }
+      pages.push_back(uint32_t(count));
+    }
+    return pages;
+  };
+  uint64_t fits = 0, too_many = 1;
+  while (too_many < (uint64_t(1) << 31) && kv_bytes(layout, pages_of(too_many)) <= bytes) too_many *= 2;
+  while (fits + 1 < too_many) {
+    const uint64_t middle = (fits + too_many) / 2;
+    (kv_bytes(layout, pages_of(middle)) <= bytes ? fits : too_many) = middle;
+  }
+  return pages_of(fits);
+}
+
 size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_group) {
   size_t bytes = 0;
   for (size_t g = 0; g < pages_per_group.size(); ++g)
@@ -34,52 +58,136 @@ size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_grou
   return bytes;
 }
 
-KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const Allocate& allocate)
-    : layout_(std::move(layout)) {
+std::string PrefixMiss::text() const {
+  switch (why) {
+    case Why::nothing:
+      return "all of it was cached";
+    case Why::off:
+      return "sharing is off";
+    case Why::never_seen:
+      return "never seen";
+    case Why::ended:
+      return fmt::format("new from token {} on", position);
+    case Why::differs:
+      return fmt::format("differs at token {}", position);
+    case Why::evicted:
+      return fmt::format("evicted {:.0f} s ago from token {} on", evicted_seconds_ago, position);
+    case Why::window:
+      return fmt::format("the window layers' pages before token {} are gone", position);
+    case Why::no_room:
+      break;
+  }
+  return fmt::format("no page was free to copy to at token {}", position);
+}
+
+KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvMemory& memory,
+                 const KvCacheOptions& options)
+    : layout_(std::move(layout)),
+      memory_(memory),
+      options_(options),
+      index_(uint32_t(layout_.groups.size()), layout_.groups.front().page_tokens, options.salt) {
   CHECK(!layout_.groups.empty());
   CHECK(pages_per_group.size() == layout_.groups.size());
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
     const size_t page_bytes = layout_.groups[g].page_bytes;
-    pools_.push_back(std::make_unique<PagePool>(allocate(page_bytes * pages_per_group[g]), page_bytes,
+    pools_.push_back(std::make_unique<PagePool>(memory_.allocate(page_bytes * pages_per_group[g]), page_bytes,
                                                 pages_per_group[g]));
+    node_of_page_.emplace_back(pages_per_group[g], PrefixIndex::kRoot);
   }
+}
+
+void KvCache::record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence) {
+  events_.add({Clock::now(), kind, group, page, index, sequence});
+}
+
+// ---- room --------------------------------------------------------------------------------------------------------
+
+void KvCache::evict(uint32_t group, PageId page) {
+  const PrefixNodeId id = node_of_page_[group][page.value];
+  PrefixIndex::Node& node = index_.node(id);
+  CHECK(node.pages[group] == page);
+  index_.remember_evicted(id, Clock::now());
+  node.pages[group].reset();
+  pools_[group]->unpublish(page);
+  record(KvEventKind::evicted, group, page, node.depth, {});
+  index_.prune(id);
+}
+
+bool KvCache::make_free(uint32_t group, uint32_t pages) {
+  PagePool& pool = *pools_[group];
+  if (pages > pool.free_pages() + pool.cached_pages()) return false;
+  while (pool.free_pages() < pages) evict(group, *pool.least_recently_used());
+  return true;
 }
 
 bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   if (tokens <= table.reserved_tokens_) return true;
   const uint32_t pages = pages_covering(tokens, page_tokens());
-  for (size_t g = 0; g < pools_.size(); ++g) {
+  const auto missing = [&](size_t g) {
     const size_t held = table.groups_[g].pages.size();
-    if (pages > held && pages - held > pools_[g]->free_pages()) return false;
-  }
+    return pages > held ? uint32_t(pages - held) : 0;
+  };
   for (size_t g = 0; g < pools_.size(); ++g) {
+    if (missing(g) > pools_[g]->free_pages() + pools_[g]->cached_pages()) return false;
+  }
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    CHECK(make_free(g, missing(g)));
     auto& held = table.groups_[g].pages;
-    while (held.size() < pages) held.push_back(pools_[g]->take());
+    while (held.size() < pages) {
+      held.push_back(pools_[g]->take());
+      record(KvEventKind::reserved, g, held.back()->id(), uint32_t(held.size() - 1), table.owner_);
+    }
   }
   table.reserved_tokens_ = tokens;
   return true;
 }
 
-void KvCache::release_behind_window(PageTable& table, uint32_t next) {
+bool KvCache::could_hold(uint32_t tokens, uint32_t chunk) const {
+  const std::vector<uint32_t> pages = pages_for(layout_, tokens, chunk, 1);
   for (size_t g = 0; g < pools_.size(); ++g) {
+    if (pages[g] > pools_[g]->capacity()) return false;
+  }
+  return true;
+}
+
+void KvCache::give_up(PageTable& table, uint32_t group, uint32_t index, KvEventKind kind) {
+  std::optional<PageRef>& page = table.groups_[group].pages[index];
+  if (!page) return;
+  record(kind, group, page->id(), index, table.owner_);
+  page.reset();
+}
+
+void KvCache::release_behind_window(PageTable& table, uint32_t next) {
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t window = layout_.groups[g].window;
     if (window == 0 || next + 1 <= window) continue;
     PageTable::Group& group = table.groups_[g];
     const uint32_t first_visible = next + 1 - window;
     const uint32_t first_page =
         std::min<uint32_t>(first_visible / page_tokens(), uint32_t(group.pages.size()));
-    for (; group.first_page < first_page; ++group.first_page) group.pages[group.first_page].reset();
+    for (; group.first_page < first_page; ++group.first_page)
+      give_up(table, g, group.first_page, KvEventKind::released);
   }
 }
+
+// ---- views -------------------------------------------------------------------------------------------------------
 
 KvCache::Stats KvCache::stats() const {
   Stats stats;
   for (const auto& pool : pools_) {
-    stats.pages_in_use += pool->pages_in_use();
-    stats.peak_pages += pool->peak_pages();
-    stats.bytes_in_use += pool->pages_in_use() * pool->page_bytes();
-    stats.peak_bytes += pool->peak_pages() * pool->page_bytes();
+    stats.capacity_pages += pool->capacity();
+    stats.held_pages += pool->held_pages();
+    stats.cached_pages += pool->cached_pages();
+    stats.free_pages += pool->free_pages();
+    stats.peak_held_pages += pool->peak_held_pages();
     stats.capacity_bytes += pool->capacity() * pool->page_bytes();
+    stats.held_bytes += pool->held_pages() * pool->page_bytes();
+    stats.cached_bytes += pool->cached_pages() * pool->page_bytes();
+    stats.peak_held_bytes += pool->peak_held_pages() * pool->page_bytes();
+    for (uint32_t page = 0; page < pool->capacity(); ++page) {
+      const uint32_t shares = pool->shares(PageId{page});
+      if (shares > 1) stats.shared_bytes += (shares - 1) * pool->page_bytes();
+    }
   }
   return stats;
 }
@@ -103,6 +211,14 @@ std::vector<KvGroupView> KvCache::view(std::span<const PageTable* const> tables,
 
 void KvCache::check_invariants() const {
   for (const auto& pool : pools_) pool->check_invariants();
+  index_.check_invariants();
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    for (uint32_t page = 0; page < pools_[g]->capacity(); ++page) {
+      if (!pools_[g]->is_published(PageId{page})) continue;
+      const PrefixIndex::Node& node = index_.node(node_of_page_[g][page]);
+      CHECK(node.alive && node.pages[g] == PageId{page});
+    }
+  }
 }
 
 }  // namespace quire

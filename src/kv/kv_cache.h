@@ -1,15 +1,21 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "kv/kv_events.h"
 #include "kv/kv_layout.h"
 #include "kv/kv_view.h"
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
+#include "kv/prefix_index.h"
 
 namespace quire {
 
@@ -17,30 +23,109 @@ namespace quire {
 // chunks of at most `chunk`: a window group keeps only what its window and one chunk span.
 std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_t chunk, uint32_t sequences);
 
+// How many pages each layer group gets of `bytes`, for at most `sequences` sequences at once: as many tokens as possible
+// in the groups that keep everything; in window groups what the sequences' windows span and a quarter of those tokens, so
+// that prefixes can be continued there too, but at most half of them unless one sequence needs more.
+std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences);
+
 size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_group);
 
-// The keys and values of all sequences, in pages. Owned by the engine; engine thread only.
+// Why a prompt was found in the cache up to some token, and no further.
+struct PrefixMiss {
+  enum class Why : uint8_t {
+    nothing,     // all of it was found, but for the last token, which is always computed
+    off,         // sharing is off
+    never_seen,  // no prompt began like this
+    ended,       // what is cached ends there: the rest is new
+    differs,     // what is cached goes on otherwise
+    evicted,     // it was there, and its memory was needed
+    window,      // the pages that the window layers would see are gone
+    no_room,     // no page was free for the copy
+  };
+  Why why = Why::off;
+  uint32_t position = 0;  // the first token that was not found
+  double evicted_seconds_ago = 0;
+
+  // "differs at token 813"
+  std::string text() const;
+};
+
+struct PrefixMatch {
+  uint32_t tokens = 0;
+  PrefixMiss miss;
+};
+
+// The backend's memory, as far as the cache needs to know it.
+struct KvMemory {
+  using Allocate = std::function<Buffer(size_t bytes)>;
+  using Copy = std::function<void(std::byte* to, const std::byte* from, size_t bytes)>;
+
+  template <std::convertible_to<Allocate> F>
+  KvMemory(
+      F allocate,
+      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memcpy(to, from, n); })
+      : allocate(std::move(allocate)), copy(std::move(copy)) {}
+
+  Allocate allocate;
+  Copy copy;
+};
+
+struct KvCacheOptions {
+  bool sharing = true;
+  uint64_t salt = 0;  // of the model, its formats and kernels
+};
+
+// The keys and values of all sequences, in pages that sequences share as far as their tokens are the same. Owned by the
+// engine; engine thread only.
 class KvCache {
  public:
-  using Allocate = std::function<Buffer(size_t bytes)>;  // the backend's memory
-
-  KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const Allocate& allocate);
+  KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvMemory& memory,
+          const KvCacheOptions& options = {});
 
   const KvLayout& layout() const { return layout_; }
-  PageTable make_table() const { return PageTable(uint32_t(layout_.groups.size())); }
+  const KvEvents& events() const { return events_; }
+  uint32_t page_tokens() const { return layout_.groups.front().page_tokens; }
+  PageTable make_table(SequenceId owner = {}) const {
+    return PageTable(uint32_t(layout_.groups.size()), owner);
+  }
 
-  // Makes room for positions below `tokens`. All or nothing: false leaves the table as it was.
+  // How much of `tokens` a new sequence would find, without taking it. The last token is never found: its logits are
+  // needed.
+  PrefixMatch lookup(std::span<const TokenId> tokens) const;
+  // Takes shares of the pages that hold the beginning of `tokens`, and copies the rows of the page where it ends.
+  // REQUIRES: the table is empty.
+  PrefixMatch attach(PageTable& table, std::span<const TokenId> tokens);
+
+  // Makes room for positions below `tokens`, evicting what nobody holds. All or nothing: false leaves the table as it
+  // was.
   [[nodiscard]] bool reserve(PageTable& table, uint32_t tokens);
+  // Whether a sequence of so many tokens, computed in chunks of `chunk`, could run if it were alone.
+  bool could_hold(uint32_t tokens, uint32_t chunk) const;
 
+  // Whether a new sequence with these tokens, computed in chunks of `chunk`, would find room now and leave `headroom`
+  // pages.
+  bool fits(std::span<const TokenId> tokens, uint32_t chunk, uint32_t headroom) const;
+
+  // Publishes the pages that the first `computed` of the sequence's tokens have filled. Where another sequence has
+  // published the same tokens, the table takes a share of its page instead.
+  void publish(PageTable& table, std::span<const TokenId> tokens, uint32_t computed);
   // Frees the pages that no token from position `next` on can see any more.
   void release_behind_window(PageTable& table, uint32_t next);
+  // Publishes what is computed, its last page in part, and gives up every share.
+  enum class Reason : uint8_t { finished, preempted, forgotten };  // forgotten: nothing more is published
+  void release(PageTable& table, std::span<const TokenId> tokens, uint32_t computed, Reason reason);
+
+  // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if there is no
+  // room for the page where they part, or if a window has passed it.
+  std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
+
+  // Holds the full pages of the beginning of `tokens` until the table is released.
+  PageTable pin(std::span<const TokenId> tokens, SequenceId owner);
 
   struct Stats {
-    uint32_t pages_in_use = 0;
-    uint32_t peak_pages = 0;
-    size_t bytes_in_use = 0;
-    size_t peak_bytes = 0;
-    size_t capacity_bytes = 0;
+    uint32_t capacity_pages = 0, held_pages = 0, cached_pages = 0, free_pages = 0, peak_held_pages = 0;
+    size_t capacity_bytes = 0, held_bytes = 0, cached_bytes = 0, peak_held_bytes = 0;
+    size_t shared_bytes = 0;  // that sharing saves: what the sequences see less what they hold
   };
   Stats stats() const;
 
@@ -55,10 +140,35 @@ class KvCache {
   void check_invariants() const;
 
  private:
-  uint32_t page_tokens() const { return layout_.groups.front().page_tokens; }
+  // The way down the index along some tokens: full pages, then a part of one.
+  struct Path {
+    std::vector<PrefixNodeId> nodes;
+    PrefixIndex::Longest part;  // `tokens` 0: none
+    uint32_t tokens = 0;
+    PrefixMiss miss;
+  };
+  Path find(std::span<const TokenId> tokens) const;
+  // Shortens the path to where every layer group has the pages that the next token sees.
+  void shorten_to_usable(Path& path) const;
+  PageRef share(uint32_t group, PageId page, PageTable& table, uint32_t index);
+  void give_up(PageTable& table, uint32_t group, uint32_t index, KvEventKind kind);
+  bool make_free(uint32_t group, uint32_t pages);
+  void evict(uint32_t group, PageId page);
+  void publish_page(PageTable& table, uint32_t index, PrefixNodeId node);
+  void publish_tail(PageTable& table, std::span<const TokenId> tail);
+  void hold_node(PageTable& table, PrefixNodeId node);
+  void touch_chain(PrefixNodeId node);
+  bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index);
+  void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);
 
   KvLayout layout_;
+  KvMemory memory_;
+  KvCacheOptions options_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // by group
+  PrefixIndex index_;
+  std::vector<std::vector<PrefixNodeId>> node_of_page_;  // by group and page, for published ones
+  KvEvents events_;
+  uint64_t use_ = 0;  // counts attaches and releases
 };
 
 }  // namespace quire

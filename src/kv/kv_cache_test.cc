@@ -48,11 +48,11 @@ TEST(KvCache, TakesAPageOnlyWhenTheLastOneIsFull) {
   KvCache kv = make_kv({layer()}, {8});
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 1));
-  EXPECT_EQ(kv.stats().pages_in_use, 1u);
+  EXPECT_EQ(kv.stats().held_pages, 1u);
   ASSERT_TRUE(kv.reserve(table, 4));
-  EXPECT_EQ(kv.stats().pages_in_use, 1u);
+  EXPECT_EQ(kv.stats().held_pages, 1u);
   ASSERT_TRUE(kv.reserve(table, 5));
-  EXPECT_EQ(kv.stats().pages_in_use, 2u);
+  EXPECT_EQ(kv.stats().held_pages, 2u);
   kv.check_invariants();
 }
 
@@ -62,7 +62,7 @@ TEST(KvCache, RefusesWhatDoesNotFitAndLeavesTheTableAsItWas) {
   ASSERT_TRUE(kv.reserve(table, 8));
   EXPECT_FALSE(kv.reserve(table, 16));  // the window group has three pages only
   EXPECT_EQ(table.reserved_tokens(), 8u);
-  EXPECT_EQ(kv.stats().pages_in_use, 4u);
+  EXPECT_EQ(kv.stats().held_pages, 4u);
   EXPECT_TRUE(kv.reserve(table, 12));
   kv.check_invariants();
 }
@@ -74,10 +74,10 @@ TEST(KvCache, ReturnsEveryPageWhenATableGoes) {
     PageTable second = kv.make_table();
     ASSERT_TRUE(kv.reserve(first, 20));
     ASSERT_TRUE(kv.reserve(second, 7));
-    EXPECT_EQ(kv.stats().pages_in_use, 2u * (5 + 2));
+    EXPECT_EQ(kv.stats().held_pages, 2u * (5 + 2));
   }
-  EXPECT_EQ(kv.stats().pages_in_use, 0u);
-  EXPECT_EQ(kv.stats().peak_pages, 14u);
+  EXPECT_EQ(kv.stats().held_pages, 0u);
+  EXPECT_EQ(kv.stats().peak_held_pages, 14u);
   kv.check_invariants();
 }
 
@@ -87,11 +87,11 @@ TEST(KvCache, KeepsAPageAsLongAsACopyOfItsTableHoldsIt) {
   ASSERT_TRUE(kv.reserve(first, 8));
   {
     const PageTable copy = first;
-    EXPECT_EQ(kv.stats().pages_in_use, 2u);
-    first = kv.make_table();
-    EXPECT_EQ(kv.stats().pages_in_use, 2u);
+    EXPECT_EQ(kv.stats().held_pages, 2u);
+    { PageTable gone = std::move(first); }
+    EXPECT_EQ(kv.stats().held_pages, 2u);
   }
-  EXPECT_EQ(kv.stats().pages_in_use, 0u);
+  EXPECT_EQ(kv.stats().held_pages, 0u);
   kv.check_invariants();
 }
 
@@ -99,13 +99,13 @@ TEST(KvCache, TruncationGivesBackWholePagesAndTheyCanBeTakenAgain) {
   KvCache kv = make_kv({layer()}, {8});
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 17));
-  EXPECT_EQ(kv.stats().pages_in_use, 5u);
+  EXPECT_EQ(kv.stats().held_pages, 5u);
   table.truncate(9, 4);
-  EXPECT_EQ(kv.stats().pages_in_use, 3u);
+  EXPECT_EQ(kv.stats().held_pages, 3u);
   table.truncate(12, 4);  // longer than it is: nothing to give
   EXPECT_EQ(table.reserved_tokens(), 9u);
   ASSERT_TRUE(kv.reserve(table, 32));
-  EXPECT_EQ(kv.stats().pages_in_use, 8u);
+  EXPECT_EQ(kv.stats().held_pages, 8u);
   kv.check_invariants();
 }
 
@@ -122,7 +122,7 @@ TEST(KvCache, WindowLayersFreePagesBehindTheWindowAndOnlyThere) {
         EXPECT_TRUE(table.pages(1)[position / 4].has_value()) << position << " from " << next;
       }
     }
-    EXPECT_LE(kv.stats().pages_in_use, (next / 4 + 1) + 3);
+    EXPECT_LE(kv.stats().held_pages, (next / 4 + 1) + 3);
   }
   kv.check_invariants();
 }

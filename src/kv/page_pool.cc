@@ -29,7 +29,7 @@ PageRef::~PageRef() {
 }
 
 PagePool::PagePool(Buffer storage, size_t page_bytes, uint32_t pages)
-    : storage_(std::move(storage)), page_bytes_(page_bytes), shares_(pages, 0) {
+    : storage_(std::move(storage)), page_bytes_(page_bytes), pages_(pages) {
   CHECK(storage_.size() >= page_bytes * pages);
   free_.reserve(pages);
   for (uint32_t page = pages; page-- > 0;) free_.push_back(PageId{page});
@@ -39,24 +39,68 @@ std::optional<PageRef> PagePool::take() {
   if (free_.empty()) return std::nullopt;
   const PageId page = free_.back();
   free_.pop_back();
-  peak_pages_ = std::max(peak_pages_, pages_in_use());
   return PageRef(*this, page);
 }
 
+PageRef PagePool::share(PageId page) {
+  CHECK(pages_[page.value].shares > 0 || pages_[page.value].published);
+  return PageRef(*this, page);
+}
+
+PagePool::Rank PagePool::rank(PageId page) const {
+  return {pages_[page.value].use, ~pages_[page.value].depth, page.value};
+}
+
+void PagePool::publish(PageId page) {
+  CHECK(pages_[page.value].shares > 0);
+  pages_[page.value].published = true;
+}
+
+void PagePool::unpublish(PageId page) {
+  CHECK(pages_[page.value].published);
+  if (pages_[page.value].shares == 0) {
+    cached_.erase(rank(page));
+    free_.push_back(page);
+  }
+  pages_[page.value].published = false;
+}
+
+void PagePool::touch(PageId page, uint64_t use, uint32_t depth) {
+  const bool is_cached = cached_.erase(rank(page)) > 0;
+  pages_[page.value].use = use;
+  pages_[page.value].depth = depth;
+  if (is_cached) cached_.insert(rank(page));
+}
+
+std::optional<PageId> PagePool::least_recently_used() const {
+  if (cached_.empty()) return std::nullopt;
+  return PageId{std::get<2>(*cached_.begin())};
+}
+
 void PagePool::retain(PageId page) {
-  ++shares_[page.value];
+  if (pages_[page.value].shares++ > 0) return;
+  cached_.erase(rank(page));
+  peak_held_pages_ = std::max(peak_held_pages_, held_pages());
 }
 
 void PagePool::release(PageId page) {
-  CHECK(shares_[page.value] > 0);
-  if (--shares_[page.value] == 0) free_.push_back(page);
+  CHECK(pages_[page.value].shares > 0);
+  if (--pages_[page.value].shares > 0) return;
+  if (pages_[page.value].published) {
+    cached_.insert(rank(page));
+  } else {
+    free_.push_back(page);
+  }
 }
 
 void PagePool::check_invariants() const {
-  std::vector<uint32_t> on_free_list(shares_.size(), 0);
+  std::vector<uint32_t> on_free_list(pages_.size(), 0);
   for (PageId page : free_) ++on_free_list[page.value];
-  for (size_t page = 0; page < shares_.size(); ++page)
-    CHECK(on_free_list[page] == (shares_[page] == 0 ? 1 : 0));
+  for (uint32_t i = 0; i < pages_.size(); ++i) {
+    const Page& page = pages_[i];
+    CHECK(on_free_list[i] == (page.shares == 0 && !page.published ? 1 : 0));
+    CHECK(cached_.contains(rank(PageId{i})) == (page.shares == 0 && page.published));
+  }
 }
 
 }  // namespace quire

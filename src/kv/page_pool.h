@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "base/id.h"
@@ -13,7 +15,8 @@ namespace quire {
 using PageId = Id<struct PageTag>;
 class PagePool;
 
-// One share of a page; the last one to go returns it to the pool. Engine thread only.
+// One share of a page; when the last one goes the page is cached if it was published, and free otherwise. Engine
+// thread only.
 class PageRef {
  public:
   PageRef(const PageRef& other);
@@ -30,8 +33,9 @@ class PageRef {
   PageId id_;
 };
 
-// The bytes and share counts of the pages of one layer group in one tier. Owned by the KvCache; engine thread
-// only.
+// The bytes and share counts of the pages of one layer group in one tier. A page is free, held (it has shares) or
+// cached (published, without any share: its contents are intact until its memory is needed). Owned by the KvCache;
+// engine thread only.
 class PagePool {
  public:
   // `storage` comes from the backend and holds `pages` pages of `page_bytes`.
@@ -39,18 +43,33 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // A page nobody holds; nothing if there is none. Full is an outcome, not an error.
+  // A free page; nothing if there is none. Full is an outcome, not an error.
   [[nodiscard]] std::optional<PageRef> take();
+  // One more share of a page that is held or cached.
+  PageRef share(PageId page);
+
+  // The page's contents are worth keeping. REQUIRES: it is held.
+  void publish(PageId page);
+  // They are not, any more: it is free as soon as nobody holds it.
+  void unpublish(PageId page);
+  bool is_published(PageId page) const { return pages_[page.value].published; }
+
+  // Says when a published page was used last, and how deep in its sequence it is. Both order the cached pages: the one
+  // used longest ago goes first, and of one use the deepest, because what is deeper is lost with what is before it.
+  void touch(PageId page, uint64_t use, uint32_t depth);
+  std::optional<PageId> least_recently_used() const;
 
   std::byte* data() const { return storage_.data(); }
+  std::byte* data(PageId page) const { return storage_.data() + page.value * page_bytes_; }
   size_t page_bytes() const { return page_bytes_; }
-  uint32_t capacity() const { return uint32_t(shares_.size()); }
+  uint32_t capacity() const { return uint32_t(pages_.size()); }
   uint32_t free_pages() const { return uint32_t(free_.size()); }
-  uint32_t pages_in_use() const { return capacity() - free_pages(); }
-  uint32_t peak_pages() const { return peak_pages_; }
-  uint32_t shares(PageId page) const { return shares_[page.value]; }
+  uint32_t cached_pages() const { return uint32_t(cached_.size()); }
+  uint32_t held_pages() const { return capacity() - free_pages() - cached_pages(); }
+  uint32_t peak_held_pages() const { return peak_held_pages_; }
+  uint32_t shares(PageId page) const { return pages_[page.value].shares; }
 
-  // Every page is either free or has a share, and is on the free list exactly once in the first case.
+  // Every page is free, held or cached, and on the lists that say so.
   void check_invariants() const;
 
  private:
@@ -58,12 +77,22 @@ class PagePool {
   void retain(PageId page);
   void release(PageId page);
 
+  struct Page {
+    uint32_t shares = 0;
+    uint32_t depth = 0;
+    uint64_t use = 0;
+    bool published = false;
+  };
+  using Rank = std::tuple<uint64_t, uint32_t, uint32_t>;  // use, inverted depth, page: the least goes first
+  Rank rank(PageId page) const;
+
   Buffer storage_;
   size_t page_bytes_;
-  std::vector<uint32_t> shares_;  // by page; 0 exactly while it is on free_
+  std::vector<Page> pages_;
   std::vector<PageId>
       free_;  // the last one returned is taken first: its bytes may still be in the CPU's cache
-  uint32_t peak_pages_ = 0;
+  std::set<Rank> cached_;
+  uint32_t peak_held_pages_ = 0;
 };
 
 }  // namespace quire

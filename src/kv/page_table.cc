@@ -2,10 +2,18 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
+
+PageTable::PageTable(const PageTable& other)
+    : owner_(other.owner_), groups_(other.groups_), reserved_tokens_(other.reserved_tokens_) {
+  CHECK(other.published_ == 0 && other.node_ == PrefixIndex::kRoot);
+}
 
 void PageTable::truncate(uint32_t tokens, uint32_t page_tokens) {
   if (tokens >= reserved_tokens_) return;
+  CHECK(published_ * page_tokens <= tokens);
   const uint32_t pages = (tokens + page_tokens - 1) / page_tokens;
   for (Group& group : groups_) {
     if (group.pages.size() > pages) group.pages.resize(pages);

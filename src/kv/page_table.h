@@ -4,26 +4,38 @@
 #include <optional>
 #include <vector>
 
+#include "kv/kv_events.h"
 #include "kv/page_pool.h"
+#include "kv/prefix_index.h"
 
 namespace quire {
 
-// Position -> page for one sequence, in every layer group. Holds a share of each of its pages. Filled by
+// Position -> page for one sequence, in every layer group. Holds a share of each of its pages. Filled and emptied by
 // KvCache.
 class PageTable {
  public:
-  explicit PageTable(uint32_t groups) : groups_(groups) {}
+  PageTable(uint32_t groups, SequenceId owner) : owner_(owner), groups_(groups) {}
+  // A copy shares all pages. REQUIRES: nothing is published (KvCache::fork copies any).
+  PageTable(const PageTable& other);
+  PageTable(PageTable&&) = default;
+  PageTable& operator=(PageTable&&) = default;
 
+  SequenceId owner() const { return owner_; }
   // Positions below this have room in their pages (behind a window: had).
   uint32_t reserved_tokens() const { return reserved_tokens_; }
   uint32_t groups() const { return uint32_t(groups_.size()); }
+  // Pages from the first on that others can find.
+  uint32_t published_pages() const { return published_; }
 
   // The pages of a group by position / page_tokens; nothing where the window has passed.
   const std::vector<std::optional<PageRef>>& pages(uint32_t group) const { return groups_[group].pages; }
+  uint32_t held_pages(uint32_t group) const {
+    return uint32_t(groups_[group].pages.size()) - groups_[group].first_page;
+  }
 
-  // Gives up the room for all positions from `tokens` on: rejected drafts, a conversation taken back. What a
-  // window had already passed does not come back: a window group can be continued from `tokens` only if the
-  // window before it is still there, or if tokens is 0.
+  // Gives up the room for all positions from `tokens` on: rejected drafts. What a window had already passed does not
+  // come back: a window group can be continued from `tokens` only if the window before it is still there. REQUIRES:
+  // nothing of it is published.
   void truncate(uint32_t tokens, uint32_t page_tokens);
 
  private:
@@ -32,8 +44,11 @@ class PageTable {
     std::vector<std::optional<PageRef>> pages;
     uint32_t first_page = 0;  // pages before this one were freed behind the window
   };
+  SequenceId owner_;
   std::vector<Group> groups_;
   uint32_t reserved_tokens_ = 0;
+  uint32_t published_ = 0;
+  PrefixNodeId node_ = PrefixIndex::kRoot;  // of the last published page; held in the index
 };
 
 }  // namespace quire

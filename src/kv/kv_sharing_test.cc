@@ -1,0 +1,306 @@
+#include <numeric>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "kv/kv_cache.h"
+
+namespace quire {
+namespace {
+
+using Why = PrefixMiss::Why;
+using Tokens = std::vector<TokenId>;
+
+KvLayerShape layer(uint32_t window = 0) {
+  return {.kv_heads = 1,
+          .key_dim = 2,
+          .value_dim = 2,
+          .window = window,
+          .key_format = KvFormat::f32,
+          .value_format = KvFormat::f32};
+}
+
+// A cache with pages of four tokens, and a model that writes each token's history into its row: whoever reads a row can
+// tell whether it belongs to the tokens before it.
+class Sharing : public testing::Test {
+ protected:
+  void make(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages) {
+    kv_ = std::make_unique<KvCache>(make_kv_layout(layers, 4), pages, [](size_t n) { return Buffer(n); });
+  }
+
+  struct Run {
+    Run(KvCache& kv, uint32_t id) : table(kv.make_table(SequenceId{id})) {}
+    PageTable table;
+    Tokens tokens;
+    uint32_t computed = 0;
+    PrefixMatch match;
+  };
+
+  static float history(std::span<const TokenId> tokens) {
+    uint32_t sum = 17;
+    for (TokenId token : tokens) sum = sum * 31 + token + 1;
+    return float(sum % 100003);
+  }
+
+  float* row(const Run& run, uint32_t group, uint32_t position) {
+    KvCache::FlatTables flat;
+    const PageTable* tables[] = {&run.table};
+    const auto views = kv_->view(tables, flat);
+    const KvView view{&views[group], &kv_->layout().groups[group].layers.front()};
+    return reinterpret_cast<float*>(view.key_row(0, 0, position));
+  }
+
+  Run start(uint32_t id, Tokens tokens) {
+    Run run(*kv_, id);
+    run.tokens = std::move(tokens);
+    run.match = kv_->attach(run.table, run.tokens);
+    run.computed = run.match.tokens;
+    return run;
+  }
+
+  bool compute(Run& run, uint32_t until) {
+    if (!kv_->reserve(run.table, until)) return false;
+    for (; run.computed < until; ++run.computed) {
+      for (uint32_t g = 0; g < run.table.groups(); ++g)
+        *row(run, g, run.computed) = history(std::span(run.tokens).first(run.computed + 1));
+    }
+    kv_->publish(run.table, run.tokens, run.computed);
+    kv_->release_behind_window(run.table, run.computed);
+    kv_->check_invariants();
+    return true;
+  }
+
+  // Every row that the next token sees has the history of this sequence's own tokens.
+  void expect_right_rows(const Run& run) {
+    for (uint32_t g = 0; g < run.table.groups(); ++g) {
+      const uint32_t window = kv_->layout().groups[g].window;
+      const uint32_t first = window == 0 || run.computed + 1 <= window ? 0 : run.computed + 1 - window;
+      for (uint32_t p = first; p < run.computed; ++p)
+        EXPECT_EQ(*row(run, g, p), history(std::span(run.tokens).first(p + 1)))
+            << "group " << g << " position " << p;
+    }
+  }
+
+  void finish(Run& run, KvCache::Reason reason = KvCache::Reason::finished) {
+    kv_->release(run.table, run.tokens, run.computed, reason);
+    kv_->check_invariants();
+  }
+
+  static Tokens counted(uint32_t n, uint32_t from = 0) {
+    Tokens tokens(n);
+    std::iota(tokens.begin(), tokens.end(), from);
+    return tokens;
+  }
+
+  std::unique_ptr<KvCache> kv_;
+};
+
+TEST_F(Sharing, APromptThatWasSeenIsFoundUpToItsLastToken) {
+  make({layer()}, {16});
+  Run first = start(1, counted(10));
+  EXPECT_EQ(first.match.miss.why, Why::never_seen);
+  ASSERT_TRUE(compute(first, 10));
+  finish(first);
+  EXPECT_EQ(kv_->stats().held_pages, 0u);
+  EXPECT_EQ(kv_->stats().cached_pages, 3u);
+  Run second = start(2, counted(10));
+  EXPECT_EQ(second.match.tokens, 9u);
+  EXPECT_EQ(second.match.miss.why, Why::nothing);
+  expect_right_rows(second);
+  ASSERT_TRUE(compute(second, 10));
+  expect_right_rows(second);
+}
+
+TEST_F(Sharing, AMatchThatEndsInsideAPageCopiesItsRowsAndLeavesTheOthersAlone) {
+  make({layer()}, {16});
+  Run first = start(1, counted(12));
+  ASSERT_TRUE(compute(first, 12));
+  Tokens other = counted(12);
+  other[6] = 99;
+  Run second = start(2, other);
+  EXPECT_EQ(second.match.tokens, 6u);
+  EXPECT_EQ(second.match.miss.why, Why::differs);
+  EXPECT_EQ(second.match.miss.text(), "differs at token 6");
+  ASSERT_TRUE(compute(second, 12));
+  expect_right_rows(second);
+  expect_right_rows(first);
+  EXPECT_EQ(second.table.pages(0)[0]->id(), first.table.pages(0)[0]->id());
+  EXPECT_NE(second.table.pages(0)[1]->id(), first.table.pages(0)[1]->id());
+}
+
+TEST_F(Sharing, ALongerTextIsNewFromWhereTheCachedOneEnds) {
+  make({layer()}, {16});
+  Run first = start(1, counted(6));
+  ASSERT_TRUE(compute(first, 6));
+  finish(first);
+  Run second = start(2, counted(20));
+  EXPECT_EQ(second.match.tokens, 6u);
+  EXPECT_EQ(second.match.miss.why, Why::ended);
+  ASSERT_TRUE(compute(second, 20));
+  expect_right_rows(second);
+}
+
+TEST_F(Sharing, TwoThatComputeTheSameKeepOneCopy) {
+  make({layer()}, {16});
+  Run first = start(1, counted(9)), second = start(2, counted(9));
+  ASSERT_TRUE(compute(first, 8));
+  ASSERT_TRUE(compute(second, 8));
+  EXPECT_EQ(kv_->stats().held_pages, 2u);
+  EXPECT_EQ(kv_->stats().shared_bytes, 2 * kv_->layout().groups[0].page_bytes);
+  expect_right_rows(second);
+}
+
+TEST_F(Sharing, TheOldestGoesFirstAndOfOneTextTheDeepestPage) {
+  make({layer()}, {6});
+  for (uint32_t i = 0; i < 2; ++i) {
+    Run run = start(i, counted(12, 100 * i));
+    ASSERT_TRUE(compute(run, 12));
+    finish(run);
+  }
+  Run third = start(2, counted(4, 500));
+  ASSERT_TRUE(compute(third, 4));  // evicts one page: the last of the first text
+  Tokens again = counted(13);
+  EXPECT_EQ(kv_->lookup(again).tokens, 8u);
+  EXPECT_EQ(kv_->lookup(again).miss.why, Why::evicted);
+  EXPECT_EQ(kv_->lookup(counted(13, 100)).tokens, 12u);
+  EXPECT_EQ(kv_->events().count(KvEventKind::evicted), 1u);
+}
+
+TEST_F(Sharing, WhatIsHeldOrPinnedIsNotEvicted) {
+  make({layer()}, {4});
+  Run first = start(1, counted(8));
+  ASSERT_TRUE(compute(first, 8));
+  finish(first);
+  PageTable pinned = kv_->pin(counted(8), SequenceId{7});
+  Run second = start(2, counted(12, 50));
+  EXPECT_FALSE(compute(second, 12));
+  ASSERT_TRUE(compute(second, 8));
+  EXPECT_EQ(kv_->lookup(counted(9)).tokens, 8u);
+  kv_->release(pinned, {}, 0, KvCache::Reason::forgotten);
+  EXPECT_TRUE(compute(second, 12));
+  EXPECT_LT(kv_->lookup(counted(9)).tokens, 8u);
+}
+
+TEST_F(Sharing, AForkSharesWholePagesAndCopiesTheOneInWhichItParts) {
+  make({layer()}, {16});
+  Run first = start(1, counted(20));
+  ASSERT_TRUE(compute(first, 14));
+  Run second(*kv_, 2);
+  second.table = *kv_->fork(first.table, 10, SequenceId{2});
+  second.tokens = counted(10);
+  second.tokens.insert(second.tokens.end(), {77, 78, 79});
+  second.computed = 10;
+  expect_right_rows(second);
+  ASSERT_TRUE(compute(second, 13));
+  ASSERT_TRUE(compute(first, 20));
+  expect_right_rows(first);
+  expect_right_rows(second);
+  EXPECT_EQ(kv_->stats().held_pages, 5u + 2u);
+}
+
+TEST_F(Sharing, WindowLayersContinueAPrefixOnlyWhereTheirWindowIsStillThere) {
+  make({layer(), layer(6)}, {32, 6});
+  Run first = start(1, counted(40));
+  for (uint32_t t = 4; t <= 40; t += 4) ASSERT_TRUE(compute(first, t));
+  finish(first);
+  Run second = start(2, counted(48));
+  EXPECT_EQ(second.match.tokens, 40u);
+  expect_right_rows(second);
+  for (uint32_t t = 44; t <= 48; t += 4) ASSERT_TRUE(compute(second, t));
+  expect_right_rows(second);
+  finish(second);
+  // The window group has room for six pages only: not every place of the text can be continued.
+  uint32_t gone = 0;
+  for (uint32_t part = 1; part < 48; ++part) {
+    Tokens other = counted(48);
+    other[part] = 99;
+    Run third = start(3, other);
+    expect_right_rows(third);
+    EXPECT_TRUE(third.match.tokens == part || third.match.miss.why == Why::window);
+    gone += third.match.tokens < part ? 1 : 0;
+    kv_->release(third.table, {}, 0, KvCache::Reason::forgotten);
+  }
+  EXPECT_GT(gone, 10u);
+  EXPECT_LT(gone, 40u);
+}
+
+TEST_F(Sharing, WhatWasPreemptedIsFoundAgain) {
+  make({layer()}, {8});
+  Run run = start(1, counted(20));
+  ASSERT_TRUE(compute(run, 18));
+  finish(run, KvCache::Reason::preempted);
+  EXPECT_EQ(kv_->events().count(KvEventKind::preempted), 5u);
+  run.match = kv_->attach(run.table, run.tokens);
+  EXPECT_EQ(run.match.tokens, 18u);
+  run.computed = 18;
+  expect_right_rows(run);
+}
+
+TEST_F(Sharing, NothingIsPublishedWhenItIsOff) {
+  kv_ = std::make_unique<KvCache>(
+      make_kv_layout(std::vector{layer()}, 4), std::vector{8u}, [](size_t n) { return Buffer(n); },
+      KvCacheOptions{.sharing = false});
+  Run first = start(1, counted(12));
+  ASSERT_TRUE(compute(first, 12));
+  finish(first);
+  EXPECT_EQ(kv_->stats().free_pages, 8u);
+  EXPECT_EQ(kv_->lookup(counted(12)).miss.why, Why::off);
+}
+
+// Random texts that begin alike, forks, preemptions and ends over a small pool: every row that anybody sees is always
+// the right one, and at the end nothing is held.
+TEST_F(Sharing, EveryRowIsRightWhateverIsSharedForkedAndEvicted) {
+  for (const bool window : {false, true}) {
+    make(window ? std::vector{layer(), layer(5)} : std::vector{layer()},
+         window ? std::vector{24u, 14u} : std::vector{24u});
+    std::mt19937 random(7);
+    const auto roll = [&](uint32_t n) { return uint32_t(random() % n); };
+    std::vector<Run> runs;
+    for (uint32_t i = 0; i < 6000; ++i) {
+      const uint32_t what = roll(10);
+      if (what < 3 && runs.size() < 4) {
+        Tokens tokens(1 + roll(30));
+        for (TokenId& token : tokens) token = roll(20) == 0 ? 1 : 0;
+        runs.push_back(start(i, tokens));
+      } else if (what == 3 && !runs.empty() && runs.size() < 4) {
+        const Run& from = runs[roll(uint32_t(runs.size()))];
+        const uint32_t at = roll(from.computed + 1);
+        if (auto table = kv_->fork(from.table, at, SequenceId{i})) {
+          Run run(*kv_, i);
+          run.table = std::move(*table);
+          run.tokens.assign(from.tokens.begin(), from.tokens.begin() + at);
+          run.computed = at;
+          for (uint32_t n = 1 + roll(8); n > 0; --n) run.tokens.push_back(roll(2));
+          runs.push_back(std::move(run));
+        }
+      } else if (!runs.empty()) {
+        const uint32_t chosen = roll(uint32_t(runs.size()));
+        Run& run = runs[chosen];
+        expect_right_rows(run);
+        const uint32_t left = uint32_t(run.tokens.size()) - run.computed;
+        if (what < 8 && left > 0) {
+          compute(run, run.computed + 1 + roll(std::min(left, 6u)));
+        } else {
+          finish(run, what == 8 ? KvCache::Reason::finished : KvCache::Reason::preempted);
+          runs.erase(runs.begin() + chosen);
+        }
+      }
+      if (HasFailure()) return;
+    }
+    for (Run& run : runs) finish(run);
+    EXPECT_EQ(kv_->stats().held_pages, 0u);
+    EXPECT_GT(kv_->events().count(KvEventKind::evicted), 100u);
+    EXPECT_GT(kv_->events().count(KvEventKind::copied), 100u);
+  }
+}
+
+TEST(PagesWithin, FillTheMemoryAndNoMore) {
+  const KvLayout layout = make_kv_layout(std::vector{layer(), layer(64)}, 32);
+  const auto pages = pages_within(layout, 1 << 20, 512, 4);
+  EXPECT_LE(kv_bytes(layout, pages), size_t(1 << 20));
+  EXPECT_GT(kv_bytes(layout, pages), size_t((1 << 20) - 4 * layout.groups[0].page_bytes));
+  EXPECT_LT(pages[1], pages[0]);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,131 @@
+#include "kv/prefix_index.h"
+
+#include <algorithm>
+#include <cstring>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kRememberedEvictions = 1 << 16;
+
+uint32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const size_t most = std::min(a.size(), b.size());
+  size_t n = 0;
+  while (n < most && a[n] == b[n]) ++n;
+  return uint32_t(n);
+}
+
+}  // namespace
+
+PrefixIndex::PrefixIndex(uint32_t groups, uint32_t page_tokens, uint64_t salt)
+    : groups_(groups), page_tokens_(page_tokens), salt_(salt) {
+  nodes_.push_back({.parent = kRoot, .hash = 0, .tokens = {}, .pages = {}, .children = {}, .alive = true});
+}
+
+uint64_t PrefixIndex::hash_of(const Node& parent, std::span<const TokenId> tokens) const {
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), parent.hash ^ salt_);
+}
+
+std::optional<PrefixNodeId> PrefixIndex::child(PrefixNodeId parent, std::span<const TokenId> tokens) const {
+  const auto [begin, end] = full_.equal_range(hash_of(node(parent), tokens));
+  for (auto it = begin; it != end; ++it) {
+    const Node& found = node(it->second);
+    if (found.parent == parent && std::ranges::equal(found.tokens, tokens)) return it->second;
+  }
+  return std::nullopt;
+}
+
+PrefixIndex::Longest PrefixIndex::longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const {
+  Longest best;
+  for (PrefixNodeId child : node(parent).children) {
+    const uint32_t common = common_prefix(node(child).tokens, tokens);
+    if (common > best.tokens) best = {child, common};
+  }
+  return best;
+}
+
+PrefixNodeId PrefixIndex::add(PrefixNodeId parent, std::span<const TokenId> tokens) {
+  CHECK(!tokens.empty() && tokens.size() <= page_tokens_);
+  PrefixNodeId id{uint32_t(nodes_.size())};
+  if (unused_.empty()) {
+    nodes_.emplace_back();
+  } else {
+    id = unused_.back();
+    unused_.pop_back();
+  }
+  const uint64_t hash = hash_of(node(parent), tokens);
+  node(id) = {.parent = parent,
+              .hash = hash,
+              .depth = parent == kRoot ? 0 : node(parent).depth + 1,
+              .tokens = {tokens.begin(), tokens.end()},
+              .pages = std::vector<std::optional<PageId>>(groups_),
+              .children = {},
+              .alive = true};
+  node(parent).children.push_back(id);
+  if (tokens.size() == page_tokens_) full_.emplace(hash, id);
+  return id;
+}
+
+void PrefixIndex::drop(PrefixNodeId id) {
+  CHECK(node(id).holders > 0);
+  --node(id).holders;
+  prune(id);
+}
+
+void PrefixIndex::prune(PrefixNodeId id) {
+  while (id != kRoot) {
+    Node& gone = node(id);
+    const bool has_pages = std::ranges::any_of(gone.pages, [](const auto& page) { return page.has_value(); });
+    if (has_pages || !gone.children.empty() || gone.holders > 0) return;
+    const PrefixNodeId parent = gone.parent;
+    std::erase(node(parent).children, id);
+    if (gone.tokens.size() == page_tokens_) {
+      const auto [begin, end] = full_.equal_range(gone.hash);
+      full_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == id; }));
+    }
+    gone = {};
+    unused_.push_back(id);
+    id = parent;
+  }
+}
+
+void PrefixIndex::remember_evicted(PrefixNodeId id, Clock::time_point now) {
+  if (node(id).tokens.size() < page_tokens_) return;
+  if (evicted_.insert_or_assign(node(id).hash, now).second) evicted_order_.push_back(node(id).hash);
+  if (evicted_order_.size() > kRememberedEvictions) {
+    evicted_.erase(evicted_order_.front());
+    evicted_order_.pop_front();
+  }
+}
+
+std::optional<Clock::time_point> PrefixIndex::evicted_at(PrefixNodeId parent,
+                                                         std::span<const TokenId> tokens) const {
+  if (tokens.size() < page_tokens_) return std::nullopt;
+  const auto found = evicted_.find(hash_of(node(parent), tokens.first(page_tokens_)));
+  if (found == evicted_.end()) return std::nullopt;
+  return found->second;
+}
+
+void PrefixIndex::check_invariants() const {
+  size_t alive = 0, full = 0;
+  for (uint32_t i = 1; i < nodes_.size(); ++i) {
+    const Node& n = nodes_[i];
+    if (!n.alive) continue;
+    ++alive;
+    CHECK(node(n.parent).alive);
+    CHECK(std::ranges::count(node(n.parent).children, PrefixNodeId{i}) == 1);
+    CHECK(n.depth == (n.parent == kRoot ? 0 : node(n.parent).depth + 1));
+    const bool is_full = n.tokens.size() == page_tokens_;
+    full += is_full ? 1 : 0;
+    CHECK(is_full || n.children.empty());
+    if (is_full) CHECK(child(n.parent, n.tokens).has_value());
+  }
+  CHECK(alive == size() && full == full_.size());
+}
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "kv/page_pool.h"
+
+namespace quire {
+
+using PrefixNodeId = Id<struct PrefixNodeTag>;
+
+// What was computed and is still in pages, as a tree: a node is the tokens of one page after those of its parent. A
+// full page is found by its hash, which goes over all tokens before it as well, and is then compared token by token; a
+// part of a page by looking at every child. It holds no share of a page. Engine thread only.
+class PrefixIndex {
+ public:
+  struct Node {
+    PrefixNodeId parent;
+    uint64_t hash = 0;
+    uint32_t depth = 0;           // pages before it
+    std::vector<TokenId> tokens;  // as many as a page holds, or fewer in a leaf
+    std::vector<std::optional<PageId>>
+        pages;  // by layer group; nothing where it was evicted or behind a window
+    std::vector<PrefixNodeId> children;
+    uint32_t holders = 0;  // sequences that will add children
+    bool alive = false;
+  };
+  static constexpr PrefixNodeId kRoot{0};
+
+  // `salt`: of the model and the numerics, so that the hashes of two models never meet.
+  PrefixIndex(uint32_t groups, uint32_t page_tokens, uint64_t salt);
+
+  Node& node(PrefixNodeId id) { return nodes_[id.value]; }
+  const Node& node(PrefixNodeId id) const { return nodes_[id.value]; }
+  size_t size() const { return nodes_.size() - 1 - unused_.size(); }
+
+  // The child with exactly these tokens, a page full.
+  std::optional<PrefixNodeId> child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+
+  // The child that has most of `tokens` at its beginning. `tokens` 0: none has any.
+  struct Longest {
+    PrefixNodeId node;
+    uint32_t tokens = 0;
+  };
+  Longest longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+
+  PrefixNodeId add(PrefixNodeId parent, std::span<const TokenId> tokens);
+  void hold(PrefixNodeId id) { ++nodes_[id.value].holders; }
+  void drop(PrefixNodeId id);  // and forgets it if it has become useless
+
+  // Forgets the node and those above it as long as they have no pages, no children and no holders.
+  void prune(PrefixNodeId id);
+
+  // Remembers that these tokens were here once, for explanations.
+  void remember_evicted(PrefixNodeId id, Clock::time_point now);
+  std::optional<Clock::time_point> evicted_at(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+
+  void check_invariants() const;
+
+ private:
+  uint64_t hash_of(const Node& parent, std::span<const TokenId> tokens) const;
+
+  uint32_t groups_, page_tokens_;
+  uint64_t salt_;
+  std::vector<Node> nodes_;
+  std::vector<PrefixNodeId> unused_;
+  std::unordered_multimap<uint64_t, PrefixNodeId> full_;  // by hash
+  std::unordered_map<uint64_t, Clock::time_point> evicted_;
+  std::deque<uint64_t> evicted_order_;
+};
+
+}  // namespace quire

@@ -1,0 +1,169 @@
+// Promise 2 over the whole engine: what a request gets does not depend on who else is there, on what is cached, on how
+// much memory there is, or on who guesses.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "engine/model_drafter.h"
+#include "golden_model.h"
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kRequests = 200, kContext = 96;
+
+using Result = std::pair<std::vector<TokenId>, std::vector<float>>;  // tokens and log-probabilities
+
+std::vector<Request> mixed_requests(uint32_t vocab) {
+  std::mt19937 random(3);
+  std::vector<Request> requests;
+  for (uint32_t i = 0; i < kRequests; ++i) {
+    Request request;
+    const uint32_t family = random() % 5, length = 1 + random() % 60;
+    for (uint32_t p = 0; p < length; ++p) request.prompt.push_back((family * 31 + p * 7 + p * p) % vocab);
+    if (random() % 3 == 0) request.prompt[random() % length] = random() % vocab;
+    request.max_tokens = 1 + random() % 30;
+    request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f,
+                        .top_k = i % 3 == 0 ? 20u : 0u,
+                        .top_p = i % 5 == 0 ? 0.9f : 1.0f,
+                        .repetition_penalty = i % 7 == 0 ? 1.3f : 1.0f,
+                        .presence_penalty = i % 11 == 0 ? 0.5f : 0.0f,
+                        .seed = i};
+    request.logprobs = true;
+    request.priority = i % 13 == 0 ? 1 : 0;
+    request.client = i % 2 == 0 ? "even" : "odd";
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Setting {
+  uint32_t sequences = 16, chunk = 24;
+  bool sharing = true;
+  uint32_t pool_tokens = 0;  // 0: room for all
+  bool reversed = false, cancels = false;
+  enum class Drafts { none, lookup, model } drafts = Drafts::none;
+};
+
+class EngineSharing : public testing::TestWithParam<const char*> {
+ protected:
+  EngineSharing()
+      : model_(golden_folder(GetParam()), exact_kernels(), 2), requests_(mixed_requests(model_.spec.vocab)) {}
+
+  Engine make_engine(const Setting& setting) {
+    EngineOptions options{
+        .context = kContext, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
+    options.page_tokens = 4;
+    options.sharing = setting.sharing;
+    const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormat::f16, KvFormat::f16), 4);
+    if (setting.pool_tokens > 0)
+      options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, setting.chunk, 1));
+    std::unique_ptr<Drafter> drafter;
+    if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
+    // The model as its own draft: always right when greedy, and it goes through every step of drafting.
+    if (setting.drafts == Setting::Drafts::model)
+      drafter = std::make_unique<ModelDrafter>(model_.engine_model(), model_.spec, options);
+    return Engine(model_.engine_model(), options, std::move(drafter));
+  }
+
+  std::vector<Result> answers(const Setting& setting) {
+    Engine engine = make_engine(setting);
+    std::vector<SequenceId> ids(requests_.size());
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const size_t which = setting.reversed ? requests_.size() - 1 - i : i;
+      ids[which] = engine.submit(requests_[which]);
+      if (setting.cancels && i % 3 == 0) {
+        const SequenceId victim = engine.submit(requests_[(i * 7) % requests_.size()]);
+        engine.step();
+        engine.step();
+        engine.cancel(victim);
+      }
+    }
+    while (engine.step()) {
+    }
+    engine.check_invariants();
+    EXPECT_EQ(engine.kv().stats().held_pages, 0u);
+    preemptions_ = engine.scheduler().preemptions();
+    shared_ = engine.kv().events().count(KvEventKind::shared);
+    accepted_ = 0;
+    std::vector<Result> results;
+    for (SequenceId id : ids) {
+      const Answer answer = engine.take_answer(id).value();
+      accepted_ += answer.account.accepted;
+      results.emplace_back(answer.tokens, answer.logprobs);
+    }
+    return results;
+  }
+
+  const std::vector<Result>& alone() {
+    if (!alone_.empty()) return alone_;
+    for (const Request& request : requests_) {
+      Engine engine = make_engine({.sequences = 1, .chunk = kContext, .sharing = false});
+      const Answer answer = engine.run(request);
+      alone_.emplace_back(answer.tokens, answer.logprobs);
+    }
+    return alone_;
+  }
+
+  BareModel model_;
+  std::vector<Request> requests_;
+  std::vector<Result> alone_;
+  uint64_t preemptions_ = 0, shared_ = 0, accepted_ = 0;
+};
+
+TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAndAnyDrafter) {
+  using Drafts = Setting::Drafts;
+  EXPECT_EQ(answers({}), alone());
+  EXPECT_GT(shared_, 100u);
+  EXPECT_EQ(answers({.reversed = true}), alone());
+  EXPECT_EQ(answers({.sharing = false}), alone());
+  EXPECT_EQ(answers({.chunk = 5, .cancels = true}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130}), alone());
+  EXPECT_GT(preemptions_, 3u);
+  EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model}), alone());
+  EXPECT_GT(accepted_, 50u);
+}
+
+TEST_P(EngineSharing, SeveralAnswersToOnePromptAreThoseOfEachChoiceAlone) {
+  Request request = requests_[1];
+  request.max_tokens = 12;
+  while (request.prompt.size() < 30) request.prompt.push_back(TokenId(request.prompt.size()));
+  Engine together = make_engine({});
+  const std::vector<SequenceId> ids = together.submit_choices(request, 5);
+  while (together.step()) {
+  }
+  // One prompt is computed; the others share its pages and compute its last token again.
+  EXPECT_GT(together.kv().events().count(KvEventKind::shared), 0u);
+  for (uint32_t choice = 0; choice < 5; ++choice) {
+    Engine single = make_engine({.sharing = false});
+    request.choice = choice;
+    EXPECT_EQ(together.take_answer(ids[choice])->tokens, single.run(request).tokens);
+  }
+}
+
+TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {
+  Engine engine = make_engine({});
+  Request request = requests_[1];
+  request.max_tokens = 12;
+  const SequenceId parent = engine.submit(request);
+  while (engine.scheduler().find(parent) == nullptr || engine.scheduler().find(parent)->answer_tokens() < 6)
+    engine.step();
+  const std::vector<TokenId> tokens = engine.scheduler().find(parent)->tokens;
+  const uint32_t at = uint32_t(request.prompt.size()) + 4;
+  Request other = request;
+  other.sampling.seed = 99;
+  other.sampling.temperature = 1;
+  const SequenceId child = engine.fork(parent, at, other).value();
+  EXPECT_FALSE(engine.fork(parent, 500, other).has_value());
+  while (engine.step()) {
+  }
+  other.prompt.assign(tokens.begin(), tokens.begin() + at);
+  EXPECT_EQ(engine.take_answer(child)->tokens, make_engine({.sharing = false}).run(other).tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EngineSharing, testing::Values("llama3", "gemma3"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,221 @@
+// The engine over a fake backend: random arrivals, cancellations, forks, deadlines, drafts and tiny pools, every
+// invariant checked after each step, every answer compared with what its tokens alone say.
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "fake_backend.h"
+#include "golden_model.h"
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kContext = 96, kMaxTokens = 24;
+
+struct Simulation {
+  Simulation(const std::string& model_name, uint64_t seed, bool with_drafts, uint32_t pool_tokens)
+      : model(golden_folder(model_name), exact_kernels(), 1), random(seed) {
+    for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16, KvFormat::f16))
+      windows.push_back(shape.window);
+    EngineModel engine_model = model.engine_model();
+    engine_model.backend = &backend;
+    const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16, KvFormat::f16), 4);
+    EngineOptions options{.context = kContext, .max_sequences = 5, .prefill_chunk = 9};
+    options.page_tokens = 4;
+    options.kv_bytes = kv_bytes(layout, pages_for(layout, pool_tokens, 9, 1));
+    options.now = [this] { return clock; };
+    engine = std::make_unique<Engine>(engine_model, options,
+                                      with_drafts ? std::make_unique<Guesser>(*this) : nullptr);
+  }
+
+  // Knows the truth, and tells it most of the time.
+  struct Guesser : Drafter {
+    explicit Guesser(Simulation& simulation) : simulation(simulation) {}
+    void propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) override {
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        std::vector<TokenId> tokens = sequences[i]->tokens;
+        for (uint32_t n = std::min(most[i], simulation.roll(5)); n > 0; --n) {
+          const TokenId right = simulation.next(tokens, sequences[i]->request);
+          tokens.push_back(simulation.roll(4) == 0 ? simulation.roll(simulation.model.spec.vocab) : right);
+          sequences[i]->drafts.push_back(tokens.back());
+        }
+      }
+    }
+    void forget(SequenceId) override {}
+    Simulation& simulation;
+  };
+
+  uint32_t roll(uint32_t n) { return uint32_t(random() % n); }
+  TokenId next(std::span<const TokenId> tokens, const Request& request) const {
+    return FakeBackend::next(tokens, windows, request.sampling.seed, request.choice, model.spec.vocab);
+  }
+
+  // One of a few families of texts, so that many begin alike; cut or changed at a random place.
+  std::vector<TokenId> random_prompt() {
+    const uint32_t family = roll(4), length = 1 + roll(kContext - kMaxTokens - 8);
+    std::vector<TokenId> prompt;
+    for (uint32_t i = 0; i < length; ++i) prompt.push_back(TokenId(mix(family, i) % model.spec.vocab));
+    if (roll(2) == 0) prompt[roll(length)] = roll(model.spec.vocab);
+    return prompt;
+  }
+
+  Request random_request() {
+    Request request;
+    request.prompt = random_prompt();
+    request.max_tokens = 1 + roll(kMaxTokens);
+    request.sampling.seed = roll(3);
+    request.priority = roll(8) == 0 ? int32_t(roll(3)) : 0;
+    request.client = std::string(1, char('a' + roll(3)));
+    if (roll(10) == 0) request.deadline = clock + std::chrono::milliseconds(roll(60));
+    return request;
+  }
+
+  struct Open {
+    Request request;
+    uint64_t since;
+    uint64_t patience;
+  };
+
+  void remember(SequenceId id, const Request& request) { open.emplace(id, Open{request, step, 0}); }
+
+  void act() {
+    const uint32_t what = roll(100);
+    if (what < 22 && open.size() < 24) {
+      const Request request = random_request();
+      remember(engine->submit(request), request);
+    } else if (what < 24 && open.size() < 24) {
+      Request request = random_request();
+      const auto ids = engine->submit_choices(request, 3);
+      for (SequenceId id : ids) {
+        remember(id, request);
+        ++request.choice;
+      }
+    } else if (what < 27 && !open.empty()) {
+      const auto chosen = std::next(open.begin(), roll(uint32_t(open.size())));
+      engine->cancel(chosen->first);
+      open.erase(chosen);
+      ++cancelled;
+    } else if (what < 30 && !open.empty()) {
+      const auto chosen = std::next(open.begin(), roll(uint32_t(open.size())));
+      if (const Sequence* parent = engine->scheduler().find(chosen->first)) {
+        Request request = random_request();
+        const uint32_t at =
+            std::min<uint32_t>(1 + roll(uint32_t(parent->tokens.size())), kContext - kMaxTokens - 1);
+        request.prompt.assign(parent->tokens.begin(), parent->tokens.begin() + at);
+        if (const auto id = engine->fork(chosen->first, at, request)) {
+          remember(*id, request);
+          ++forked;
+        }
+      }
+    } else if (what == 30) {
+      engine->pin(random_prompt());
+    } else if (what < 35) {
+      engine->unpin_all();
+    }
+  }
+
+  void check_answers() {
+    for (auto it = open.begin(); it != open.end();) {
+      const auto answer = engine->take_answer(it->first);
+      if (!answer) {
+        // Everything that is asked for at once takes some hundred steps; waiting for ever would show.
+        ASSERT_LT(step - it->second.since, 3000u) << "a request starves";
+        ++it;
+        continue;
+      }
+      const Request& request = it->second.request;
+      std::vector<TokenId> tokens = request.prompt;
+      for (TokenId token : answer->tokens) {
+        ASSERT_EQ(token, next(tokens, request));
+        tokens.push_back(token);
+      }
+      if (answer->finish_reason == FinishReason::length) {
+        ASSERT_EQ(answer->tokens.size(), request.max_tokens);
+        ++finished;
+      } else if (answer->finish_reason == FinishReason::deadline) {
+        ASSERT_TRUE(request.deadline.has_value());
+        ++overdue;
+      } else {
+        ASSERT_EQ(answer->finish_reason, FinishReason::no_room);
+      }
+      accepted += answer->account.accepted;
+      it = open.erase(it);
+    }
+  }
+
+  void run(uint64_t steps) {
+    const uint32_t capacity = engine->kv().stats().capacity_pages;
+    for (step = 0; step < steps; ++step) {
+      act();
+      engine->step();
+      clock += std::chrono::milliseconds(1);
+      engine->check_invariants();
+      const KvCache::Stats stats = engine->kv().stats();
+      ASSERT_EQ(stats.held_pages + stats.cached_pages + stats.free_pages, capacity);
+      check_answers();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    engine->unpin_all();
+    for (; !open.empty(); ++step) {
+      ASSERT_TRUE(engine->step());
+      check_answers();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_TRUE(engine->scheduler().idle());
+    EXPECT_EQ(engine->kv().stats().held_pages, 0u);
+    engine->check_invariants();
+  }
+
+  BareModel model;
+  FakeBackend backend;
+  std::mt19937_64 random;
+  std::vector<uint32_t> windows;
+  Clock::time_point clock{};
+  std::unique_ptr<Engine> engine;
+  std::map<SequenceId, Open> open;
+  uint64_t step = 0, finished = 0, cancelled = 0, forked = 0, overdue = 0, accepted = 0;
+};
+
+uint64_t steps_wanted() {
+  const char* text = std::getenv("QUIRE_SIMULATION_STEPS");
+  return text == nullptr ? 15000 : std::strtoull(text, nullptr, 10);
+}
+
+struct Setting {
+  const char* name;
+  const char* model;
+  bool drafts;
+  uint32_t pool_tokens;
+};
+
+class EngineSimulation : public testing::TestWithParam<Setting> {};
+
+TEST_P(EngineSimulation, EveryAnswerIsRightNothingLeaksAndNobodyStarves) {
+  Simulation simulation(GetParam().model, 1, GetParam().drafts, GetParam().pool_tokens);
+  simulation.run(steps_wanted());
+  EXPECT_GT(simulation.finished, steps_wanted() / 20);
+  EXPECT_GT(simulation.cancelled, 0u);
+  EXPECT_GT(simulation.forked, 0u);
+  EXPECT_GT(simulation.overdue, 0u);
+  EXPECT_GT(simulation.engine->kv().events().count(KvEventKind::shared), 0u);
+  EXPECT_GT(simulation.engine->kv().events().count(KvEventKind::copied), 0u);
+  EXPECT_GT(simulation.engine->kv().events().count(KvEventKind::evicted), 0u);
+  EXPECT_GE(simulation.engine->scheduler().preemptions(), GetParam().pool_tokens < 200 ? 20u : 0u);
+  EXPECT_GE(simulation.accepted, GetParam().drafts ? 100u : 0u);
+  RecordProperty("finished", std::to_string(simulation.finished));
+  RecordProperty("preemptions", std::to_string(simulation.engine->scheduler().preemptions()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pools, EngineSimulation,
+                         testing::Values(Setting{"tiny", "llama3", false, 100},
+                                         Setting{"tiny_drafts", "llama3", true, 100},
+                                         Setting{"roomy", "llama3", false, 400},
+                                         Setting{"windows", "gemma3", false, 140},
+                                         Setting{"windows_drafts", "gemma3", true, 140},
+                                         Setting{"all_windows", "mistral", true, 140}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace quire
