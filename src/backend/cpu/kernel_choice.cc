@@ -11,6 +11,8 @@
 #elif defined(__x86_64__)
 #include <cpuid.h>
 
+#include "backend/cpu/amx/amx_kernels.h"
+#include "backend/cpu/amx/tile_permission.h"
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx512/avx512_kernels.h"
 #endif
@@ -55,6 +57,10 @@ std::vector<CpuKernels> present_kernels() {
   if (has_avx512_set()) {
     sets.push_back(scalar_kernels());
     use_avx512(sets.back());
+    if (may_use_int8_tiles()) {
+      sets.push_back(sets.back());
+      use_amx(sets.back());
+    }
   }
 #endif
   return sets;

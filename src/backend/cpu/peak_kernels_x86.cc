@@ -5,9 +5,8 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "backend/cpu/amx/tile_permission.h"
 #include "backend/cpu/peak_kernels.h"
 
 namespace quire {
@@ -191,27 +190,17 @@ __attribute__((target("avx512f"))) double run_fma512(const PeakPanels& panels, s
   return total_of<float>(sums);
 }
 
-// Asked of the CPU itself: Clang 14's __builtin_cpu_supports does not know these names.
+// Asked of the CPU itself: Clang 14's __builtin_cpu_supports does not know the name.
 bool has_avx_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1u);
-}
-
-// Tiles are large state that Linux keeps for a process only once it has asked.
-bool has_amx_int8() {
-  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
-  const bool tiles = (d >> 24 & 1u) && (d >> 25 & 1u);
-  return tiles && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 }  // namespace
 
 std::vector<PeakKernel> int8_peak_kernels() {
   std::vector<PeakKernel> kernels;
-  if (has_amx_int8()) {
+  if (may_use_int8_tiles()) {
     constexpr double kTileProducts = 4.0 * double(PeakPanels::kBytes / (2 * kTileBytes));
     kernels.push_back({"amx tdpbssd", 2 * 16 * 16 * 64 * kTileProducts, run_amx});
   }

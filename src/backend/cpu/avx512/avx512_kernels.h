@@ -8,4 +8,8 @@ namespace quire {
 // has.
 void use_avx512(CpuKernels& kernels);
 
+// Its product of a format's panels, for sets that have no better one for few tokens.
+template <class Format, ActivationForm kForm>
+void matmul_vnni(const MatmulArgs& args);
+
 }  // namespace quire

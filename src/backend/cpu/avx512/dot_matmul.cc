@@ -8,8 +8,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/avx512/avx512_kernels.h"
-#include "backend/cpu/panel_matmul.h"
-#include "backend/cpu/panel_scales.h"
+#include "backend/cpu/avx512/panel_reader.h"
 
 namespace quire {
 namespace {
@@ -18,83 +17,7 @@ constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from 
 constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
 constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
 
-ALWAYS_INLINE __m512i load_bytes(const uint8_t* bytes) {
-  return _mm512_loadu_si512(bytes);
-}
-
-ALWAYS_INLINE __m512i every_byte(int byte) {
-  return _mm512_set1_epi8(char(byte));
-}
-
-// A float per row of a panel.
-struct PerRow {
-  __m512 v[1];
-
-  static ALWAYS_INLINE PerRow load(const float* values) { return {{_mm512_loadu_ps(values)}}; }
-  ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v[0]); }
-
-  static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
-    return {{_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))}};
-  }
-
-  static ALWAYS_INLINE PerRow load_i8(const uint8_t* bytes) {
-    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-    return {{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(all))}};
-  }
-
-  static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
-    const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);
-    const __m512i tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), exponents);
-    const __mmask16 is_tiny = _mm512_cmplt_epu32_mask(exponents, _mm512_set1_epi32(2));
-    return {{_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny))}};
-  }
-};
-
 constexpr int kLess = 128;  // codes less this are what they are worth
-
-template <class Format>
-struct Codes {
-  using Packed = PackedBlock<Format>;
-  static constexpr Coding kCodes = Packed::kCodes;
-  static constexpr MovedTable kTable = moved_table<Format>(kLess);
-
-  template <int kLeft>
-  static ALWAYS_INLINE __m512i shift(__m512i bytes) {  // bits that cross bytes are masked afterwards
-    if constexpr (kLeft >= 0) {
-      return _mm512_slli_epi16(bytes, kLeft);
-    } else {
-      return _mm512_srli_epi16(bytes, -kLeft);
-    }
-  }
-
-  // Columns 4 g to 4 g + 3 of a step of 32.
-  template <size_t g>
-  static ALWAYS_INLINE __m512i read(const uint8_t* step) {
-    if constexpr (kCodes == Coding::byte) {
-      return _mm512_xor_si512(load_bytes(step + g * 64), every_byte(kLess));
-    } else {
-      const __m512i halves = load_bytes(step + g % 4 * 64);
-      if constexpr (kCodes == Coding::widened) {
-        constexpr int kAndXor = (0xf0 & 0xcc) ^ 0xaa;  // (a & b) ^ c
-        return _mm512_ternarylogic_epi32(shift < g < 4 ? 4 : 0 > (halves), every_byte(0xf0),
-                                         every_byte(kLess), kAndXor);
-      } else {
-        const __m512i low = _mm512_and_si512(shift < g < 4 ? 0 : -4 > (halves), every_byte(15));
-        if constexpr (kCodes == Coding::table) {
-          const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));
-          return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), low);
-        } else {
-          constexpr bool kIsFive = kCodes == Coding::five;
-          const __m512i bits = load_bytes(step + 256 + (kIsFive ? 0 : g / 4 * 64));
-          const __m512i high = shift<(kIsFive ? 4 - int(g) : 4 - 2 * int(g % 4))>(bits);
-          const __m512i code = _mm512_or_si512(low, _mm512_and_si512(high, every_byte(kIsFive ? 16 : 48)));
-          return _mm512_add_epi8(code, every_byte(kLess + kLowest<Format>));
-        }
-      }
-    }
-  }
-};
 
 // The sum so far and the products of four columns.
 ALWAYS_INLINE __m512i add_products(__m512i sum, __m512i codes, const int8_t* values) {
@@ -141,7 +64,7 @@ ALWAYS_INLINE void begin_sub(size_t sub, const PanelInput* inputs, DirectSums<kT
 template <class Format, size_t g, size_t kTokens>
 ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* inputs,
                                DirectSums<kTokens>& sums) {
-  const __m512i codes = Codes<Format>::template read<g>(step);
+  const __m512i codes = Codes<Format, kLess>::template read<g>(step);
   for (size_t t = 0; t < kTokens; ++t) {
     sums.part[t] = add_products(sums.part[t], codes, inputs[t].row.values + c + 4 * g);
   }
@@ -218,31 +141,6 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
 
 // ---- many tokens: a panel is unpacked once -------------------------------------------------------------------------
 
-template <class Format, size_t g>
-ALWAYS_INLINE void open_columns(const uint8_t* step, uint8_t* codes) {
-  _mm512_storeu_si512(codes + 64 * g, Codes<Format>::template read<g>(step));
-}
-
-template <class Format, ActivationForm kForm>
-void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
-  using Packed = PackedBlock<Format>;
-  constexpr size_t kGroup = group_values(kForm);
-  for (size_t c = 0; c < cols; c += 32) {
-    const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
-                          c % Packed::kValues / 32 * Packed::kStepBytes;
-    uint8_t* codes = out.codes + kPanelRows * c;
-    open_columns<Format, 0>(step, codes);
-    open_columns<Format, 1>(step, codes);
-    open_columns<Format, 2>(step, codes);
-    open_columns<Format, 3>(step, codes);
-    open_columns<Format, 4>(step, codes);
-    open_columns<Format, 5>(step, codes);
-    open_columns<Format, 6>(step, codes);
-    open_columns<Format, 7>(step, codes);
-  }
-  PanelScales<Format, PerRow>::open(panel, cols, kGroup, out);
-}
-
 template <size_t kTokens>
 struct Tile {
   __m512i prefix[kTokens];
@@ -313,8 +211,10 @@ void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs
   for (size_t t = 0; t < kTokens; ++t) _mm512_storeu_ps(out[t], sums[t]);
 }
 
+}  // namespace
+
 template <class Format, ActivationForm kForm>
-void matmul(const MatmulArgs& args) {
+void matmul_vnni(const MatmulArgs& args) {
   using Packed = PackedBlock<Format>;
   constexpr size_t kSub = Packed::kSub;
   constexpr bool kHasMin = Packed::Uniform::kHasMin;
@@ -327,7 +227,7 @@ void matmul(const MatmulArgs& args) {
       .tile_tokens = kTileTokens,
       .direct = {multiply_direct<Format, kForm, 1>, multiply_direct<Format, kForm, 2>,
                  multiply_direct<Format, kForm, 3>, multiply_direct<Format, kForm, 4>},
-      .open = open_panel<Format, kForm>,
+      .open = open_panel<Format, kForm, kLess>,
       .tiles = {multiply_tile<kSub, kForm, kHasMin, 1>, multiply_tile<kSub, kForm, kHasMin, 2>,
                 multiply_tile<kSub, kForm, kHasMin, 3>, multiply_tile<kSub, kForm, kHasMin, 4>,
                 multiply_tile<kSub, kForm, kHasMin, 5>, multiply_tile<kSub, kForm, kHasMin, 6>,
@@ -337,12 +237,15 @@ void matmul(const MatmulArgs& args) {
   multiply_panels(args, kKernels);
 }
 
-}  // namespace
+#define QUIRE_FORMAT(dtype, Format, activation) \
+  template void matmul_vnni<format::Format, ActivationForm::activation>(const MatmulArgs&);
+#include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
 
 void use_avx512(CpuKernels& kernels) {
   kernels.name = "avx512";
-#define QUIRE_FORMAT(dtype, Format, activation)                                              \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+#define QUIRE_FORMAT(dtype, Format, activation)                                                   \
+  kernels.matmul[size_t(DType::dtype)] = matmul_vnni<format::Format, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
 #include "backend/cpu/quantized_formats.inc"
 #undef QUIRE_FORMAT

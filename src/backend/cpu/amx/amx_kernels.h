@@ -1,0 +1,11 @@
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace quire {
+
+// The int8 tiles of AMX. REQUIRES: may_use_int8_tiles(), and `kernels` is the set of use_avx512, whose panels it reads
+// and whose products it keeps for few tokens.
+void use_amx(CpuKernels& kernels);
+
+}  // namespace quire

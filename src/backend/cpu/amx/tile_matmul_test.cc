@@ -1,0 +1,245 @@
+// The driver of tile products on a machine in plain code: what AMX is given to do, and what is made of its results, is
+// the same. AMX itself is compared with the scalar twin wherever it is present, like every kernel set.
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "backend/cpu/amx/tile_product.h"
+#include "backend/cpu/matmul_case.h"
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// A float per row of a panel, as PanelScales wants it.
+struct PlainRows {
+  float v[kPanelRows];
+
+  static PlainRows load_f16(const uint8_t* bytes) {
+    PlainRows rows;
+    for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = format::load_f16(bytes + 2 * r);
+    return rows;
+  }
+  static PlainRows load_i8(const uint8_t* bytes) {
+    PlainRows rows;
+    for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = float(int8_t(bytes[r]));
+    return rows;
+  }
+  static PlainRows load_exponents(const uint8_t* bytes) {
+    PlainRows rows;
+    for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = format::Mxfp4::half_power(bytes[r]);
+    return rows;
+  }
+  void store(float* out) const { std::memcpy(out, v, sizeof(v)); }
+};
+
+// The code of a row and column of a packed step of 32.
+template <class Format>
+int8_t code_at(const uint8_t* step, size_t row, size_t column) {
+  const size_t g = column / 4, place = row * 4 + column % 4;
+  if constexpr (kCoding<Format> == Coding::byte) return int8_t(step[64 * g + place]);
+  const uint8_t both = step[64 * (g % 4) + place];
+  const int low = g < 4 ? both & 15 : both >> 4;
+  if constexpr (kCoding<Format> == Coding::widened) return int8_t(low << 4);
+  if constexpr (kCoding<Format> == Coding::table) return CodeTable<Format>::code(size_t(low));
+  const int high = kCoding<Format> == Coding::five ? step[256 + place] >> g & 1
+                                                   : step[256 + 64 * (g / 4) + place] >> 2 * (g % 4) & 3;
+  return int8_t(low + 16 * high + kLowest<Format>);
+}
+
+struct PlainTile {
+  TileShape shape;
+  int8_t bytes[16][64];
+};
+
+// Eight tiles that hold what AMX would, and refuse what it would refuse.
+struct PlainTiles {
+  static inline thread_local PlainTile tiles[8];
+  static inline thread_local bool is_configured = false;
+
+  template <size_t kSub>
+  static void configure(size_t tokens) {
+    CHECK(!is_configured);
+    is_configured = true;
+    for (size_t i = 0; i < std::size(tiles); ++i) {
+      tiles[i] = {tile_shape(i, tokens, kSub), {}};
+      CHECK(tiles[i].shape.rows >= 1 && tiles[i].shape.rows <= 16);
+      CHECK(tiles[i].shape.row_bytes % 4 == 0 && tiles[i].shape.row_bytes <= 64);
+    }
+  }
+  static void release() {
+    CHECK(is_configured);
+    is_configured = false;
+  }
+
+  template <size_t kTile>
+  static void load(const void* rows, size_t stride_bytes) {
+    CHECK(is_configured);
+    PlainTile& tile = tiles[kTile];
+    std::memset(tile.bytes, 0, sizeof(tile.bytes));
+    for (size_t r = 0; r < tile.shape.rows; ++r) {
+      std::memcpy(tile.bytes[r], static_cast<const int8_t*>(rows) + r * stride_bytes, tile.shape.row_bytes);
+    }
+  }
+  template <size_t kTile>
+  static void store(void* rows, size_t stride_bytes) {
+    CHECK(is_configured);
+    const PlainTile& tile = tiles[kTile];
+    for (size_t r = 0; r < tile.shape.rows; ++r) {
+      std::memcpy(static_cast<int8_t*>(rows) + r * stride_bytes, tile.bytes[r], tile.shape.row_bytes);
+    }
+  }
+  template <size_t kSums, size_t kInputs, size_t kCodes>
+  static void multiply() {
+    CHECK(is_configured);
+    PlainTile& sums = tiles[kSums];
+    const PlainTile &inputs = tiles[kInputs], &codes = tiles[kCodes];
+    CHECK(sums.shape.rows == inputs.shape.rows && sums.shape.row_bytes == codes.shape.row_bytes);
+    CHECK(inputs.shape.row_bytes == 4 * codes.shape.rows);
+    for (size_t m = 0; m < sums.shape.rows; ++m) {
+      for (size_t n = 0; n < sums.shape.row_bytes / 4; ++n) {
+        int32_t sum;
+        std::memcpy(&sum, sums.bytes[m] + 4 * n, sizeof(sum));
+        for (size_t k = 0; k < inputs.shape.row_bytes; ++k) {
+          sum += int32_t(inputs.bytes[m][k]) * int32_t(codes.bytes[k / 4][4 * n + k % 4]);
+        }
+        std::memcpy(sums.bytes[m] + 4 * n, &sum, sizeof(sum));
+      }
+    }
+  }
+
+  struct Lanes {
+    float v[kPanelRows];
+
+    static Lanes load(const float* values) { return load_bytes(values); }
+    static Lanes load_bits(const int32_t* bits) { return load_bytes(bits); }
+    static Lanes load_bytes(const void* bytes) {
+      Lanes lanes;
+      std::memcpy(lanes.v, bytes, sizeof(lanes.v));
+      return lanes;
+    }
+    static Lanes broadcast(const float* value) {
+      Lanes lanes;
+      std::fill(std::begin(lanes.v), std::end(lanes.v), *value);
+      return lanes;
+    }
+    void store(float* out) const { std::memcpy(out, v, sizeof(v)); }
+  };
+  static Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& c) {
+    Lanes result;
+    for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
+    return result;
+  }
+  static Lanes subtract(const Lanes& a, const Lanes& b) {
+    Lanes result;
+    for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = a.v[i] - b.v[i];
+    return result;
+  }
+
+  template <class Format, ActivationForm kForm>
+  static void open(const uint8_t* panel, size_t cols, const OpenPanel& out) {
+    using Packed = PackedBlock<Format>;
+    for (size_t c = 0; c < cols; ++c) {
+      const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
+                            c % Packed::kValues / 32 * Packed::kStepBytes;
+      for (size_t r = 0; r < kPanelRows; ++r) {
+        out.codes[c / 4 * 64 + 4 * r + c % 4] = uint8_t(code_at<Format>(step, r, c % 32));
+      }
+    }
+    PanelScales<Format, PlainRows>::open(panel, cols, group_values(kForm), out);
+  }
+};
+
+template <class Format, ActivationForm kForm>
+void matmul(const MatmulArgs& args) {
+  static constexpr TileKernels kKernels = tile_kernels<PlainTiles, Format, kForm>();
+  multiply_tiles(args, kKernels);
+}
+
+// Only for quantized weights, and kLeastTileTokens tokens or more.
+CpuKernels plain_tile_kernels() {
+  CpuKernels kernels = scalar_kernels();
+  kernels.name = "plain tiles";
+#define QUIRE_FORMAT(dtype, Format, activation)                                              \
+  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+  kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
+  return kernels;
+}
+
+std::vector<DType> quantized_types() {
+  std::vector<DType> types;
+#define QUIRE_FORMAT(dtype, Format, activation) types.push_back(DType::dtype);
+#include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
+  return types;
+}
+
+void expect_the_scalar_product(const MatmulCase& test) {
+  ASSERT_EQ(test.product(plain_tile_kernels()), test.product(scalar_kernels()))
+      << traits(test.dtype).name << " " << test.rows << " x " << test.cols << ", " << test.tokens
+      << " tokens";
+}
+
+TEST(TileMatmul, IsThatOfTheScalarTwinForAnyWidth) {
+  for (DType dtype : quantized_types()) {
+    for (size_t blocks : {1u, 2u, 3u, 4u, 5u, 11u}) {
+      const size_t cols = blocks * traits(dtype).block_values;
+      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(dtype, 21, cols, 21)));
+    }
+  }
+}
+
+TEST(TileMatmul, IsThatOfTheScalarTwinForAnyNumberOfTokens) {
+  for (DType dtype : {DType::q4_0, DType::q4_1, DType::q4_k, DType::q2_k}) {
+    const size_t cols = dtype == DType::q4_0 || dtype == DType::q4_1 ? 160 : 256;
+    for (size_t tokens = kLeastTileTokens; tokens <= 50; ++tokens) {
+      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(dtype, 33, cols, tokens)));
+    }
+  }
+}
+
+TEST(TileMatmul, IsThatOfTheScalarTwinWhenTokensDoNotShareAnOpening) {
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q5_1, 17, 64, 257)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q6_k, 5, 8192 * 2, 100)));
+}
+
+TEST(TileMatmul, TakesAnyCodesAndTheLargestActivations) {
+  std::mt19937 random(9);
+  for (DType dtype : quantized_types()) {
+    MatmulCase test(dtype, 37, 5 * traits(dtype).block_values, 19);
+    for (std::byte& byte : test.weight) byte = std::byte(random());
+    // 127 or -127 each; the first token's are all of one sign.
+    for (size_t i = 0; i < test.input.size(); ++i) {
+      test.input[i] = i < test.cols || random() % 2 == 0 ? 1.0f : -1.0f;
+    }
+    const std::vector<float> expected = test.product(scalar_kernels()),
+                             out = test.product(plain_tile_kernels());
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (std::isnan(expected[i]) && std::isnan(out[i])) continue;  // random scales may be NaN
+      ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(expected[i]))
+          << traits(dtype).name << " " << i;
+    }
+  }
+}
+
+TEST(TileMatmul, IsTheSameForAnySplitOfRows) {
+  for (DType dtype : {DType::q8_0, DType::q4_k}) {
+    const MatmulCase test(dtype, 75, 512, 40);
+    const std::vector<float> whole = test.product(scalar_kernels());
+    for (size_t call_rows : {1u, 5u, 16u, 32u, 48u}) {
+      ASSERT_EQ(test.product(plain_tile_kernels(), 40, call_rows), whole) << call_rows;
+    }
+  }
+}
+
+TEST(TileMatmul, GivesTheTilesBack) {
+  MatmulCase(DType::q4_0, 16, 64, 16).product(plain_tile_kernels());
+  EXPECT_FALSE(PlainTiles::is_configured);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,303 @@
+#pragma once
+
+#include "backend/cpu/amx/tile_matmul.h"
+#include "backend/cpu/panel_scales.h"
+
+// The product of one or two open panels and one or two tiles of tokens, by a machine that has eight tiles and vectors of
+// sixteen floats:
+//
+//   struct Machine {
+//     template <size_t kTile> static void load(const void* rows, size_t stride_bytes);
+//     template <size_t kTile> static void store(void* rows, size_t stride_bytes);
+//     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply();  // sums += inputs * codes
+//     struct Lanes {
+//       static Lanes load(const float*);
+//       static Lanes load_bits(const int32_t*);  // of floats
+//       static Lanes broadcast(const float*);
+//       void store(float*) const;
+//     };
+//     static Lanes multiply_add(a, b, c);  // a * b + c, rounded once
+//     static Lanes subtract(a, b);
+//   };
+//
+// It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
+//
+// Tiles 0 to 3 hold prefix sums, [tokens][16 rows]; 4 and 5 a sub-block of the tokens' activations, [tokens][kSub]; 6 and
+// 7 the same columns of the panels' codes, [kSub / 4][16 rows][4]. The sums of a sub-block are stored while those of the
+// next are added up; after some sub-blocks, a stage, vectors scale them. That is done beside the products of the next
+// stage, tile by tile, so that neither waits for the other.
+
+namespace quire {
+
+inline constexpr size_t kFirstInputTile = 4;
+inline constexpr size_t kFirstCodeTile = 6;
+
+struct TileShape {
+  size_t rows, row_bytes;
+};
+constexpr ALWAYS_INLINE TileShape tile_shape(size_t tile, size_t tokens, size_t sub) {
+  if (tile < kFirstInputTile) return {tokens, kPanelRows * sizeof(int32_t)};
+  if (tile < kFirstCodeTile) return {tokens, sub};
+  return {sub / 4, kPanelRows * 4};
+}
+
+struct alignas(64) MagicRow {
+  int32_t bits[kPanelRows];
+};
+inline constexpr MagicRow kMagicRow = {
+    {kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits,
+     kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits}};
+
+// What one tile's sums of a stage are scaled with.
+struct TileStage {
+  const TileInts* prefixes;  // [kStageSubs]
+  const float* starts;       // from the stage's first group on
+  const float* differences;  // from its first sub-block on
+  const float* factors;      // the first token's scales from the first group on
+  size_t input_stride_bytes;
+  size_t tokens;
+  bool begins_group, ends_group;  // where a group is longer than a stage
+  TileFloats* scaled;
+  TileFloats* sums;
+
+  ALWAYS_INLINE const float* factors_of(size_t token) const {
+    return reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(factors) +
+                                          token * input_stride_bytes);
+  }
+};
+
+// kSubs sub-blocks, which are groups of kGroupSubs; the last may be shorter.
+template <class Machine, size_t kGroupSubs, size_t kSubs>
+void scale_groups(TileStage stage) {
+  using Lanes = typename Machine::Lanes;
+  constexpr size_t kGroups = (kSubs + kGroupSubs - 1) / kGroupSubs;
+  Lanes starts[kGroups], differences[kSubs];
+#pragma GCC unroll 4
+  for (size_t g = 0; g < kGroups; ++g) starts[g] = Lanes::load(stage.starts + g * kPanelRows);
+#pragma GCC unroll 4
+  for (size_t s = 0; s < kSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
+  for (size_t t = 0; t < stage.tokens; ++t) {
+    const float* factors = stage.factors_of(t);
+    Lanes sum = Lanes::load((*stage.sums)[t]), scaled = starts[0];
+#pragma GCC unroll 4
+    for (size_t s = 0; s < kSubs; ++s) {
+      if (s % kGroupSubs == 0) scaled = starts[s / kGroupSubs];
+      scaled = Machine::multiply_add(Lanes::load_bits(stage.prefixes[s][t]), differences[s], scaled);
+      if (s + 1 < kSubs && (s + 1) % kGroupSubs != 0) continue;
+      sum = Machine::multiply_add(scaled, Lanes::broadcast(factors + s / kGroupSubs), sum);
+    }
+    sum.store((*stage.sums)[t]);
+  }
+}
+
+// A stage's sub-blocks of one longer group.
+template <class Machine>
+void scale_part(TileStage stage) {
+  using Lanes = typename Machine::Lanes;
+  const Lanes start = Lanes::load(stage.starts);
+  Lanes differences[kStageSubs];
+#pragma GCC unroll 4
+  for (size_t s = 0; s < kStageSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
+  for (size_t t = 0; t < stage.tokens; ++t) {
+    Lanes scaled = stage.begins_group ? start : Lanes::load((*stage.scaled)[t]);
+#pragma GCC unroll 4
+    for (size_t s = 0; s < kStageSubs; ++s) {
+      scaled = Machine::multiply_add(Lanes::load_bits(stage.prefixes[s][t]), differences[s], scaled);
+    }
+    if (stage.ends_group) {
+      const Lanes factor = Lanes::broadcast(stage.factors_of(t));
+      Machine::multiply_add(scaled, factor, Lanes::load((*stage.sums)[t])).store((*stage.sums)[t]);
+    } else {
+      scaled.store((*stage.scaled)[t]);
+    }
+  }
+}
+
+// The minimums' share of kLeastTileTokens tokens: so many chains hide the latency of an addition. `sums` are the first
+// token's sums of activations by sub-block.
+template <class Machine>
+void add_mins(const float* mins, size_t subs, const std::byte* sums, size_t input_stride_bytes,
+              float (*out)[kPanelRows]) {
+  using Lanes = typename Machine::Lanes;
+  Lanes min_sums[kLeastTileTokens] = {};
+  for (size_t s = 0; s < subs; ++s) {
+    const Lanes min = Lanes::load(mins + s * kPanelRows);
+#pragma GCC unroll 8
+    for (size_t t = 0; t < kLeastTileTokens; ++t) {
+      const float* sum = reinterpret_cast<const float*>(sums + t * input_stride_bytes) + s;
+      min_sums[t] = Machine::multiply_add(min, Lanes::broadcast(sum), min_sums[t]);
+    }
+  }
+  for (size_t t = 0; t < kLeastTileTokens; ++t) min_sums[t].store(out[t]);
+}
+
+template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
+class TileProduct {
+ public:
+  using Lanes = typename Machine::Lanes;
+  static constexpr size_t kGroup = group_values(kForm);
+  static constexpr size_t kGroupSubs = kGroup / kSub;
+
+  TileProduct(const TileBlock& block, TileScratch& scratch)
+      : block_(block), scratch_(scratch), subs_(block.cols / kSub) {}
+
+  void run() {
+    for_tiles([&](size_t tile) { __builtin_memset(scratch_.sums[tile], 0, sizeof(TileFloats)); });
+    size_t first = 0;  // sub-block of the stage
+    for (; first + kStageSubs <= subs_; first += kStageSubs) {
+#pragma GCC unroll 4
+      for (size_t s = 0; s < kStageSubs; ++s) step(first, s);
+    }
+    const size_t left = subs_ - first;
+#pragma GCC unroll 4
+    for (size_t s = 0; s < kStageSubs; ++s) {
+      if (s < left) {
+        step(first, s);
+      } else if (first > 0 && has_tile(s)) {
+        scale<kStageSubs>(s, first - kStageSubs);
+      }
+    }
+    if (left == 1) for_tiles([&](size_t tile) { scale<1>(tile, first); });
+    if (left == 2) for_tiles([&](size_t tile) { scale<2>(tile, first); });
+    if (left == 3) for_tiles([&](size_t tile) { scale<3>(tile, first); });
+    if constexpr (kHasMin) for_tiles([&](size_t tile) { subtract_mins(tile); });
+  }
+
+ private:
+  static constexpr bool has_tile(size_t tile) {
+    return tile / 2 < kPanels && tile % 2 < kTokenTiles;
+  }
+  template <class Function>
+  static ALWAYS_INLINE void for_tiles(const Function& function) {
+    for (size_t tile = 0; tile < kTileSums; ++tile) {
+      if (has_tile(tile)) function(tile);
+    }
+  }
+
+  // The products of one sub-block of a stage, and scales for what the stage before left in one of the tiles.
+  ALWAYS_INLINE void step(size_t first, size_t s) {
+    const size_t sub = first + s;
+    load_operands(sub);
+    const bool begins_group = sub % kGroupSubs == 0;
+    multiply<0>(begins_group);
+    multiply<1>(begins_group);
+    multiply<2>(begins_group);
+    multiply<3>(begins_group);
+    if (first > 0 && has_tile(s)) scale<kStageSubs>(s, first - kStageSubs);
+    store<0>(sub);
+    store<1>(sub);
+    store<2>(sub);
+    store<3>(sub);
+  }
+
+  ALWAYS_INLINE void load_operands(size_t sub) const {
+    const size_t column = sub * kSub, stride = block_.input_stride_bytes;
+    Machine::template load<kFirstCodeTile>(block_.panels[0].codes + kPanelRows * column, kPanelRows * 4);
+    Machine::template load<kFirstInputTile>(block_.inputs[0] + column, stride);
+    if constexpr (kTokenTiles == 2) {
+      Machine::template load<kFirstInputTile + 1>(block_.inputs[1] + column, stride);
+    }
+    if constexpr (kPanels == 2) {
+      const uint8_t* codes = block_.panels[1].codes + kPanelRows * column;
+      Machine::template load<kFirstCodeTile + 1>(codes, kPanelRows * 4);
+    }
+  }
+
+  template <size_t kTile>
+  ALWAYS_INLINE void multiply(bool begins_group) const {
+    if constexpr (has_tile(kTile)) {
+      if (begins_group) Machine::template load<kTile>(kMagicRow.bits, 0);
+      Machine::template multiply<kTile, kFirstInputTile + kTile % 2, kFirstCodeTile + kTile / 2>();
+    }
+  }
+
+  TileInts* prefixes(size_t tile, size_t sub) const {
+    return &scratch_.prefixes[sub / kStageSubs % 2][tile][sub % kStageSubs];
+  }
+
+  template <size_t kTile>
+  ALWAYS_INLINE void store(size_t sub) const {
+    if constexpr (has_tile(kTile)) {
+      Machine::template store<kTile>(prefixes(kTile, sub), sizeof(TileInts) / kTileTokens);
+    }
+  }
+
+  Q8Row input(size_t tile) const {
+    return {block_.inputs[tile % 2], block_.cols, kGroup};
+  }
+
+  // kCount sub-blocks of a stage.
+  template <size_t kCount>
+  ALWAYS_INLINE void scale(size_t tile, size_t first) const {
+    const OpenPanel& panel = block_.panels[tile / 2];
+    const size_t group = first / kGroupSubs;
+    const TileStage stage = {.prefixes = prefixes(tile, first),
+                             .starts = panel.starts + group * kPanelRows,
+                             .differences = panel.differences + first * kPanelRows,
+                             .factors = input(tile).scales + group,
+                             .input_stride_bytes = block_.input_stride_bytes,
+                             .tokens = block_.tokens,
+                             .begins_group = first % kGroupSubs == 0,
+                             .ends_group = (first + kCount) % kGroupSubs == 0,
+                             .scaled = &scratch_.scaled[tile],
+                             .sums = &scratch_.sums[tile]};
+    if constexpr (kGroupSubs <= kStageSubs) {
+      static_assert(kStageSubs % kGroupSubs == 0);
+      scale_groups<Machine, kGroupSubs, kCount>(stage);
+    } else if constexpr (kCount == kStageSubs) {  // rows are whole groups
+      static_assert(kGroupSubs % kStageSubs == 0);
+      scale_part<Machine>(stage);
+    }
+  }
+
+  void subtract_mins(size_t tile) const {
+    const Q8Row row = input(tile);
+    const std::byte* sums = reinterpret_cast<const std::byte*>(kSub == 32 ? row.sums32 : row.sums16);
+    TileFloats& min_sums = scratch_.min_sums[tile];
+    // The second half may begin within the first.
+    const size_t firsts[2] = {0, block_.tokens - kLeastTileTokens};
+    for (size_t t : firsts) {
+      add_mins<Machine>(block_.panels[tile / 2].mins, subs_, sums + t * block_.input_stride_bytes,
+                        block_.input_stride_bytes, min_sums + t);
+    }
+    static_assert(2 * kLeastTileTokens >= kTileTokens);
+    TileFloats& products = scratch_.sums[tile];
+    for (size_t t = 0; t < block_.tokens; ++t) {
+      Machine::subtract(Lanes::load(products[t]), Lanes::load(min_sums[t])).store(products[t]);
+    }
+  }
+
+  const TileBlock& block_;
+  TileScratch& scratch_;
+  const size_t subs_;
+};
+
+template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
+void multiply_block(const TileBlock& block, TileScratch& scratch) {
+  TileProduct<Machine, kSub, kForm, kHasMin, kPanels, kTokenTiles>(block, scratch).run();
+}
+
+// The kernels of a format on a machine, which also has:
+//
+//   template <size_t kSub> static void configure(size_t tokens);  // tiles as tile_shape says
+//   static void release();
+//   template <class Format, ActivationForm kForm> static void open(const uint8_t* panel, size_t cols, const OpenPanel&);
+template <class Machine, class Format, ActivationForm kForm>
+constexpr TileKernels tile_kernels() {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kSub = Packed::kSub;
+  constexpr bool kHasMin = Packed::Uniform::kHasMin;
+  return {.block_bytes = Packed::kBytes,
+          .block_values = Packed::kValues,
+          .sub = kSub,
+          .group = group_values(kForm),
+          .open = Machine::template open<Format, kForm>,
+          .configure = Machine::template configure<kSub>,
+          .release = Machine::release,
+          .multiply = {{multiply_block<Machine, kSub, kForm, kHasMin, 1, 1>,
+                        multiply_block<Machine, kSub, kForm, kHasMin, 1, 2>},
+                       {multiply_block<Machine, kSub, kForm, kHasMin, 2, 1>,
+                        multiply_block<Machine, kSub, kForm, kHasMin, 2, 2>}}};
+}
+
+}  // namespace quire

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include "backend/cpu/panel_scales.h"
+
+// How packed panels become vectors of codes and scales. Each file of kernels is compiled for its own instruction set, so
+// each has its own copy of all this.
+
+namespace quire {
+namespace {
+
+ALWAYS_INLINE __m512i load_bytes(const uint8_t* bytes) {
+  return _mm512_loadu_si512(bytes);
+}
+
+ALWAYS_INLINE __m512i every_byte(int byte) {
+  return _mm512_set1_epi8(char(byte));
+}
+
+// A float per row of a panel.
+struct PerRow {
+  __m512 v[1];
+
+  static ALWAYS_INLINE PerRow load(const float* values) { return {{_mm512_loadu_ps(values)}}; }
+  ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v[0]); }
+
+  static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
+    return {{_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))}};
+  }
+
+  static ALWAYS_INLINE PerRow load_i8(const uint8_t* bytes) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    return {{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(all))}};
+  }
+
+  static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
+    const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);
+    const __m512i tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), exponents);
+    const __mmask16 is_tiny = _mm512_cmplt_epu32_mask(exponents, _mm512_set1_epi32(2));
+    return {{_mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny))}};
+  }
+};
+
+// What a step of 32 columns holds. A code less kLess is what it is worth.
+template <class Format, int kLess>
+struct Codes {
+  using Packed = PackedBlock<Format>;
+  static constexpr Coding kCodes = Packed::kCodes;
+  static constexpr MovedTable kTable = moved_table<Format>(kLess);
+
+  template <int kLeft>
+  static ALWAYS_INLINE __m512i shift(__m512i bytes) {  // bits that cross bytes are masked afterwards
+    if constexpr (kLeft >= 0) {
+      return _mm512_slli_epi16(bytes, kLeft);
+    } else {
+      return _mm512_srli_epi16(bytes, -kLeft);
+    }
+  }
+
+  // Columns 4 g to 4 g + 3 of a step of 32.
+  template <size_t g>
+  static ALWAYS_INLINE __m512i read(const uint8_t* step) {
+    if constexpr (kCodes == Coding::byte) {
+      return _mm512_xor_si512(load_bytes(step + g * 64), every_byte(kLess));
+    } else {
+      const __m512i halves = load_bytes(step + g % 4 * 64);
+      if constexpr (kCodes == Coding::widened) {
+        constexpr int kAndXor = (0xf0 & 0xcc) ^ 0xaa;  // (a & b) ^ c
+        return _mm512_ternarylogic_epi32(shift < g < 4 ? 4 : 0 > (halves), every_byte(0xf0),
+                                         every_byte(kLess), kAndXor);
+      } else {
+        const __m512i low = _mm512_and_si512(shift < g < 4 ? 0 : -4 > (halves), every_byte(15));
+        if constexpr (kCodes == Coding::table) {
+          const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));
+          return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), low);
+        } else {
+          constexpr bool kIsFive = kCodes == Coding::five;
+          const __m512i bits = load_bytes(step + 256 + (kIsFive ? 0 : g / 4 * 64));
+          const __m512i high = shift<(kIsFive ? 4 - int(g) : 4 - 2 * int(g % 4))>(bits);
+          const __m512i code = _mm512_or_si512(low, _mm512_and_si512(high, every_byte(kIsFive ? 16 : 48)));
+          return _mm512_add_epi8(code, every_byte(kLess + kLowest<Format>));
+        }
+      }
+    }
+  }
+};
+
+template <class Format, int kLess, size_t g>
+ALWAYS_INLINE void open_columns(const uint8_t* step, uint8_t* codes) {
+  _mm512_storeu_si512(codes + 64 * g, Codes<Format, kLess>::template read<g>(step));
+}
+
+template <class Format, ActivationForm kForm, int kLess>
+void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
+  using Packed = PackedBlock<Format>;
+  constexpr size_t kGroup = group_values(kForm);
+  for (size_t c = 0; c < cols; c += 32) {
+    const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
+                          c % Packed::kValues / 32 * Packed::kStepBytes;
+    uint8_t* codes = out.codes + kPanelRows * c;
+    open_columns<Format, kLess, 0>(step, codes);
+    open_columns<Format, kLess, 1>(step, codes);
+    open_columns<Format, kLess, 2>(step, codes);
+    open_columns<Format, kLess, 3>(step, codes);
+    open_columns<Format, kLess, 4>(step, codes);
+    open_columns<Format, kLess, 5>(step, codes);
+    open_columns<Format, kLess, 6>(step, codes);
+    open_columns<Format, kLess, 7>(step, codes);
+  }
+  PanelScales<Format, PerRow>::open(panel, cols, kGroup, out);
+}
+
+}  // namespace
+}  // namespace quire
