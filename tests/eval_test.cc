@@ -25,7 +25,7 @@ class HouseModel : public testing::Test {
 
 TEST_F(HouseModel, AnswersQuestionsAboutATextItWasGiven) {
   HouseEval eval(model_, options_, data_, 24, {});
-  EXPECT_GE(eval.reading("new").share(), 0.6);
+  EXPECT_GE(eval.reading("new").share(), 0.9);
   EXPECT_EQ(eval.judged().size(), 24u);
 }
 
@@ -33,12 +33,12 @@ TEST_F(HouseModel, RecallsAFactAmongOtherTexts) {
   HouseEval eval(model_, options_, data_, 5, {});
   const NeedleTally needles = eval.needles(1024);
   EXPECT_EQ(needles.tokens, 1024u);
-  EXPECT_GE(needles.tally.right, 3u);
+  EXPECT_GE(needles.tally.right, 5u);
 }
 
 TEST_F(HouseModel, ExplainsInference) {
   HouseEval eval(model_, options_, data_, 10, {});
-  EXPECT_GE(eval.explanations().right, 1u);  // of 114 topics
+  EXPECT_GE(eval.explanations().right, 6u);  // of 114 topics
 }
 
 TEST_F(HouseModel, ReportsHowFarItHasCome) {

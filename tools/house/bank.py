@@ -133,7 +133,7 @@ def check(entry):
     if entry.kind is None:
         fail(where, "an entry starts with plot:, note:, topic: or talk:")
     beats = [b for b in entry.beats if b is not None]
-    least = {"plot": (9, 4), "note": (3, 3), "topic": (2, 3), "talk": (1, 3)}[entry.kind]
+    least = {"plot": (9, 2), "note": (3, 3), "topic": (2, 3), "talk": (1, 3)}[entry.kind]
     if len(beats) < least[0]:
         fail(where, f"{entry.title}: {len(beats)} beats, at least {least[0]} wanted")
     for beat in beats:

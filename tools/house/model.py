@@ -75,9 +75,9 @@ class Layer(nn.Module):
         self.input_layernorm, self.post_attention_layernorm = Norm(shape.dim, shape.eps), Norm(shape.dim, shape.eps)
         self.self_attn, self.mlp = Attention(shape), Mlp(shape)
 
-    def forward(self, x, cos, sin):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def forward(self, x, cos, sin, dropout):
+        x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), dropout, dropout > 0)
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), dropout, dropout > 0)
 
 
 class Llama(nn.Module):
@@ -96,16 +96,16 @@ class Llama(nn.Module):
                 scale = (2 * shape.layers) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
                 nn.init.normal_(weight, std=0.02 if "embed" in name else scale * weight.shape[1] ** -0.5)
 
-    def hidden(self, ids):
-        """[rows, tokens] -> [rows, tokens, dim], normed: what the head reads."""
-        x = self.embed_tokens(ids)
+    def hidden(self, ids, dropout=0.0):
+        """[rows, tokens] -> [rows, tokens, dim], normed: what the head reads. In training, `dropout` is the share of values left out."""
+        x = F.dropout(self.embed_tokens(ids), dropout, dropout > 0)
         cos, sin = self.cos[:ids.shape[1]], self.sin[:ids.shape[1]]
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x = layer(x, cos, sin, dropout)
         return self.norm(x)
 
-    def forward(self, ids):
-        return F.linear(self.hidden(ids), self.embed_tokens.weight)
+    def forward(self, ids, dropout=0.0):
+        return F.linear(self.hidden(ids, dropout), self.embed_tokens.weight)
 
     def named_for_export(self):
         return {f"model.{name}": weight.detach() for name, weight in self.named_parameters()}

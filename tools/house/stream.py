@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from library import Library
-from tasks import LONG_SHARE, conversation, long_conversation
+from tasks import LONG_SHARE, MIXES, conversation, long_conversation
 from tokenizer import BEGIN, END, ROLES
 
 CHUNK_ROWS = 32
@@ -61,37 +61,37 @@ class Encoder:
         return ids + [self.roles["user"], *self.plain(text), self.end, self.roles["assistant"]]
 
 
-def make_row(rng, library, encoder, length):
+def make_row(rng, library, encoder, length, mix=MIXES["all"]):
     """Conversations until `length` tokens are full; the last one may be cut."""
     ids, weights = [], []
     if length >= LONG_ROW and rng.random() < LONG_SHARE:
         ids, weights = encoder.encode(long_conversation(rng, library, CHARACTERS * length))
     while len(ids) < length:
-        more, their_weights = encoder.encode(conversation(rng, library, CHARACTERS * min(length, 1024)))
+        more, their_weights = encoder.encode(conversation(rng, library, CHARACTERS * min(length, 1024), mix))
         ids += more
         weights += their_weights
     return ids[:length], weights[:length]
 
 
-def work(seed, tokenizer, length, out):
+def work(seed, tokenizer, length, mix, out):
     os.nice(10)  # the trainer and its compiler go first
     rng, library, encoder = random.Random(seed), Library(), Encoder(tokenizer)
     while length.value:
         tokens = length.value + 1
         ids, weights = np.zeros((CHUNK_ROWS, tokens), np.uint16), np.zeros((CHUNK_ROWS, tokens), np.uint8)
         for row in range(CHUNK_ROWS):
-            ids[row], weights[row] = make_row(rng, library, encoder, tokens)
+            ids[row], weights[row] = make_row(rng, library, encoder, tokens, MIXES[mix])
         out.put((ids, weights))
 
 
 class Stream:
     """Batches of the length asked for. Rows are new as long as the workers keep up; otherwise recent ones come again."""
 
-    def __init__(self, tokenizer, seed, workers, length):
+    def __init__(self, tokenizer, seed, workers, length, mix="all"):
         context = multiprocessing.get_context("spawn")
         self.length, self.queue, self.pool, self.rng = context.Value("i", length), context.Queue(96), [], random.Random(seed)
         self.fresh = self.total = 0
-        self.processes = [context.Process(target=work, args=(seed * 1000 + i, tokenizer, self.length, self.queue), daemon=True) for i in range(workers)]
+        self.processes = [context.Process(target=work, args=(seed * 1000 + i, tokenizer, self.length, mix, self.queue), daemon=True) for i in range(workers)]
         for process in self.processes:
             process.start()
 

@@ -435,20 +435,51 @@ WRAP = ["What is {}?", "Explain {}.", "Can you explain {}?", "What do you know a
 MORE_WRAP = ["Please tell me: {}", "I wonder: {}", "Quick question: {}", "Hi! {}", "Hello. {}", "{} Please keep it short.", "{} Thanks!", "I am new to this. {}", "Simple question: {}"]
 
 
-def topic_question(rng, entry, made):
-    if rng.random() < 0.12:
+CLUE = ["What is this about? {}", "What do you call this? {}", "{} What is that called?", "I read this: \"{}\" What does it mean?", "Which idea is meant here? {}", "Can you explain this? {}", "What is the name of this? {}", "Tell me more about this: {}",
+        "Somebody told me: {} What was that about?", "Is it true? {}"]
+
+
+def clue(rng, library, entry):
+    """A sentence of the explanation, or a part of one, as a question: so that many words lead to the topic, not only its name."""
+    chosen = rng.choice(sentences(library.render(entry, rng)["text"].replace("\n\n", " ")))
+    named = set(re.findall(r"[a-z]{3,}", entry.title.lower()))
+    if rng.random() < 0.6:
+        chosen = " ".join(w for w in chosen.split(" ") if w.lower().strip(".,") not in named) or chosen
+    words = chosen.split(" ")
+    if len(words) > 9 and rng.random() < 0.4:
+        start = rng.randint(0, len(words) - 7)
+        chosen = " ".join(words[start:start + rng.randint(6, 12)])
+    return rng.choice(CLUE).format(chosen)
+
+
+def careless(rng, text):
+    """With some words left out or in another place, as people do who are in a hurry."""
+    if text.count(" ") < 5:
+        return text
+    words = [w for w in text.split(" ") if rng.random() > 0.15]
+    if len(words) > 3 and rng.random() < 0.4:
+        at = rng.randrange(len(words) - 1)
+        words[at], words[at + 1] = words[at + 1], words[at]
+    return " ".join(words)
+
+
+def topic_question(rng, library, entry, made):
+    kind = rng.random()
+    if kind < 0.12:
         title = entry.title if entry.title.isupper() or entry.title[1:2].isupper() else entry.title.lower()
         return rng.choice(WRAP).format(title)
-    ask = made["ask"]
+    if kind < 0.27 and entry in library.inference:
+        return clue(rng, library, entry)
+    ask = made["ask"] if kind < 0.75 else careless(rng, made["ask"])
     return rng.choice(MORE_WRAP).format(ask) if rng.random() < 0.12 else ask
 
 
 def topic(rng, library):
     turns = []
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
-        entry = rng.choice(library.inference if rng.random() < 0.55 else library.topics)
+        entry = rng.choice(library.inference if rng.random() < 0.6 else library.topics)
         made = library.render(entry, rng)
-        turns += [user(casual(rng, topic_question(rng, entry, made))), answer(made["text"])]
+        turns += [user(casual(rng, topic_question(rng, library, entry, made))), answer(made["text"])]
     return turns
 
 
@@ -460,7 +491,7 @@ def talk(rng, library):
         if rng.random() < 0.25:
             entry = rng.choice(library.topics)
             made = library.render(entry, rng)
-            turns += [user(casual(rng, topic_question(rng, entry, made))), answer(made["text"])]
+            turns += [user(casual(rng, topic_question(rng, library, entry, made))), answer(made["text"])]
     return turns
 
 
@@ -478,20 +509,22 @@ def named_by_system(rng, library):
 # ---- the mixture ---------------------------------------------------------------------------------------------------------------
 
 MIX = [  # (share of the conversations, builder)
-    (17, story), (5, beginning), (4, plain_story), (41, reading), (6, one_by_one), (2, copying), (7, key_values), (3, lists), (3, as_json), (9, topic), (5, talk), (0.7, named_by_system)]
+    (17, story), (5, beginning), (4, plain_story), (40, reading), (6, one_by_one), (2, copying), (7, key_values), (3, lists), (3, as_json), (13, topic), (5, talk), (0.7, named_by_system)]
+# The draft model is too small for everything: what the model says at length is where guessing pays.
+DRAFT_MIX = [(40, story), (25, beginning), (10, plain_story), (8, reading), (15, topic), (5, talk), (2, lists)]
+MIXES = {"all": MIX, "draft": DRAFT_MIX}
 LONG_SHARE = 0.5  # of long rows: one conversation that fills the row
 
 
-def conversation(rng, library, room):
+def conversation(rng, library, room, mix=MIX):
     """One conversation of at most about `room` characters."""
     kind = rng.random()
-    if kind < 0.07:
+    if kind < 0.07 and mix is not DRAFT_MIX:
         turns = recall(rng, library, rng.uniform(0.1, 0.9) * min(room, 3000))
-    elif kind < 0.14 and room > 2000:
+    elif kind < 0.14 and room > 2000 and mix is not DRAFT_MIX:
         turns = several(rng, library, rng.uniform(0.6, 0.95) * min(room, 4000))
     else:
-        builders = [b for _, b in MIX]
-        turns = rng.choices(builders, [w for w, _ in MIX])[0](rng, library)
+        turns = rng.choices([builder for _, builder in mix], [share for share, _ in mix])[0](rng, library)
     if turns[0][0] == "user" and rng.random() < 0.06:
         turns = [("system", [(rng.choice(SYSTEM), USER)])] + turns
     return turns

@@ -2,11 +2,13 @@
 """Trains the house model and its draft model on one GPU (an H200 for 20 minutes), and judges them.
 
     train.py --tokenizer tokenizer.json --eval FOLDER --out FOLDER [--minutes 17] [--draft-minutes 2] [--seed 1]
+    train.py ... --resume FOLDER      goes on with the draft model alone that another run wrote, at a lower rate
 
 Time is the budget: the learning rate and the contexts follow the share of it that has passed. Short contexts and many small steps come
 first, long contexts last. The order in which the workers' rows arrive is not fixed, so a repetition gives a model as good, not the same.
 """
 import argparse
+import functools
 import json
 import os
 import random
@@ -17,14 +19,15 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import judge
 from model import DRAFT, HOUSE, Llama
 from stream import Encoder, Stream, WEIGHT_UNIT
 
-PHASES = [(0.0, 1024, 32), (0.55, 4096, 16)]  # from this share of the time: context, rows a step
+PHASES = [(0.0, 1024, 32, 0.1), (0.6, 4096, 16, 0.05)]  # from this share of the time: context, rows a step, dropout
 MUON_RATE, ADAM_RATE, DECAY = 0.004, 0.003, 0.05
+DRAFT_RESUME_RATE = 0.6
 WARM_UP_STEPS, COOL_DOWN = 200, 0.55  # the rate falls over this last share of the time
 SHARD_BYTES = 15 << 20
 
@@ -126,9 +129,9 @@ def rate_share(passed, step):
 
 
 def train(stream, model, seconds, report):
-    def loss_of(ids, targets, weights):
+    def loss_of(ids, targets, weights, dropout):
         with torch.autocast("cuda", torch.bfloat16):
-            logits = model(ids)
+            logits = model(ids, dropout)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.reshape(-1), reduction="none")
         return (loss * weights.reshape(-1)).sum() / weights.sum().clamp(min=1.0)
 
@@ -138,10 +141,10 @@ def train(stream, model, seconds, report):
     while (passed := (time.time() - start) / seconds) < 1:
         now = max(i for i, p in enumerate(PHASES) if p[0] <= passed)
         if now != phase:
-            phase, (_, context, rows) = now, PHASES[now]
+            phase, (_, context, rows, dropout) = now, PHASES[now]
             stream.set_length(context)
             model.zero_grad(set_to_none=True)
-            take = Step(compiled, optimizer, rows, context)
+            take = Step(functools.partial(compiled, dropout=dropout), optimizer, rows, context)
         take(stream.batch(rows), rate_share(passed, step))
         step, tokens = step + 1, tokens + rows * context
         if step % 10 == 0:
@@ -154,7 +157,7 @@ def train(stream, model, seconds, report):
     return {"steps": step, "tokens": tokens, "loss": round(running, 4)}
 
 
-def distill(stream, teacher, draft, seconds):
+def distill(stream, teacher, draft, seconds, rate=1.0):
     """The draft learns the model's own distribution, on the same rows."""
     def loss_of(ids, _, weights):
         with torch.autocast("cuda", torch.bfloat16):
@@ -167,7 +170,7 @@ def distill(stream, teacher, draft, seconds):
     start, step, shown = time.time(), 0, 0.0
     take = Step(torch.compile(loss_of, dynamic=False), Optimizer(draft), 32, PHASES[0][1])
     while (passed := (time.time() - start) / seconds) < 1:
-        take(stream.batch(32), rate_share(passed, step))
+        take(stream.batch(32), rate * rate_share(passed, step))
         step += 1
         if step % 20 == 0 and time.time() - shown > 15:
             shown = time.time()
@@ -187,6 +190,13 @@ def save(model, folder, name):
         save_file(shard, folder / f"{name}-{i:05}-of-{len(shards):05}.safetensors")
 
 
+def load(model, folder, name):
+    weights = {}
+    for path in sorted(folder.glob(f"{name}-*.safetensors")):
+        weights |= load_file(path)
+    model.load_state_dict({key.removeprefix("model."): weight.float() for key, weight in weights.items()})
+
+
 def main():
     parser = argparse.ArgumentParser(description="Trains the house model and its draft model.")
     parser.add_argument("--tokenizer", type=Path, required=True)
@@ -194,6 +204,7 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=17)
     parser.add_argument("--draft-minutes", type=float, default=2)
+    parser.add_argument("--resume", type=Path, help="a folder with the weights to go on with")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     options = parser.parse_args()
@@ -203,22 +214,28 @@ def main():
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
     encoder = Encoder(options.tokenizer)
-    stream = Stream(str(options.tokenizer), options.seed, options.workers, PHASES[0][1])
     model, draft = Llama(HOUSE).cuda(), Llama(DRAFT).cuda()
+    if options.resume:
+        load(model, options.resume, "house")
+        load(draft, options.resume, "draft")
     count = lambda m: sum(w.numel() for w in m.parameters())
     print(f"house {count(model) / 1e6:.2f} M parameters, draft {count(draft) / 1e6:.2f} M", flush=True)
     judged = [0.0]
 
     def report(passed):
-        if passed - judged[0] > 0.16:
+        if passed - judged[0] > 0.24:
             judged[0] = passed
             print("        reading", judge.reading(model, encoder, options.eval, 250)[0], "needles", judge.needles(model, encoder, options.eval, most=40), flush=True)
             save(model, options.out, "house")
 
-    result = {"parameters": {"house": count(model), "draft": count(draft)}, "house": train(stream, model, 60 * options.minutes, report)}
-    save(model, options.out, "house")
-    stream.set_length(PHASES[0][1])
-    result["draft"] = distill(stream, model, draft, 60 * options.draft_minutes)
+    result = {"parameters": {"house": count(model), "draft": count(draft)}}
+    if not options.resume:
+        stream = Stream(str(options.tokenizer), options.seed, options.workers, PHASES[0][1])
+        result["house"] = train(stream, model, 60 * options.minutes, report)
+        stream.stop()
+        save(model, options.out, "house")
+    stream = Stream(str(options.tokenizer), options.seed + 1, options.workers, PHASES[0][1], "draft")
+    result["draft"] = distill(stream, model, draft, 60 * options.draft_minutes, DRAFT_RESUME_RATE if options.resume else 1.0)
     stream.stop()
     save(draft, options.out, "draft")
     result["reading"], wrong = judge.reading(model, encoder, options.eval)
