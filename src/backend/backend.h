@@ -17,7 +17,7 @@ namespace quire {
 
 // A weight as the backend keeps it. Vectors (norms, biases) are matrices of one f32 row.
 struct Weight {
-  MatrixView view;
+  MatrixView view;                    // of a packed weight only the shape counts: its bytes may be gone
   std::shared_ptr<const void> owner;  // keeps the bytes alive: the mapped file, or a converted copy
   std::shared_ptr<const Buffer> packed =
       {};  // the same in the backend's own layout, if it made one (prepare)

@@ -1,6 +1,7 @@
 #include "base/mapped_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -44,6 +45,14 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void forget_pages(std::span<const std::byte> bytes) {
+  const uintptr_t page = uintptr_t(::sysconf(_SC_PAGESIZE)),
+                  first = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (first + page - 1) / page * page, end = (first + bytes.size()) / page * page;
+  // Nothing depends on it: what the system does not take back is only memory that others might have used.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace quire

@@ -23,4 +23,7 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Gives the whole pages among these bytes of a mapped file back to the system, until they are read again.
+void forget_pages(std::span<const std::byte> bytes);
+
 }  // namespace quire

@@ -51,6 +51,7 @@ struct BenchCommand {
 
     BenchReport report{.model = std::filesystem::path(file->path()).filename().string(),
                        .weight_bytes = weights.bytes,
+                       .packed_bytes = weights.packed_bytes,
                        .kernels = backend.kernels().name,
                        .kv_format = kv,
                        .kv_bytes_per_token = runner.layout().bytes_per_token(),

@@ -91,6 +91,7 @@ OrderedJson BenchReport::json() const {
                           {"threads", threads}}},
                         {"model", model},
                         {"weight_bytes", weight_bytes},
+                        {"packed_bytes", packed_bytes},
                         {"kernels", kernels},
                         {"kv", {{"format", kv_format}, {"bytes_per_token", kv_bytes_per_token}}},
                         {"results", OrderedJson::array()}};

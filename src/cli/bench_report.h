@@ -34,6 +34,7 @@ inline constexpr double kSteadyChange = 0.1;
 struct BenchReport {
   std::string model;  // the file's name
   size_t weight_bytes = 0;
+  size_t packed_bytes = 0;  // of them as the kernels keep them in memory
   std::string kernels;
   std::string kv_format;
   size_t kv_bytes_per_token = 0;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "tensor/quantize.h"
 
 namespace quire {
@@ -31,6 +32,7 @@ class Loader {
     weights.head_bias = maybe_vector("output.bias", spec_.vocab);
     for (size_t i = 0; i < spec_.layers.size(); ++i) weights.layers.push_back(layer(i));
     weights.bytes = bytes_;
+    weights.file = file_;
     return weights;
   }
 
@@ -210,14 +212,22 @@ Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spe
 }
 
 void prepare_weights(Weights& weights, const ModelSpec& spec, Backend& backend) {
+  const auto prepare = [&](Weight& weight, size_t stacked) {
+    weight = backend.prepare(weight, stacked);
+    if (weight.packed == nullptr) return;
+    weights.packed_bytes += weight.packed->size();
+    const bool is_embedding = weight.view.data == weights.embedding.view.data;  // whose rows are still read
+    if (weight.owner == weights.file && !is_embedding) forget_pages({weight.view.data, weight.view.bytes()});
+    weight.owner = nullptr;
+  };
   const size_t experts = std::max<size_t>(1, spec.experts.count);
   for (LayerWeights& layer : weights.layers) {
     for (Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.attention_out, &layer.router}) {
-      *weight = backend.prepare(*weight, 1);
+      prepare(*weight, 1);
     }
-    for (Weight* weight : {&layer.gate, &layer.up, &layer.down}) *weight = backend.prepare(*weight, experts);
+    for (Weight* weight : {&layer.gate, &layer.up, &layer.down}) prepare(*weight, experts);
   }
-  weights.head = backend.prepare(weights.head, 1);
+  prepare(weights.head, 1);
 }
 
 }  // namespace quire

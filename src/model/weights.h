@@ -30,13 +30,17 @@ struct Weights {
   Norm output_norm;
   std::vector<LayerWeights> layers;
   size_t bytes = 0;  // in the file, tied tensors once
+  size_t packed_bytes =
+      0;  // of copies in the backend's own layout, beside which the originals need no memory
+  std::shared_ptr<const ModelFile> file;
 };
 
 // Finds every tensor the spec calls for and checks its shape before loading any; the first that is missing or
 // wrong throws Error naming it. Weights refer to the file's mapping, which they keep alive.
 Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec);
 
-// Puts the weights of all products into the layout that the backend's kernels want.
+// Puts the weights of all products into the layout that the backend's kernels want. The originals of what was copied
+// are let go: pages of the mapped file are forgotten, converted copies freed.
 void prepare_weights(Weights& weights, const ModelSpec& spec, Backend& backend);
 
 }  // namespace quire

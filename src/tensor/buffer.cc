@@ -14,6 +14,12 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   data_ = {static_cast<std::byte*>(address), Unmap{bytes}};
 }
 
+void Buffer::use_large_pages() const {
+#if defined(MADV_HUGEPAGE)
+  if (size_ > 0) ::madvise(data_.get(), size_, MADV_HUGEPAGE);  // a wish: small pages will do
+#endif
+}
+
 void Buffer::Unmap::operator()(std::byte* address) const {
   ::munmap(address, bytes);
 }

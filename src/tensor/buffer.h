@@ -13,6 +13,9 @@ class Buffer {
   Buffer() = default;
   explicit Buffer(size_t bytes);
 
+  // Asks for large pages: for what is written and read as a whole. REQUIRES: nothing was written yet.
+  void use_large_pages() const;
+
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_.get(), size_}; }

@@ -26,6 +26,7 @@ Weight CpuBackend::prepare(const Weight& weight, size_t stacked) {
   const size_t rows = view.rows / stacked, panels = (rows + kPanelRows - 1) / kPanelRows;
   const size_t bytes = format.panel_bytes(view.cols);
   const auto packed = std::make_shared<const Buffer>(stacked * panels * bytes);
+  packed->use_large_pages();
   pool_.parallel_for(stacked * panels, 4, [&](size_t begin, size_t end) {
     for (size_t p = begin; p < end; ++p) {
       format.pack(view.slice(p / panels * rows, rows), p % panels, packed->data() + p * bytes);

@@ -41,8 +41,10 @@ bool has_avx512_set() {
 std::vector<CpuKernels> present_kernels() {
   std::vector<CpuKernels> sets = {scalar_kernels()};
 #if defined(__aarch64__)
+  sets.push_back(scalar_kernels());
+  use_neon(sets.back());
   if ((getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0) {
-    sets.push_back(scalar_kernels());
+    sets.push_back(sets.back());
     use_neon_dot(sets.back());
     if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) {
       sets.push_back(sets.back());

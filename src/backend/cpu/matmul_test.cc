@@ -60,7 +60,9 @@ TEST(ExactMatmul, AddsInSixteenLanes) {
     dequantize_row(DType::f32, test.matrix().row(r), row);
     for (size_t t = 0; t < test.tokens; ++t) {
       float lanes[16] = {};
-      for (size_t i = 0; i < test.cols; ++i) lanes[i % 16] += row[i] * test.input[t * test.cols + i];
+      for (size_t i = 0; i < test.cols; ++i) {
+        lanes[i % 16] = std::fma(row[i], test.input[t * test.cols + i], lanes[i % 16]);
+      }
       for (size_t half : {8u, 4u, 2u, 1u}) {
         for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
       }
@@ -129,11 +131,25 @@ TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
 }
 
+TEST(Matmul, OfWeightsThatAreNotQuantizedIsThatOfTheScalarTwinInEveryShape) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (size_t tokens = 1; tokens <= 14; ++tokens) {
+      for (size_t rows : {1u, 2u, 3u, 19u}) {
+        for (size_t cols : {1u, 15u, 16u, 33u, 160u}) {
+          ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, rows, cols, tokens)));
+        }
+      }
+    }
+    for (size_t tokens : {1u, 4u, 203u}) {
+      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 75, 2048 + 48 + 7, tokens)));
+    }
+  }
+}
+
 TEST(Matmul, OfEveryInstructionSetTakesAnyCodesAndTheLargestActivations) {
   std::mt19937 random(9);
   for (const CpuKernels& kernels : present_kernels()) {
     for (DType dtype : weight_types()) {
-      if (kernels.form[size_t(dtype)] == ActivationForm::f32) continue;
       for (size_t tokens : {1u, 2u, 9u}) {
         Case test(dtype, 37, ugly_width(dtype, 5), tokens);
         for (std::byte& byte : test.weight) byte = std::byte(random());

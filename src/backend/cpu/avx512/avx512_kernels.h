@@ -7,6 +7,8 @@ namespace quire {
 // AVX-512 (F, BW, DQ, VL) with VNNI. REQUIRES: the CPU has them. Formats that it does not speed up keep what `kernels`
 // has.
 void use_avx512(CpuKernels& kernels);
+// Of these, the weights that are not quantized.
+void use_avx512_floats(CpuKernels& kernels);
 
 // Its product of a format's panels, for sets that have no better one for few tokens.
 template <class Format, ActivationForm kForm>

@@ -4,6 +4,9 @@
 
 namespace quire {
 
+// NEON as every arm64 has it: the weights that are not quantized.
+void use_neon(CpuKernels& kernels);
+
 // NEON with the dot-product instructions (ARMv8.2). REQUIRES: the CPU has them. Formats that it does not speed up keep
 // what `kernels` has.
 void use_neon_dot(CpuKernels& kernels);

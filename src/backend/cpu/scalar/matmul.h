@@ -11,7 +11,7 @@ void quantize_q8(const float* values, size_t n, std::byte* row);
 void copy_f32(const float* values, size_t n, std::byte* row);
 
 // Weights of any type dequantized to f32, f32 activations. Products are added in 16 lanes (value i in lane
-// i % 16), and the lanes in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1.
+// i % 16) by fused multiply-adds, and the lanes in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1.
 void matmul_f32(const MatmulArgs& args);
 
 // Weights as UniformBlock, activations in kForm. With MAGIC = kMagic, P_b the integer sum over a group's

@@ -1,0 +1,64 @@
+// Products with f32, f16 and bf16 weights by AVX2, FMA and F16C. Compiled for them, so nothing here may be inlined
+// elsewhere.
+#if defined(__x86_64__)
+
+#include "backend/cpu/float_matmul.h"
+
+#include <immintrin.h>
+
+#include "backend/cpu/avx2/avx2_kernels.h"
+
+namespace quire {
+namespace {
+
+struct Avx2 {
+  static constexpr size_t kVectorCols = 8, kPieceCols = 8;
+  static constexpr size_t kTileRows = 2, kTileTokens = 6;  // 12 sums and 3 operands in 16 registers
+  static constexpr size_t kDirectRows[kDirectTokens] = {4, 2, 2, 1};
+
+  using Vector = __m256;
+  static ALWAYS_INLINE Vector load_vector(const float* values) { return _mm256_loadu_ps(values); }
+  static ALWAYS_INLINE void store_vector(Vector vector, float* out) { _mm256_storeu_ps(out, vector); }
+  static ALWAYS_INLINE Vector fma(Vector a, Vector b, Vector sum) { return _mm256_fmadd_ps(a, b, sum); }
+
+  struct Piece {
+    __m256 v[1];
+  };
+
+  static ALWAYS_INLINE Piece load(const float* values) { return {{_mm256_loadu_ps(values)}}; }
+  static ALWAYS_INLINE void store(const Piece& piece, float* out) { _mm256_storeu_ps(out, piece.v[0]); }
+
+  static ALWAYS_INLINE __m128i load_halves(const std::byte* bytes) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  }
+  static ALWAYS_INLINE Piece widen(F32, const std::byte* bytes) {
+    return {{_mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))}};
+  }
+  static ALWAYS_INLINE Piece widen(F16, const std::byte* bytes) {
+    return {{_mm256_cvtph_ps(load_halves(bytes))}};
+  }
+  static ALWAYS_INLINE Piece widen(Bf16, const std::byte* bytes) {
+    return {{_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(bytes)), 16))}};
+  }
+
+  static ALWAYS_INLINE Piece add_product(Piece sum, const Piece& a, const Piece& b) {
+    return {{_mm256_fmadd_ps(a.v[0], b.v[0], sum.v[0])}};
+  }
+
+  static ALWAYS_INLINE float total(const Piece (&lanes)[2]) {
+    const __m256 eight = _mm256_add_ps(lanes[0].v[0], lanes[1].v[0]);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+  }
+};
+
+}  // namespace
+
+void use_avx2_floats(CpuKernels& kernels) {
+  use_float_matmul<Avx2>(kernels);
+}
+
+}  // namespace quire
+
+#endif
