@@ -65,6 +65,7 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       kv_(make_cache(*model.spec, options_, *model.backend)),
       decoder_(*model.spec, *model.weights, *model.backend),
       scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
+      costs_(*model.spec, *model.weights, *model.backend),
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
@@ -212,8 +213,16 @@ bool Engine::step() {
   const std::span<const SampleResult> results = sampler_.sample(*model_.backend, plan, logits);
   times.end = options_.now();
   times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
-  budget_.learn(milliseconds_between(times.begin, times.end), plan.tokens - plan.prefill_tokens,
-                plan.prefill_tokens);
+  const uint32_t draft_tokens = plan.draft_tokens();
+  const double step_ms = milliseconds_between(times.begin, times.end);
+  steps_.add({.begin = times.begin,
+              .ms = step_ms,
+              .runs = uint32_t(plan.runs.size()),
+              .prompt_tokens = plan.prefill_tokens,
+              .stream_tokens = plan.tokens - plan.prefill_tokens - draft_tokens,
+              .draft_tokens = draft_tokens,
+              .cost = cost_of(costs_, batch.view(), kv_.layout())});
+  budget_.learn(step_ms, plan.tokens - plan.prefill_tokens, plan.prefill_tokens);
   if (plan.prefill_tokens == 0) {
     pace_.learn_step(milliseconds_between(times.planned, times.end),
                      milliseconds_between(times.begin, times.planned), uint32_t(plan.runs.size()),
@@ -231,7 +240,7 @@ void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepT
   const bool is_prompt = sequence.backlog() > 1;
   if (is_prompt || sequence.answer_tokens() == 0) {
     account.prefill.push_back({milliseconds_between(sequence.submitted, times.begin),
-                               milliseconds_between(times.begin, times.end), run.count});
+                               milliseconds_between(times.begin, times.end), run.count, plan.tokens});
   }
   const uint32_t of_others = plan.prefill_tokens - (is_prompt ? run.count : 0);
   GapCause cause = GapCause::none;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/drafter.h"
@@ -11,6 +12,7 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/step_budget.h"
+#include "engine/telemetry.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 
@@ -61,6 +63,8 @@ class Engine {
   bool step();
   // The answer of a sequence once it has finished, given out once.
   std::optional<Answer> take_answer(SequenceId id);
+  // All that have finished since.
+  std::vector<std::pair<SequenceId, Answer>> take_answers() { return std::exchange(answers_, {}); }
   // Submits, steps until it has finished, and gives the answer.
   Answer run(Request request);
 
@@ -72,6 +76,7 @@ class Engine {
 
   const KvCache& kv() const { return kv_; }
   const Scheduler& scheduler() const { return scheduler_; }
+  const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
   // Of the bytes that sequences hold: the share in which nothing is written yet.
   double unused_share() const;
@@ -101,6 +106,8 @@ class Engine {
   Decoder decoder_;
   Scheduler scheduler_;
   Sampler sampler_;
+  CostModel costs_;
+  StepLog steps_;
   StepBudget budget_;
   DraftPace pace_;
   std::unique_ptr<Drafter> drafter_;

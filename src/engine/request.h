@@ -78,6 +78,7 @@ struct RequestAccount {
     double at_ms = 0;  // since it was submitted
     double took_ms = 0;
     uint32_t tokens = 0;
+    uint32_t step_tokens = 0;  // of all sequences in that step
   };
   struct Gap {
     float ms = 0;

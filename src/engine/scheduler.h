@@ -27,6 +27,12 @@ struct StepPlan {
   std::vector<Run> runs;
   uint32_t tokens = 0;          // drafts included
   uint32_t prefill_tokens = 0;  // of runs that had more than one token to do
+
+  uint32_t draft_tokens() const {
+    uint32_t count = 0;
+    for (const Run& run : runs) count += run.drafts;
+    return count;
+  }
 };
 
 // The only one who decides who runs, who waits and who is preempted. Each step serves the streams first (those with one
