@@ -35,7 +35,11 @@ void unpack_rows(KvFormat format, const std::byte* bytes, size_t rows, size_t di
       std::memcpy(out, bytes, dim * sizeof(float));
     } else {
       const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
-      for (size_t i = 0; i < dim; ++i) out[i] = f16_to_f32(halves[i]);
+      if (format == KvFormat::f16) {
+        for (size_t i = 0; i < dim; ++i) out[i] = f16_to_f32(halves[i]);
+      } else {
+        for (size_t i = 0; i < dim; ++i) out[i] = bf16_to_f32(halves[i]);
+      }
     }
     for (size_t i = dim; i < width; ++i) out[i] = 0.0f;
   }

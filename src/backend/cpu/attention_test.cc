@@ -20,6 +20,19 @@ struct Case {
   bool sinks = false;
 };
 
+// What a page gives back of a value.
+float stored(KvFormat format, float value) {
+  switch (format) {
+    case KvFormat::f32:
+      return value;
+    case KvFormat::f16:
+      return f16_to_f32(f32_to_f16(value));
+    case KvFormat::bf16:
+      break;
+  }
+  return bf16_to_f32(f32_to_bf16(value));
+}
+
 class Attention {
  public:
   Attention(const Case& test, uint32_t tokens)
@@ -33,10 +46,8 @@ class Attention {
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
-    if (test.shape.key_format == KvFormat::f16) {
-      for (float& v : key_) v = f16_to_f32(f32_to_f16(v));
-      for (float& v : value_) v = f16_to_f32(f32_to_f16(v));
-    }
+    for (float& v : key_) v = stored(test.shape.key_format, v);
+    for (float& v : value_) v = stored(test.shape.value_format, v);
   }
 
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
@@ -181,6 +192,20 @@ const Case kCases[] = {
      10,
      5.0f,
      true},
+    {{.kv_heads = 2,
+      .key_dim = 32,
+      .value_dim = 48,
+      .window = 0,
+      .key_format = KvFormat::bf16,
+      .value_format = KvFormat::bf16},
+     4},
+    {{.kv_heads = 1,
+      .key_dim = 12,
+      .value_dim = 9,
+      .window = 70,
+      .key_format = KvFormat::bf16,
+      .value_format = KvFormat::f16},
+     19},
 };
 
 TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
