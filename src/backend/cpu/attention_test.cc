@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernel_choice.h"
 #include "kv/kv_cache.h"
 #include "tensor/float16.h"
 
@@ -51,8 +53,8 @@ class Attention {
   }
 
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
-  std::vector<float> compute(uint32_t count, uint32_t chunk, uint32_t threads) {
-    CpuBackend backend(exact_kernels(), threads);
+  std::vector<float> compute(const CpuKernels& kernels, uint32_t count, uint32_t chunk, uint32_t threads) {
+    CpuBackend backend(kernels, threads);
     KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
     PageTable table = kv.make_table();
     EXPECT_TRUE(kv.reserve(table, tokens_));
@@ -82,6 +84,8 @@ class Attention {
     }
     return out;
   }
+
+  void overflow_last_value() { value_.back() = std::numeric_limits<float>::infinity(); }
 
   std::vector<double> expected(uint32_t count) const {
     const KvLayerShape& s = test_.shape;
@@ -208,28 +212,84 @@ const Case kCases[] = {
      19},
 };
 
+// Kernel sets with an attention of their own.
+std::vector<CpuKernels> attention_kernels() {
+  std::vector<CpuKernels> sets;
+  for (const CpuKernels& kernels : present_kernels()) {
+    if (sets.empty() || sets.back().attend != kernels.attend) sets.push_back(kernels);
+  }
+  return sets;
+}
+
+CpuKernels twin() {
+  CpuKernels kernels = scalar_kernels();
+  kernels.attend = attend_scalar;
+  return kernels;
+}
+
 TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
-  for (const Case& test : kCases) {
-    for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
-      Attention attention(test, tokens);
-      const std::vector<double> expected = attention.expected(tokens);
-      const std::vector<float> out = attention.compute(tokens, tokens, 2);
-      for (size_t i = 0; i < out.size(); ++i)
-        ASSERT_NEAR(out[i], expected[i], 3e-6) << test.heads << " " << tokens << " " << i;
+  for (const CpuKernels& kernels : attention_kernels()) {
+    for (const Case& test : kCases) {
+      for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
+        Attention attention(test, tokens);
+        const std::vector<double> expected = attention.expected(tokens);
+        const std::vector<float> out = attention.compute(kernels, tokens, tokens, 2);
+        for (size_t i = 0; i < out.size(); ++i)
+          ASSERT_NEAR(out[i], expected[i], 4e-6)
+              << kernels.name << " " << test.heads << " " << tokens << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+#if defined(__aarch64__)
+    const bool fused = true;
+#else
+    const bool fused = kernels.attend != attend_baseline;
+#endif
+    for (const Case& test : kCases) {
+      for (uint32_t tokens : {1u, 33u, 150u}) {
+        Attention attention(test, tokens);
+        const std::vector<float> expected = attention.compute(twin(), tokens, tokens, 1);
+        const std::vector<float> out = attention.compute(kernels, tokens, tokens, 1);
+        for (size_t i = 0; i < out.size(); ++i) {
+          if (fused) {
+            ASSERT_EQ(out[i], expected[i]) << kernels.name << " " << test.heads << " " << tokens << " " << i;
+          } else {
+            ASSERT_NEAR(out[i], expected[i], 4e-6) << kernels.name;
+          }
+        }
+      }
     }
   }
 }
 
 TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext) {
-  for (const Case& test : kCases) {
-    Attention attention(test, 4130);
-    const std::vector<float> whole = attention.compute(41, 41, 1);
-    const std::vector<double> expected = attention.expected(41);
-    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], 3e-6);
-    for (uint32_t chunk : {1u, 2u, 16u, 17u}) {
-      for (uint32_t threads : {1u, 3u, 9u})
-        ASSERT_EQ(attention.compute(41, chunk, threads), whole) << chunk << " " << threads;
+  for (const CpuKernels& kernels : attention_kernels()) {
+    for (const Case& test : kCases) {
+      Attention attention(test, 4130);
+      const std::vector<float> whole = attention.compute(kernels, 41, 41, 1);
+      const std::vector<double> expected = attention.expected(41);
+      for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], 4e-6);
+      for (uint32_t chunk : {1u, 2u, 16u, 17u}) {
+        for (uint32_t threads : {1u, 3u, 9u})
+          ASSERT_EQ(attention.compute(kernels, 41, chunk, threads), whole)
+              << kernels.name << " " << chunk << " " << threads;
+      }
     }
+  }
+}
+
+TEST(Attention, OfATokenDoesNotSeeAnInfiniteValueThatComesLaterInItsChunk) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+    Attention attention(kCases[0], 40);
+    attention.overflow_last_value();
+    const std::vector<float> alone = attention.compute(kernels, 40, 1, 1);
+    const std::vector<float> chunk = attention.compute(kernels, 40, 40, 1);
+    const size_t last = chunk.size() / 40 * 39;
+    ASSERT_TRUE(std::equal(chunk.begin(), chunk.begin() + ptrdiff_t(last), alone.begin())) << kernels.name;
   }
 }
 

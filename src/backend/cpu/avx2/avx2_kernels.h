@@ -1,10 +1,12 @@
 #pragma once
 
+#include "backend/cpu/attend.h"
 #include "backend/cpu/kernels.h"
 
 namespace quire {
 
 // AVX2 with FMA and F16C. REQUIRES: the CPU has them. Formats that it does not speed up keep what `kernels` has.
 void use_avx2(CpuKernels& kernels);
+void attend_avx2(const AttendArgs& args);
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/cpu/attend.h"
 #include "backend/cpu/kernels.h"
 
 namespace quire {
@@ -7,6 +8,7 @@ namespace quire {
 // AVX-512 (F, BW, DQ, VL) with VNNI. REQUIRES: the CPU has them. Formats that it does not speed up keep what `kernels`
 // has.
 void use_avx512(CpuKernels& kernels);
+void attend_avx512(const AttendArgs& args);
 
 // Its product of a format's panels, for sets that have no better one for few tokens.
 template <class Format, ActivationForm kForm>
