@@ -2,60 +2,11 @@
 // may have a name that the linker sees, and nothing of the standard library that is more than a constant.
 #pragma once
 
-#include <cstring>
-
-#include "backend/cpu/attend.h"
-
-#ifndef ALWAYS_INLINE
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-#endif
+#include "backend/cpu/attend_lanes.h"
 
 namespace quire {
 namespace {
 
-template <class Number, size_t N>
-struct LanesOf {
-  typedef Number Type __attribute__((vector_size(N * sizeof(Number))));
-};
-template <size_t N>
-using Floats = typename LanesOf<float, N>::Type;
-template <size_t N>
-using Ints = typename LanesOf<int32_t, N>::Type;
-
-template <class Lanes>
-ALWAYS_INLINE Lanes load_lanes(const void* from) {
-  Lanes lanes;
-  std::memcpy(&lanes, from, sizeof(lanes));
-  return lanes;
-}
-
-template <class Lanes>
-ALWAYS_INLINE void store_lanes(Lanes lanes, void* to) {
-  std::memcpy(to, &lanes, sizeof(lanes));
-}
-
-template <size_t N>
-ALWAYS_INLINE Floats<N> all(float value) {
-  return Floats<N>{} + value;
-}
-
-constexpr size_t value_bytes(KvFormat format) {
-  return format == KvFormat::f32 ? 4 : 2;
-}
-
-constexpr float kNoScore = -__builtin_inff();
-
-// Of `Isa`:
-//
-//   kLanes                     the widest vector of floats
-//   kScoreRows                 key rows scored side by side, each with four sums
-//   kValueVectors              vectors of a value row summed side by side, for four queries
-//   kReadsKeys                 whether a Quad can be read from pages in any format, or only from floats
-//   load<format>(bytes)        kLanes values of a row
-//   quad<format>(bytes)        four values of a row, each to be multiplied with a vector:
-//   add_product<i>(sum, a, b)  sum + a * b[i], rounded once, with a vector of any width in use and a Quad b
-//   multiply_add(a, b, c)      a * b + c, rounded once
-//   larger(a, b)               by lane
 template <class Isa>
 class PagesAttention {
  public:
@@ -257,26 +208,10 @@ class PagesAttention {
     constexpr size_t kRows = Isa::kScoreRows;
     const float* queries = args_.query_lanes + tile.first * args_.key_width;
     const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
-    const std::byte* block = keys.bytes + begin * row_bytes;
-    float* out = args_.scores + begin * N;
-    for (size_t row = begin; row < end; row += kRows, block += kRows * row_bytes) {
-      prefetch(keys, block, kRows * row_bytes);
-      Floats<N> sums[kRows][4] = {};
-      for (size_t d = 0; d < dims; d += 4) {
-        const Floats<N> q0 = load_lanes<Floats<N>>(queries + d * N);
-        const Floats<N> q1 = load_lanes<Floats<N>>(queries + (d + 1) * N);
-        const Floats<N> q2 = load_lanes<Floats<N>>(queries + (d + 2) * N);
-        const Floats<N> q3 = load_lanes<Floats<N>>(queries + (d + 3) * N);
-        for (size_t r = 0; r < kRows; ++r) {
-          const auto key = Isa::template quad<format>(block + r * row_bytes + d * value_bytes(format));
-          sums[r][0] = Isa::template add_product<0>(sums[r][0], q0, key);
-          sums[r][1] = Isa::template add_product<1>(sums[r][1], q1, key);
-          sums[r][2] = Isa::template add_product<2>(sums[r][2], q2, key);
-          sums[r][3] = Isa::template add_product<3>(sums[r][3], q3, key);
-        }
-      }
-      for (size_t r = 0; r < kRows; ++r, out += N)
-        store_lanes((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]), out);
+    for (size_t row = begin; row < end; row += kRows) {
+      const std::byte* at = keys.bytes + row * row_bytes;
+      prefetch(keys, at, kRows * row_bytes);
+      score_rows<Isa, N, format>(queries, at, row_bytes, dims, args_.scores + row * N);
     }
   }
 
@@ -286,7 +221,7 @@ class PagesAttention {
     for (size_t row = begin; row < end; ++row) {
       const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
       const Floats<N> size = score < 0.0f ? -score : score;
-      const Floats<N> e = exp_share<N>(size * (-2.0f / args_.soft_cap));
+      const Floats<N> e = exp_share<Isa, N>(size * (-2.0f / args_.soft_cap));
       const Floats<N> capped = (1.0f - e) / (1.0f + e) * args_.soft_cap;
       store_lanes(score < 0.0f ? -capped : capped, args_.scores + row * N);
     }
@@ -315,7 +250,7 @@ class PagesAttention {
     Floats<N> sum = load_lanes<Floats<N>>(args_.sum + tile.first);
     if (any(max > old)) {
       float factors[N];
-      const Floats<N> factor = exp_share<N>(old - less);
+      const Floats<N> factor = exp_share<Isa, N>(old - less);
       sum *= factor;
       store_lanes(factor, factors);
       store_lanes(max, args_.max + tile.first);
@@ -326,34 +261,17 @@ class PagesAttention {
       }
     }
     Floats<N> page_sum = {};
-    for (size_t row = begin; row < end; ++row) {
-      const Floats<N> share = exp_share<N>(load_lanes<Floats<N>>(scores + row * N) - less);
-      store_lanes(share, scores + row * N);
-      page_sum += share;
+    constexpr size_t kRows = Isa::kScoreRows;
+    for (size_t row = begin; row < end; row += kRows) {
+      Floats<N> shares[kRows];
+      for (size_t r = 0; r < kRows; ++r) shares[r] = load_lanes<Floats<N>>(scores + (row + r) * N) - less;
+      exp_shares<Isa, N>(shares);
+      for (size_t r = 0; r < kRows; ++r) {
+        store_lanes(shares[r], scores + (row + r) * N);
+        page_sum += shares[r];
+      }
     }
     store_lanes(sum + page_sum, args_.sum + tile.first);
-  }
-
-  template <class Lanes>
-  ALWAYS_INLINE static bool any(Lanes mask) {
-    int32_t bits = 0;
-    for (size_t i = 0; i < sizeof(mask) / sizeof(bits); ++i) bits |= mask[i];
-    return bits != 0;
-  }
-
-  template <size_t N>
-  ALWAYS_INLINE static Floats<N> exp_share(Floats<N> x) {
-    using E = ShareExp;
-    x = Isa::larger(all<N>(E::kLeast), x);
-    const Floats<N> shifted = Isa::multiply_add(x, all<N>(E::kLog2E), all<N>(E::kRound));
-    const Floats<N> r = Isa::multiply_add(shifted - E::kRound, all<N>(-E::kLn2), x);
-    const Floats<N> square = r * r;
-    Floats<N> p = Isa::multiply_add(r, all<N>(E::kP5), all<N>(E::kP4));
-    p = Isa::multiply_add(square, all<N>(E::kP6), p);
-    p = Isa::multiply_add(square, p, Isa::multiply_add(r, all<N>(E::kP3), all<N>(E::kP2)));
-    p = Isa::multiply_add(square, p, r + 1.0f);
-    const Ints<N> power = load_lanes<Ints<N>>(&shifted) << 23;
-    return p * load_lanes<Floats<N>>(&power);
   }
 
   // Some lanes that see the same rows.
@@ -390,31 +308,11 @@ class PagesAttention {
 
   template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
   ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const Rows& rows, size_t d) {
-    constexpr size_t kLanes = Isa::kLanes;
-    float* out = args_.values + (tile.first + share.lane) * args_.value_width + d;
-    Floats<kLanes> sums[kQueries][kVectors];
-    for (size_t q = 0; q < kQueries; ++q) {
-      for (size_t i = 0; i < kVectors; ++i)
-        sums[q][i] = load_lanes<Floats<kLanes>>(out + q * args_.value_width + i * kLanes);
-    }
-    const float* shares = args_.scores + share.begin * N + share.lane;
-    const size_t row_bytes = rows.row_bytes;
-    const ptrdiff_t ahead = rows.ahead;
-    const std::byte* at = rows.bytes + share.begin * row_bytes + d * value_bytes(format);
-    for (size_t left = share.end - share.begin; left > 0; --left, at += row_bytes, shares += N) {
-      if constexpr (format != KvFormat::f32) __builtin_prefetch(at + ahead);  // cheaper than to ask whether
-      const auto quad = Isa::template quad<KvFormat::f32>(reinterpret_cast<const std::byte*>(shares));
-      for (size_t i = 0; i < kVectors; ++i) {
-        const Floats<kLanes> value = Isa::template load<format>(at + i * kLanes * value_bytes(format));
-        sums[0][i] = Isa::template add_product<0>(sums[0][i], value, quad);
-        if constexpr (kQueries > 1) sums[1][i] = Isa::template add_product<1>(sums[1][i], value, quad);
-        if constexpr (kQueries > 2) sums[2][i] = Isa::template add_product<2>(sums[2][i], value, quad);
-        if constexpr (kQueries > 3) sums[3][i] = Isa::template add_product<3>(sums[3][i], value, quad);
-      }
-    }
-    for (size_t q = 0; q < kQueries; ++q) {
-      for (size_t i = 0; i < kVectors; ++i) store_lanes(sums[q][i], out + q * args_.value_width + i * kLanes);
-    }
+    add_value_rows<Isa, N, kQueries, format, kVectors>(
+        args_.scores + share.begin * N + share.lane,
+        rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
+        share.end - share.begin, rows.ahead, args_.values + (tile.first + share.lane) * args_.value_width + d,
+        args_.value_width);
   }
 
   const AttendArgs& args_;
