@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/attend_pages.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
 #include "kv/kv_cache.h"
@@ -212,12 +213,50 @@ const Case kCases[] = {
      19},
 };
 
+// Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.
+struct SixteenLanes {
+  static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
+  static constexpr bool kReadsKeys = false;
+  using Quad = const float*;
+
+  template <KvFormat format>
+  static Floats<16> load(const std::byte* bytes) {
+    if constexpr (format == KvFormat::f32) return load_lanes<Floats<16>>(bytes);
+    Floats<16> out;
+    for (size_t i = 0; i < 16; ++i) {
+      const uint16_t half = load_lanes<uint16_t>(bytes + 2 * i);
+      out[i] = format == KvFormat::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+    }
+    return out;
+  }
+  template <KvFormat format>
+  static Quad quad(const std::byte* bytes) {
+    return reinterpret_cast<const float*>(bytes);
+  }
+  template <int i, class Lanes>
+  static Lanes add_product(Lanes sum, Lanes a, Quad b) {
+    return multiply_add(a, Lanes{} + b[i], sum);
+  }
+  template <class Lanes>
+  static Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
+    for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); ++i) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+  }
+  template <class Lanes>
+  static Lanes larger(Lanes a, Lanes b) {
+    return a > b ? a : b;
+  }
+};
+
 // Kernel sets with an attention of their own.
 std::vector<CpuKernels> attention_kernels() {
   std::vector<CpuKernels> sets;
   for (const CpuKernels& kernels : present_kernels()) {
     if (sets.empty() || sets.back().attend != kernels.attend) sets.push_back(kernels);
   }
+  sets.push_back(scalar_kernels());
+  sets.back().name = "sixteen lanes";
+  sets.back().attend = [](const AttendArgs& args) { PagesAttention<SixteenLanes>(args).run(); };
   return sets;
 }
 
