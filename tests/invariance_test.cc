@@ -171,19 +171,21 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
   EXPECT_EQ(answers({.kv_cache = false, .chunk = 96, .sequences = 4, .threads = 1}), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Invariance,
-                         testing::Values(Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
-                                         Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
-                                         Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
-                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels,
-                                              KvFormat::f16},
-                                         Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
-                                         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
-                                         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
-                                         Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
-                                         Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
-                                         Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Invariance,
+    testing::Values(Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
+                    Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
+                    Case{"llama_bf16_pages", "llama3", exact_kernels, KvFormat::bf16},
+                    Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
+                    Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16},
+                    Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
+                    Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
+                    Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
+                    Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
+                    Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
+                    Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
+                    Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quire

@@ -145,7 +145,7 @@ void add_bench(CLI::App& app) {
       ->add_option("--threads", command->threads,
                    "threads that compute (default: the CPUs this process may use)")
       ->check(CLI::Range(1u, 1024u));
-  bench->add_option("--kv", command->kv, "format of the KV cache: f16 or f32")->capture_default_str();
+  bench->add_option("--kv", command->kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
   bench->add_option("--kernels", command->kernels, "auto, exact, scalar, or an instruction set")
       ->capture_default_str()
       ->check(CLI::IsMember(kernel_names()));

@@ -151,7 +151,7 @@ void add_inspect(CLI::App& app) {
   CLI::App* inspect = app.add_subcommand("inspect", "what is in a model file, and what fits in this memory");
   inspect->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
       ->capture_default_str();
-  inspect->add_option("--kv", command->kv, "format of the KV cache: f16 or f32")->capture_default_str();
+  inspect->add_option("--kv", command->kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
   inspect->add_flag("--tensors", command->tensors, "list every tensor");
   inspect->add_flag("--json", command->json, "print one JSON object");
   inspect->callback([command] { (*command)(); });

@@ -48,7 +48,7 @@ void ModelOptions::add_to(CLI::App& command) {
       .add_option("--ctx", context,
                   "tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(2u, 1u << 24));
-  command.add_option("--kv", kv, "format of the KV cache: f16 or f32")->capture_default_str();
+  command.add_option("--kv", kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
@@ -153,7 +153,7 @@ Request SamplingFlags::request(const LoadedModel& model) const {
 
 KvFormat parse_kv_format(const std::string& name) {
   const auto format = kv_format_from_name(name);
-  if (!format) wrong_usage("'{}' is not a KV format; known are f16 and f32", name);
+  if (!format) wrong_usage("'{}' is not a KV format; known are f16, bf16 and f32", name);
   return *format;
 }
 

@@ -21,6 +21,13 @@ KvCache make_kv(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages, u
   return KvCache(make_kv_layout(layers, page_tokens), pages, [](size_t bytes) { return Buffer(bytes); });
 }
 
+TEST(KvLayout, KnowsItsFormatsByName) {
+  for (KvFormat format : {KvFormat::f32, KvFormat::f16, KvFormat::bf16})
+    EXPECT_EQ(kv_format_from_name(name(format)), format);
+  EXPECT_EQ(kv_format_from_name("q8_0"), std::nullopt);
+  EXPECT_EQ(kv_row_bytes(KvFormat::bf16, 64), 128u);
+}
+
 TEST(KvLayout, PutsEveryRowOfAPageAtAPlaceOfItsOwn) {
   const KvLayout layout = make_kv_layout(std::vector{layer(), layer(8), layer()}, 4);
   ASSERT_EQ(layout.groups.size(), 2u);

@@ -9,11 +9,20 @@ namespace quire {
 std::optional<KvFormat> kv_format_from_name(std::string_view name) {
   if (name == "f32") return KvFormat::f32;
   if (name == "f16") return KvFormat::f16;
+  if (name == "bf16") return KvFormat::bf16;
   return std::nullopt;
 }
 
 std::string_view name(KvFormat format) {
-  return format == KvFormat::f32 ? "f32" : "f16";
+  switch (format) {
+    case KvFormat::f32:
+      return "f32";
+    case KvFormat::f16:
+      return "f16";
+    case KvFormat::bf16:
+      break;
+  }
+  return "bf16";
 }
 
 size_t kv_row_bytes(KvFormat format, size_t values) {

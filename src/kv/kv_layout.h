@@ -10,7 +10,7 @@
 namespace quire {
 
 // How one value of a cached key or value row is stored.
-enum class KvFormat : uint8_t { f32, f16 };
+enum class KvFormat : uint8_t { f32, f16, bf16 };
 
 std::optional<KvFormat> kv_format_from_name(std::string_view name);
 std::string_view name(KvFormat format);

@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/attend_pages.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernel_choice.h"
 #include "kv/kv_cache.h"
 #include "tensor/float16.h"
 
@@ -20,6 +24,19 @@ struct Case {
   bool sinks = false;
 };
 
+// What a page gives back of a value.
+float stored(KvFormat format, float value) {
+  switch (format) {
+    case KvFormat::f32:
+      return value;
+    case KvFormat::f16:
+      return f16_to_f32(f32_to_f16(value));
+    case KvFormat::bf16:
+      break;
+  }
+  return bf16_to_f32(f32_to_bf16(value));
+}
+
 class Attention {
  public:
   Attention(const Case& test, uint32_t tokens)
@@ -33,15 +50,13 @@ class Attention {
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
-    if (test.shape.key_format == KvFormat::f16) {
-      for (float& v : key_) v = f16_to_f32(f32_to_f16(v));
-      for (float& v : value_) v = f16_to_f32(f32_to_f16(v));
-    }
+    for (float& v : key_) v = stored(test.shape.key_format, v);
+    for (float& v : value_) v = stored(test.shape.value_format, v);
   }
 
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
-  std::vector<float> compute(uint32_t count, uint32_t chunk, uint32_t threads) {
-    CpuBackend backend(exact_kernels(), threads);
+  std::vector<float> compute(const CpuKernels& kernels, uint32_t count, uint32_t chunk, uint32_t threads) {
+    CpuBackend backend(kernels, threads);
     KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
     PageTable table = kv.make_table();
     EXPECT_TRUE(kv.reserve(table, tokens_));
@@ -71,6 +86,8 @@ class Attention {
     }
     return out;
   }
+
+  void overflow_last_value() { value_.back() = std::numeric_limits<float>::infinity(); }
 
   std::vector<double> expected(uint32_t count) const {
     const KvLayerShape& s = test_.shape;
@@ -181,30 +198,143 @@ const Case kCases[] = {
      10,
      5.0f,
      true},
+    {{.kv_heads = 2,
+      .key_dim = 32,
+      .value_dim = 48,
+      .window = 0,
+      .key_format = KvFormat::bf16,
+      .value_format = KvFormat::bf16},
+     4},
+    {{.kv_heads = 1,
+      .key_dim = 12,
+      .value_dim = 9,
+      .window = 70,
+      .key_format = KvFormat::bf16,
+      .value_format = KvFormat::f16},
+     19},
 };
 
+// Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.
+struct SixteenLanes {
+  static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
+  static constexpr bool kReadsKeys = false;
+  using Quad = const float*;
+
+  template <KvFormat format>
+  static Floats<16> load(const std::byte* bytes) {
+    if constexpr (format == KvFormat::f32) return load_lanes<Floats<16>>(bytes);
+    Floats<16> out;
+    for (size_t i = 0; i < 16; ++i) {
+      const uint16_t half = load_lanes<uint16_t>(bytes + 2 * i);
+      out[i] = format == KvFormat::f16 ? f16_to_f32(half) : bf16_to_f32(half);
+    }
+    return out;
+  }
+  template <KvFormat format>
+  static Quad quad(const std::byte* bytes) {
+    return reinterpret_cast<const float*>(bytes);
+  }
+  template <int i, class Lanes>
+  static Lanes add_product(Lanes sum, Lanes a, Quad b) {
+    return multiply_add(a, Lanes{} + b[i], sum);
+  }
+  template <class Lanes>
+  static Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
+    for (size_t i = 0; i < sizeof(Lanes) / sizeof(float); ++i) c[i] = std::fma(a[i], b[i], c[i]);
+    return c;
+  }
+  template <class Lanes>
+  static Lanes larger(Lanes a, Lanes b) {
+    return a > b ? a : b;
+  }
+};
+
+// Kernel sets with an attention of their own.
+std::vector<CpuKernels> fast_kernels() {
+  std::vector<CpuKernels> sets;
+  for (const CpuKernels& kernels : present_kernels()) {
+    if (sets.empty() || sets.back().attend != kernels.attend) sets.push_back(kernels);
+  }
+  return sets;
+}
+
+std::vector<CpuKernels> attention_kernels() {
+  std::vector<CpuKernels> sets = fast_kernels();
+  sets.push_back(scalar_kernels());
+  sets.back().name = "sixteen lanes";
+  sets.back().attend = [](const AttendArgs& args) { PagesAttention<SixteenLanes>(args).run(); };
+  return sets;
+}
+
+CpuKernels twin() {
+  CpuKernels kernels = scalar_kernels();
+  kernels.attend = attend_scalar;
+  return kernels;
+}
+
 TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
-  for (const Case& test : kCases) {
-    for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
-      Attention attention(test, tokens);
-      const std::vector<double> expected = attention.expected(tokens);
-      const std::vector<float> out = attention.compute(tokens, tokens, 2);
-      for (size_t i = 0; i < out.size(); ++i)
-        ASSERT_NEAR(out[i], expected[i], 3e-6) << test.heads << " " << tokens << " " << i;
+  for (const CpuKernels& kernels : attention_kernels()) {
+    for (const Case& test : kCases) {
+      for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
+        Attention attention(test, tokens);
+        const std::vector<double> expected = attention.expected(tokens);
+        const std::vector<float> out = attention.compute(kernels, tokens, tokens, 2);
+        for (size_t i = 0; i < out.size(); ++i)
+          ASSERT_NEAR(out[i], expected[i], 4e-6)
+              << kernels.name << " " << test.heads << " " << tokens << " " << i;
+      }
+    }
+  }
+}
+
+TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+#if defined(__aarch64__)
+    const bool fused = true;
+#else
+    const bool fused = kernels.attend != attend_baseline;
+#endif
+    for (const Case& test : kCases) {
+      for (uint32_t tokens : {1u, 33u, 150u}) {
+        Attention attention(test, tokens);
+        const std::vector<float> expected = attention.compute(twin(), tokens, tokens, 1);
+        const std::vector<float> out = attention.compute(kernels, tokens, tokens, 1);
+        for (size_t i = 0; i < out.size(); ++i) {
+          if (fused) {
+            ASSERT_EQ(out[i], expected[i]) << kernels.name << " " << test.heads << " " << tokens << " " << i;
+          } else {
+            ASSERT_NEAR(out[i], expected[i], 4e-6) << kernels.name;
+          }
+        }
+      }
     }
   }
 }
 
 TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext) {
-  for (const Case& test : kCases) {
-    Attention attention(test, 4130);
-    const std::vector<float> whole = attention.compute(41, 41, 1);
-    const std::vector<double> expected = attention.expected(41);
-    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], 3e-6);
-    for (uint32_t chunk : {1u, 2u, 16u, 17u}) {
-      for (uint32_t threads : {1u, 3u, 9u})
-        ASSERT_EQ(attention.compute(41, chunk, threads), whole) << chunk << " " << threads;
+  for (const CpuKernels& kernels : fast_kernels()) {
+    for (const Case& test : kCases) {
+      Attention attention(test, 4130);
+      const std::vector<float> whole = attention.compute(kernels, 41, 41, 1);
+      const std::vector<double> expected = attention.expected(41);
+      for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], 4e-6);
+      for (const auto& [chunk, threads] :
+           std::vector<std::pair<uint32_t, uint32_t>>{{1, 1}, {1, 9}, {2, 3}, {16, 1}, {17, 3}, {17, 9}}) {
+        ASSERT_EQ(attention.compute(kernels, 41, chunk, threads), whole)
+            << kernels.name << " " << chunk << " " << threads;
+      }
     }
+  }
+}
+
+TEST(Attention, OfATokenDoesNotSeeAnInfiniteValueThatComesLaterInItsChunk) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+    Attention attention(kCases[0], 40);
+    attention.overflow_last_value();
+    const std::vector<float> alone = attention.compute(kernels, 40, 1, 1);
+    const std::vector<float> chunk = attention.compute(kernels, 40, 40, 1);
+    const size_t last = chunk.size() / 40 * 39;
+    ASSERT_TRUE(std::equal(chunk.begin(), chunk.begin() + ptrdiff_t(last), alone.begin())) << kernels.name;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "backend/activation.h"
+#include "backend/cpu/attend.h"
 #include "tensor/tensor_view.h"
 
 namespace quire {
@@ -79,6 +80,7 @@ struct CpuKernels {
   void (*quantize_activation[kActivationFormCount])(const float* values, size_t n, std::byte* row);
   void (*matmul[kDTypeCount])(const MatmulArgs& args);
   PanelFormat panels[kDTypeCount];
+  void (*attend)(const AttendArgs& args);
 };
 
 // Dequantized weights, f32 activations: what goldens compare with.

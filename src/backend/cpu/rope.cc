@@ -35,7 +35,11 @@ void store(KvFormat format, const float* values, size_t count, std::byte* out) {
     return;
   }
   auto* halves = reinterpret_cast<uint16_t*>(out);
-  for (size_t i = 0; i < count; ++i) halves[i] = f32_to_f16(values[i]);
+  if (format == KvFormat::f16) {
+    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_f16(values[i]);
+  } else {
+    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_bf16(values[i]);
+  }
 }
 
 }  // namespace

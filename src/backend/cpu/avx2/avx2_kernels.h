@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/cpu/attend.h"
 #include "backend/cpu/kernels.h"
 
 namespace quire {
@@ -8,5 +9,6 @@ namespace quire {
 void use_avx2(CpuKernels& kernels);
 // Of these, the weights that are not quantized.
 void use_avx2_floats(CpuKernels& kernels);
+void attend_avx2(const AttendArgs& args);
 
 }  // namespace quire

@@ -422,6 +422,7 @@ void matmul(const MatmulArgs& args) {
 void use_avx2(CpuKernels& kernels) {
   kernels.name = "avx2";
   use_avx2_floats(kernels);
+  kernels.attend = attend_avx2;
 #define QUIRE_FORMAT(dtype, Format, activation)                                              \
   kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();

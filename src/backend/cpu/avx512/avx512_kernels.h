@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/cpu/attend.h"
 #include "backend/cpu/kernels.h"
 
 namespace quire {
@@ -9,6 +10,7 @@ namespace quire {
 void use_avx512(CpuKernels& kernels);
 // Of these, the weights that are not quantized.
 void use_avx512_floats(CpuKernels& kernels);
+void attend_avx512(const AttendArgs& args);
 
 // Its product of a format's panels, for sets that have no better one for few tokens.
 template <class Format, ActivationForm kForm>

@@ -26,6 +26,7 @@ CpuKernels exact_kernels() {
   kernels.quantize_activation[size_t(ActivationForm::q8_64)] = scalar::quantize_q8<ActivationForm::q8_64>;
   kernels.quantize_activation[size_t(ActivationForm::q8_128)] = scalar::quantize_q8<ActivationForm::q8_128>;
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = scalar::quantize_q8<ActivationForm::q8_256>;
+  kernels.attend = attend_baseline;
   return kernels;
 }
 

@@ -1,0 +1,84 @@
+#include "backend/cpu/attend_pages.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include "tensor/float16.h"
+#endif
+
+namespace quire {
+namespace {
+
+#if defined(__aarch64__)
+
+struct Baseline {
+  static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4;
+  static constexpr bool kReadsKeys = true;
+  using Quad = float32x4_t;
+
+  template <KvFormat format>
+  static ALWAYS_INLINE Floats<4> load(const std::byte* bytes) {
+    if constexpr (format == KvFormat::f32) return load_lanes<Floats<4>>(bytes);
+    const auto* halves = reinterpret_cast<const uint16_t*>(bytes);
+    if constexpr (format == KvFormat::f16)
+      return Floats<4>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves))));
+    // Not a shift: of those there is one a cycle.
+    const uint16x8_t wide = vcombine_u16(vld1_u16(halves), vdup_n_u16(0));
+    return Floats<4>(vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), wide)));
+  }
+  template <KvFormat format>
+  static ALWAYS_INLINE Quad quad(const std::byte* bytes) {
+    return Quad(load<format>(bytes));
+  }
+  template <int i>
+  static ALWAYS_INLINE Floats<4> add_product(Floats<4> sum, Floats<4> a, Quad b) {
+    return Floats<4>(vfmaq_laneq_f32(float32x4_t(sum), float32x4_t(a), b, i));
+  }
+  static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) {
+    return Floats<4>(vfmaq_f32(float32x4_t(c), float32x4_t(a), float32x4_t(b)));
+  }
+  static ALWAYS_INLINE Floats<4> larger(Floats<4> a, Floats<4> b) {
+    return Floats<4>(vmaxq_f32(float32x4_t(a), float32x4_t(b)));
+  }
+};
+
+#else
+
+// Without fused multiply-adds: each product is rounded before it is added.
+struct Baseline {
+  static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4;
+  static constexpr bool kReadsKeys = false;
+  using Quad = const float*;
+
+  template <KvFormat format>
+  static ALWAYS_INLINE Floats<4> load(const std::byte* bytes) {
+    if constexpr (format == KvFormat::f32) return load_lanes<Floats<4>>(bytes);
+    uint16_t halves[4];
+    std::memcpy(halves, bytes, sizeof(halves));
+    Floats<4> out;
+    for (size_t i = 0; i < 4; ++i)
+      out[i] = format == KvFormat::f16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
+    return out;
+  }
+  template <KvFormat format>
+  static ALWAYS_INLINE Quad quad(const std::byte* bytes) {
+    static_assert(format == KvFormat::f32);
+    return reinterpret_cast<const float*>(bytes);
+  }
+  template <int i>
+  static ALWAYS_INLINE Floats<4> add_product(Floats<4> sum, Floats<4> a, Quad b) {
+    return sum + a * b[i];
+  }
+  static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) { return a * b + c; }
+  static ALWAYS_INLINE Floats<4> larger(Floats<4> a, Floats<4> b) { return a > b ? a : b; }
+};
+
+#endif
+
+}  // namespace
+
+void attend_baseline(const AttendArgs& args) {
+  PagesAttention<Baseline>(args).run();
+}
+
+}  // namespace quire

@@ -1,0 +1,326 @@
+// Attention over pages for one instruction set. Included by files that are compiled for different ones, so nothing here
+// may have a name that the linker sees, and nothing of the standard library that is more than a constant.
+#pragma once
+
+#include "backend/cpu/attend_lanes.h"
+
+namespace quire {
+namespace {
+
+template <class Isa>
+class PagesAttention {
+ public:
+  explicit PagesAttention(const AttendArgs& args) : args_(args), shape_(*args.shape) {
+    const size_t tiles = (args.count + Isa::kLanes - 1) / Isa::kLanes;
+    key_format_ = shape_.key_format;
+    value_format_ = shape_.value_format;
+    const bool few = tiles <= kDirectTiles;
+    reads_keys_ = shape_.key_dim % 4 == 0 && (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
+    reads_values_ = shape_.value_dim % kAttendLanes == 0 && (value_format_ == KvFormat::f32 || few);
+    key_row_bytes_ = shape_.key_dim * value_bytes(key_format_);
+    value_row_bytes_ = shape_.value_dim * value_bytes(value_format_);
+  }
+
+  void run() {
+    for (size_t q = 0; q < (args_.count + kAttendLanes - 1) / kAttendLanes * kAttendLanes; ++q) {
+      args_.max[q] = kNoScore;
+      args_.sum[q] = 0.0f;
+    }
+    std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
+    for_each_tile([&]<size_t N>(const Tile<N>& tile) { gather(tile); });
+    for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
+      const Page page = open(p);
+      for_each_tile([&]<size_t N>(const Tile<N>& tile) { add_page(tile, page); });
+    }
+  }
+
+ private:
+  static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
+
+  // Queries side by side in the lanes of a vector. Lanes beyond `live` repeat the last query.
+  template <size_t N>
+  struct Tile {
+    size_t first, live;
+  };
+
+  // Rows as they are read: in the page, or unpacked.
+  struct Rows {
+    const std::byte* bytes;
+    size_t row_bytes;
+    KvFormat format;
+    ptrdiff_t ahead;  // how far on the same rows of the next page are; 0: nothing is to be fetched
+  };
+  struct Page {
+    uint32_t begin;  // its first position
+    Rows keys, values;
+  };
+
+  // What the lanes of a tile see of a page: each the rows [begin, end), together [least, most).
+  template <size_t N>
+  struct Sight {
+    int32_t begin[N], end[N];
+    int32_t least, most;
+    bool same;  // all of them the same rows
+  };
+
+  template <class Use>
+  ALWAYS_INLINE void for_each_tile(Use use) {
+    for (size_t q = 0; q < args_.count;) {
+      const size_t left = args_.count - q;
+      if constexpr (Isa::kLanes >= 16) {
+        if (left > 8) {
+          use(Tile<16>{q, left < 16 ? left : 16});
+          q += 16;
+          continue;
+        }
+      }
+      if constexpr (Isa::kLanes >= 8) {
+        if (left > 4) {
+          use(Tile<8>{q, left < 8 ? left : 8});
+          q += 8;
+          continue;
+        }
+      }
+      use(Tile<4>{q, left < 4 ? left : 4});
+      q += 4;
+    }
+  }
+
+  // Queries as [key_dim, N], scaled.
+  template <size_t N>
+  void gather(const Tile<N>& tile) {
+    float* out = args_.query_lanes + tile.first * args_.key_width;
+    for (size_t lane = 0; lane < N; ++lane) {
+      const float* row = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
+      for (size_t d = 0; d < args_.key_width; ++d)
+        out[d * N + lane] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+    }
+  }
+
+  Page open(uint32_t index) {
+    const std::byte* const* at = args_.pages + (index - args_.begin_page);
+    const ptrdiff_t ahead = index + 1 < args_.end_page ? at[1] - at[0] : 0;
+    const std::byte* values = at[0] + args_.page_tokens * key_row_bytes_;
+    Page page{.begin = index * args_.page_tokens,
+              .keys = {at[0], key_row_bytes_, key_format_, ahead},
+              .values = {values, value_row_bytes_, value_format_, ahead}};
+    uint32_t end = 0;
+    for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
+    const uint32_t left = end < page.begin ? 0 : end - page.begin;
+    const size_t rows = left < args_.page_tokens ? left : args_.page_tokens;
+    if (!reads_keys_) unpack(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
+    if (!reads_values_) unpack(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
+    return page;
+  }
+
+  void unpack(Rows& rows, size_t count, size_t dim, size_t width, float* out) {
+    if (rows.format == KvFormat::f32) unpack_as<KvFormat::f32>(rows, count, dim, width, out);
+    if (rows.format == KvFormat::f16) unpack_as<KvFormat::f16>(rows, count, dim, width, out);
+    if (rows.format == KvFormat::bf16) unpack_as<KvFormat::bf16>(rows, count, dim, width, out);
+    rows.bytes = reinterpret_cast<const std::byte*>(out);
+    rows.row_bytes = width * sizeof(float);
+    rows.format = KvFormat::f32;
+    rows.ahead = 0;
+  }
+
+  template <KvFormat format>
+  void unpack_as(const Rows& rows, size_t count, size_t dim, size_t width, float* out) {
+    constexpr size_t kBytes = value_bytes(format);
+    for (size_t r = 0; r < count; ++r, out += width) {
+      const std::byte* row = rows.bytes + r * rows.row_bytes;
+      prefetch(rows, row, rows.row_bytes);
+      size_t d = 0;
+      for (; d + Isa::kLanes <= dim; d += Isa::kLanes)
+        store_lanes(Isa::template load<format>(row + d * kBytes), out + d);
+      if (d == width) continue;
+      std::byte rest[kAttendLanes * kBytes] = {};
+      std::memcpy(rest, row + d * kBytes, (dim - d) * kBytes);
+      for (size_t i = 0; d < width; i += Isa::kLanes, d += Isa::kLanes)
+        store_lanes(Isa::template load<format>(rest + i * kBytes), out + d);
+    }
+  }
+
+  // Fetches what the next page has in the place of `bytes` from `at` on.
+  ALWAYS_INLINE static void prefetch(const Rows& rows, const std::byte* at, size_t bytes) {
+    if (rows.ahead == 0) return;
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + rows.ahead + i);
+  }
+
+  template <size_t N>
+  void add_page(const Tile<N>& tile, const Page& page) {
+    const Sight<N> sight = see(tile, page);
+    if (sight.least >= sight.most) return;
+    const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
+    switch (page.keys.format) {
+      case KvFormat::f32:
+        score<N, KvFormat::f32>(tile, page.keys, begin, end);
+        break;
+      case KvFormat::f16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::f16>(tile, page.keys, begin, end);
+        break;
+      case KvFormat::bf16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, page.keys, begin, end);
+        break;
+    }
+    if (args_.soft_cap > 0) cap<N>(begin, end);
+    if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide(sight, begin, end);
+    take_shares(tile, begin, end);
+    for (size_t lane = 0; lane < tile.live;) {
+      size_t count = 1;
+      while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
+             sight.end[lane + count] == sight.end[lane])
+        ++count;
+      if (sight.begin[lane] < sight.end[lane]) {
+        const Share share{lane, size_t(sight.begin[lane]), size_t(sight.end[lane])};
+        if (count == 1) add_values<N, 1>(tile, share, page.values);
+        if (count == 2) add_values<N, 2>(tile, share, page.values);
+        if (count == 3) add_values<N, 3>(tile, share, page.values);
+        if (count == 4) add_values<N, 4>(tile, share, page.values);
+      }
+      lane += count;
+    }
+  }
+
+  template <size_t N>
+  Sight<N> see(const Tile<N>& tile, const Page& page) const {
+    Sight<N> sight;
+    const uint32_t page_end = page.begin + args_.page_tokens;
+    for (size_t lane = 0; lane < N; ++lane) {
+      const AttendQuery& query = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)];
+      const uint32_t begin = query.begin > page.begin ? query.begin : page.begin;
+      const uint32_t end = query.end < page_end ? query.end : page_end;
+      sight.begin[lane] = begin < end ? int32_t(begin - page.begin) : int32_t(args_.page_tokens);
+      sight.end[lane] = begin < end ? int32_t(end - page.begin) : 0;
+    }
+    sight.least = sight.begin[0];
+    sight.most = sight.end[0];
+    sight.same = true;
+    for (size_t lane = 1; lane < N; ++lane) {
+      sight.same &= sight.begin[lane] == sight.begin[0] && sight.end[lane] == sight.end[0];
+      if (sight.begin[lane] < sight.least) sight.least = sight.begin[lane];
+      if (sight.end[lane] > sight.most) sight.most = sight.end[lane];
+    }
+    return sight;
+  }
+
+  template <size_t N, KvFormat format>
+  void score(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+    constexpr size_t kRows = Isa::kScoreRows;
+    const float* queries = args_.query_lanes + tile.first * args_.key_width;
+    const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
+    for (size_t row = begin; row < end; row += kRows) {
+      const std::byte* at = keys.bytes + row * row_bytes;
+      prefetch(keys, at, kRows * row_bytes);
+      score_rows<Isa, N, format>(queries, at, row_bytes, dims, args_.scores + row * N);
+    }
+  }
+
+  // cap * tanh(score / cap)
+  template <size_t N>
+  void cap(size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
+      const Floats<N> size = score < 0.0f ? -score : score;
+      const Floats<N> e = exp_share<Isa, N>(size * (-2.0f / args_.soft_cap));
+      const Floats<N> capped = (1.0f - e) / (1.0f + e) * args_.soft_cap;
+      store_lanes(score < 0.0f ? -capped : capped, args_.scores + row * N);
+    }
+  }
+
+  template <size_t N>
+  void hide(const Sight<N>& sight, size_t begin, size_t end) {
+    const Ints<N> first = load_lanes<Ints<N>>(sight.begin), last = load_lanes<Ints<N>>(sight.end);
+    for (size_t row = begin; row < end; ++row) {
+      const Ints<N> at = Ints<N>{} + int32_t(row);
+      const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
+      store_lanes((at >= first) & (at < last) ? score : all<N>(kNoScore), args_.scores + row * N);
+    }
+  }
+
+  // Scores become shares under the running maximum. A hidden row's is 0. By itself, so that the constants have registers.
+  template <size_t N>
+  __attribute__((noinline)) void take_shares(const Tile<N>& tile, size_t begin, size_t end) {
+    float* const scores = args_.scores;
+    const Floats<N> old = load_lanes<Floats<N>>(args_.max + tile.first);
+    Floats<N> max = old;
+    for (size_t row = begin; row < end; ++row)
+      max = Isa::larger(load_lanes<Floats<N>>(scores + row * N), max);
+    // A lane that has seen nothing yet subtracts 0: infinity minus infinity is no number.
+    const Floats<N> less = max == kNoScore ? all<N>(0.0f) : max;
+    Floats<N> sum = load_lanes<Floats<N>>(args_.sum + tile.first);
+    if (any(max > old)) {
+      float factors[N];
+      const Floats<N> factor = exp_share<Isa, N>(old - less);
+      sum *= factor;
+      store_lanes(factor, factors);
+      store_lanes(max, args_.max + tile.first);
+      for (size_t lane = 0; lane < tile.live; ++lane) {
+        float* row = args_.values + (tile.first + lane) * args_.value_width;
+        for (size_t d = 0; d < args_.value_width; d += Isa::kLanes)
+          store_lanes(load_lanes<Floats<Isa::kLanes>>(row + d) * factors[lane], row + d);
+      }
+    }
+    Floats<N> page_sum = {};
+    constexpr size_t kRows = Isa::kScoreRows;
+    for (size_t row = begin; row < end; row += kRows) {
+      Floats<N> shares[kRows];
+      for (size_t r = 0; r < kRows; ++r) shares[r] = load_lanes<Floats<N>>(scores + (row + r) * N) - less;
+      exp_shares<Isa, N>(shares);
+      for (size_t r = 0; r < kRows; ++r) {
+        store_lanes(shares[r], scores + (row + r) * N);
+        page_sum += shares[r];
+      }
+    }
+    store_lanes(sum + page_sum, args_.sum + tile.first);
+  }
+
+  // Some lanes that see the same rows.
+  struct Share {
+    size_t lane, begin, end;
+  };
+
+  template <size_t N, size_t kQueries>
+  void add_values(const Tile<N>& tile, const Share& share, const Rows& rows) {
+    switch (rows.format) {
+      case KvFormat::f32:
+        add_values_as<N, kQueries, KvFormat::f32>(tile, share, rows);
+        break;
+      case KvFormat::f16:
+        add_values_as<N, kQueries, KvFormat::f16>(tile, share, rows);
+        break;
+      case KvFormat::bf16:
+        add_values_as<N, kQueries, KvFormat::bf16>(tile, share, rows);
+        break;
+    }
+  }
+
+  template <size_t N, size_t kQueries, KvFormat format>
+  void add_values_as(const Tile<N>& tile, const Share& share, const Rows& rows) {
+    constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
+    size_t d = 0;
+    for (; d + kWide * Isa::kLanes <= args_.value_width; d += kWide * Isa::kLanes)
+      add_columns<N, kQueries, format, kWide>(tile, share, rows, d);
+    if constexpr (kNarrow < kWide) {
+      for (; d < args_.value_width; d += kNarrow * Isa::kLanes)
+        add_columns<N, kQueries, format, kNarrow>(tile, share, rows, d);
+    }
+  }
+
+  template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
+  ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const Rows& rows, size_t d) {
+    add_value_rows<Isa, N, kQueries, format, kVectors>(
+        args_.scores + share.begin * N + share.lane,
+        rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
+        share.end - share.begin, rows.ahead, args_.values + (tile.first + share.lane) * args_.value_width + d,
+        args_.value_width);
+  }
+
+  const AttendArgs& args_;
+  const KvLayerShape& shape_;
+  KvFormat key_format_, value_format_;
+  bool reads_keys_, reads_values_;  // straight from the page
+  size_t key_row_bytes_, value_row_bytes_;
+};
+
+}  // namespace
+}  // namespace quire

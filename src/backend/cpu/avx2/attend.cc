@@ -1,0 +1,53 @@
+// Compiled for AVX2, FMA and F16C, so nothing here may be inlined elsewhere.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "backend/cpu/attend_pages.h"
+#include "backend/cpu/avx2/avx2_kernels.h"
+
+namespace quire {
+namespace {
+
+struct Avx2 {
+  static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
+  static constexpr bool kReadsKeys = false;
+  using Quad = const float*;
+
+  template <KvFormat format>
+  static ALWAYS_INLINE Floats<8> load(const std::byte* bytes) {
+    if constexpr (format == KvFormat::f32) return load_lanes<Floats<8>>(bytes);
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    if constexpr (format == KvFormat::f16) return Floats<8>(_mm256_cvtph_ps(halves));
+    return Floats<8>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  }
+  template <KvFormat format>
+  static ALWAYS_INLINE Quad quad(const std::byte* bytes) {
+    static_assert(format == KvFormat::f32);
+    return reinterpret_cast<const float*>(bytes);
+  }
+  template <int i, class Lanes>
+  static ALWAYS_INLINE Lanes add_product(Lanes sum, Lanes a, Quad b) {
+    return multiply_add(a, Lanes{} + b[i], sum);
+  }
+  static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) {
+    return Floats<4>(_mm_fmadd_ps(__m128(a), __m128(b), __m128(c)));
+  }
+  static ALWAYS_INLINE Floats<8> multiply_add(Floats<8> a, Floats<8> b, Floats<8> c) {
+    return Floats<8>(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(c)));
+  }
+  template <class Lanes>
+  static ALWAYS_INLINE Lanes larger(Lanes a, Lanes b) {
+    return a > b ? a : b;
+  }
+};
+
+}  // namespace
+
+void attend_avx2(const AttendArgs& args) {
+  PagesAttention<Avx2>(args).run();
+}
+
+}  // namespace quire
+
+#endif
