@@ -83,6 +83,35 @@ TEST_F(Cli, EvalJudgesTheHouseModelAndWritesDownEveryAnswer) {
   EXPECT_TRUE(contains(nowhere.err, "nowhere")) << nowhere.err;
 }
 
+TEST_F(Cli, ExplainCountsWhatTheCacheSavesAndDrawsIt) {
+  const std::string svg = path("timeline.svg");
+  const Outcome done = quire("explain --doc 200 --gen 50 --off-seconds 0.05 --json --svg " + svg);
+  ASSERT_EQ(done.code, 0) << done.err;
+  const Json json = Json::parse(done.out);
+  EXPECT_EQ(json["with_cache"]["computed_tokens"], 249);
+  EXPECT_EQ(json["without_cache"]["computed_tokens"], 200 * 50 + 49 * 50 / 2);
+  EXPECT_EQ(json["with_cache"]["decode"]["passes"], 49);
+  EXPECT_EQ(json["with_cache"]["prefill"]["attention_pairs"], 200 * 201 / 2);
+  std::ifstream drawing(svg);
+  EXPECT_TRUE(contains({std::istreambuf_iterator<char>(drawing), {}}, "11,225 tokens computed in 50 passes"));
+  const Outcome table = quire("explain --gen 8 'Who are you?'");
+  EXPECT_TRUE(contains(table.out, "time to first token")) << table.err;
+}
+
+TEST_F(Cli, DraftsChangeNothingButTheSpeed) {
+  const auto answer = [&](const std::string& options) {
+    const Outcome done = quire("run --json --seed 3 -n 60 " + options + " 'Tell me a story.'");
+    EXPECT_EQ(done.code, 0) << done.err;
+    return Json::parse(done.out);
+  };
+  const Json alone = answer(""), drafted = answer("--draft house-draft");
+  EXPECT_EQ(drafted["token_ids"], alone["token_ids"]);
+  EXPECT_GT(drafted["account"]["accepted"], 0);
+  EXPECT_EQ(alone["account"]["drafted"], 0);
+  EXPECT_EQ(answer("--draft lookup")["token_ids"], alone["token_ids"]);
+  EXPECT_TRUE(contains(quire("run --draft " + llama_ + " hi").err, "cannot work together"));
+}
+
 TEST_F(Cli, SaysSoWhenTheContextIsFullAndWhenAPromptDoesNotFit) {
   const Outcome full = quire("run --ctx 40 -m " + llama_ + " --raw --ignore-eos 'a b c d'");
   EXPECT_EQ(full.code, 0);

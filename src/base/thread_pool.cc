@@ -47,14 +47,25 @@ void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<vo
   }
   loop_ = {count, grain, &body};
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(uint32_t(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  gate_.store(uint64_t(generation) << kGenerationShift, std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   take_ranges();
-  for (uint32_t left = busy_.load(std::memory_order_acquire); left != 0;
-       left = busy_.load(std::memory_order_acquire)) {
-    wait_while_equal(busy_, left);
+  uint64_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
+  while ((gate & kInside) != 0) {
+    wait_while_equal(gate_, gate);
+    gate = gate_.load(std::memory_order_acquire);
   }
+}
+
+bool ThreadPool::enter(uint32_t generation) {
+  uint64_t gate = gate_.load(std::memory_order_acquire);
+  while ((gate & kClosed) == 0 && uint32_t(gate >> kGenerationShift) == generation) {
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire))
+      return true;
+  }
+  return false;
 }
 
 void ThreadPool::work() {
@@ -62,9 +73,11 @@ void ThreadPool::work() {
   while (true) {
     wait_while_equal(generation_, seen);
     if (stop_) return;
-    ++seen;  // the caller starts no further loop before this one is done, so generations are never skipped
+    seen = generation_.load(std::memory_order_acquire);
+    if (!enter(seen)) continue;  // it is over already
     take_ranges();
-    if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+    const uint64_t gate = gate_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    if ((gate & kClosed) != 0 && (gate & kInside) == 0) gate_.notify_one();
   }
 }
 

@@ -10,7 +10,7 @@
 namespace quire {
 
 // A fixed set of threads that run one parallel loop at a time. The caller takes part, so `threads` = 1 starts
-// none. Owned and called by one thread (the engine's).
+// none, and it waits only for those that took part too: a worker that the system has not given a CPU is not missed. Owned and called by one thread (the engine's).
 class ThreadPool {
  public:
   explicit ThreadPool(uint32_t threads);
@@ -35,10 +35,15 @@ class ThreadPool {
   void work();
   void take_ranges();
 
-  Loop loop_;                            // written by the caller only while no worker is inside it
-  std::atomic<size_t> next_{0};          // the first index that nobody took
+  // The gate of the current loop: how many workers are inside it, whether it is closed, and its generation.
+  static constexpr uint64_t kInside = 0xffff, kClosed = 0x10000;
+  static constexpr int kGenerationShift = 32;
+  bool enter(uint32_t generation);
+
+  Loop loop_;                    // written by the caller only while the gate is closed and nobody is inside
+  std::atomic<size_t> next_{0};  // the first index that nobody took
+  std::atomic<uint64_t> gate_{kClosed};
   std::atomic<uint32_t> generation_{0};  // raised to start a loop
-  std::atomic<uint32_t> busy_{0};        // workers that have not yet finished the current loop
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

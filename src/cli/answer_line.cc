@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/model_options.h"
+#include "engine/verdict.h"
 
 namespace quire::cli {
 
@@ -11,7 +12,7 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
   std::string line = fmt::format("[{} prompt + {} answer tokens | first token {:.0f} ms ({:.0f} tok/s)",
                                  answer.prompt_tokens, answer.tokens.size(), t.ttft_ms, t.prefill_tok_s);
   if (answer.tokens.size() > 1) {
-    line += fmt::format(" | then {:.1f} ms each ({:.1f} tok/s)", t.itl_ms_p50, t.decode_tok_s);
+    line += fmt::format(" | then {:.1f} ms each ({:.1f} tok/s)", 1000 / t.decode_tok_s, t.decode_tok_s);
   }
   line += fmt::format(" | KV {} per token, {} in {}]\n", human_bytes(engine.kv().layout().bytes_per_token()),
                       human_bytes(answer.kv_bytes), counted(answer.kv_pages, "page"));
@@ -19,8 +20,29 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
     line += fmt::format("[stopped: the context of {} tokens is full; a larger one is asked for with --ctx]\n",
                         engine.context());
   }
+  for (const std::string& words : judge(answer).lines) line += fmt::format("[{}]\n", words);
   return line;
 }
+
+namespace {
+
+OrderedJson account_json(const Answer& answer) {
+  const RequestAccount& account = answer.account;
+  OrderedJson chunks = OrderedJson::array(), causes = OrderedJson::object();
+  for (const RequestAccount::Chunk& chunk : account.prefill)
+    chunks.push_back({{"at_ms", chunk.at_ms}, {"took_ms", chunk.took_ms}, {"tokens", chunk.tokens}});
+  for (const RequestAccount::Gap& gap : account.gaps) {
+    const std::string cause(name(gap.cause));
+    causes[cause] = causes.value(cause, 0) + 1;
+  }
+  return {{"queue_ms", account.queue_ms},      {"cached_tokens", account.cached_tokens},
+          {"cache_miss", account.miss.text()}, {"prefill_chunks", std::move(chunks)},
+          {"gap_causes", std::move(causes)},   {"preemptions", account.preemptions},
+          {"drafted", account.drafted},        {"accepted", account.accepted},
+          {"verdict", judge(answer).lines}};
+}
+
+}  // namespace
 
 OrderedJson answer_json(const Answer& answer, const Engine& engine, const std::string& kv_format) {
   const Timings& t = answer.timings;
@@ -40,7 +62,8 @@ OrderedJson answer_json(const Answer& answer, const Engine& engine, const std::s
            {{"format", kv_format},
             {"bytes_per_token", engine.kv().layout().bytes_per_token()},
             {"pages", answer.kv_pages},
-            {"bytes", answer.kv_bytes}}}};
+            {"bytes", answer.kv_bytes}}},
+          {"account", account_json(answer)}};
 }
 
 }  // namespace quire::cli

@@ -20,11 +20,13 @@ struct ChatCommand {
   std::string system;
 
   void operator()() const {
-    const auto [loaded, options] = model.open();
+    ModelOptions::Opened opened = model.open();
+    const LoadedModel* loaded = opened.model.get();
     if (!loaded->text().chat_template) {
       throw Error("{} has no chat template; `quire run --raw` continues a text with it", model.path());
     }
-    Engine engine(loaded->engine_model(), options);
+    const std::unique_ptr<Engine> owned = opened.make_engine();
+    Engine& engine = *owned;
     std::cerr << loaded->spec().name << ", a context of " << engine.context()
               << " tokens. /new starts again, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n";
     std::signal(SIGINT, [](int) { interrupted = true; });
@@ -97,6 +99,7 @@ void add_chat(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
   CLI::App* chat = app.add_subcommand("chat", "a conversation in the terminal");
   command->model.add_to(*chat);
+  command->model.add_draft_to(*chat);
   command->sampling.add_to(*chat);
   chat->add_option("--system", command->system, "a system message before the conversation");
   chat->callback([command] { (*command)(); });

@@ -8,6 +8,7 @@ namespace quire::cli {
 void add_run(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_explain(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenize(CLI::App& app);

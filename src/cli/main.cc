@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   quire::cli::add_run(app);
   quire::cli::add_chat(app);
   quire::cli::add_bench(app);
+  quire::cli::add_explain(app);
   quire::cli::add_inspect(app);
   quire::cli::add_template(app);
   quire::cli::add_tokenize(app);

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
+#include "engine/model_drafter.h"
 #include "kv/kv_cache.h"
 
 namespace quire::cli {
@@ -62,12 +63,22 @@ void ModelOptions::add_to(CLI::App& command) {
       ->check(CLI::IsMember(kernel_names()));
 }
 
+void ModelOptions::add_draft_to(CLI::App& command) {
+  command.add_option(
+      "--draft", draft,
+      "who guesses ahead: a small model with the same tokens, or 'lookup' (what stood in the text before)");
+  command.add_option("--draft-tokens", draft_tokens, "most tokens guessed at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 64u));
+}
+
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   EngineOptions options;
   options.key_format = options.value_format = parse_kv_format(kv);
   options.context = context.value_or(spec.context);
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
+  options.draft_tokens = draft_tokens;
   if (kv_memory.empty()) return options;
 
   const size_t memory = parse_size(kv_memory);
@@ -93,7 +104,15 @@ ModelOptions::Opened ModelOptions::open() const {
   const EngineOptions engine = engine_options(read_model_spec(*open_model_file(file)));
   const LoadOptions load{
       .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};
-  return {std::make_unique<LoadedModel>(file, load), engine};
+  Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
+  if (draft == "lookup") {
+    opened.drafter = std::make_unique<LookupDrafter>();
+  } else if (!draft.empty()) {
+    opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft}.path(), load);
+    opened.drafter =
+        std::make_unique<ModelDrafter>(opened.draft_model->engine_model(), opened.model->spec(), engine);
+  }
+  return opened;
 }
 
 void SamplingFlags::add_to(CLI::App& command) {

@@ -27,8 +27,11 @@ struct ModelOptions : ModelChoice {
   std::string kv_memory;
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
+  std::string draft;  // empty: none; "lookup", or a model
+  uint32_t draft_tokens = 8;
 
   void add_to(CLI::App& command);
+  void add_draft_to(CLI::App& command);
 
   // What the options come to for this model. A context that --kv-memory cannot hold is an Error if it was asked for, and
   // is lowered, with a word to the user, if it was not.
@@ -37,6 +40,12 @@ struct ModelOptions : ModelChoice {
   struct Opened {
     std::unique_ptr<LoadedModel> model;
     EngineOptions engine;
+    std::unique_ptr<LoadedModel> draft_model = {};
+    std::unique_ptr<Drafter> drafter = {};
+
+    std::unique_ptr<Engine> make_engine() {
+      return std::make_unique<Engine>(model->engine_model(), engine, std::move(drafter));
+    }
   };
   Opened open() const;
 };

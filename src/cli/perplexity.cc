@@ -24,7 +24,7 @@ struct PerplexityCommand {
     const std::string text = read_text(file);
     ModelOptions windowed = model;
     if (!windowed.context) windowed.context = kWindowTokens;
-    const auto [loaded, engine] = windowed.open();
+    const auto [loaded, engine, no_draft, no_drafter] = windowed.open();
     const uint32_t window = engine.context;
     const std::vector<TokenId> tokens = windows(loaded->text().tokenizer, text, window);
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());

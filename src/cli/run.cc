@@ -35,8 +35,10 @@ struct RunCommand {
   }
 
   void operator()() const {
-    const auto [loaded, options] = model.open();
-    Engine engine(loaded->engine_model(), options);
+    ModelOptions::Opened opened = model.open();
+    const LoadedModel* loaded = opened.model.get();
+    const std::unique_ptr<Engine> owned = opened.make_engine();
+    Engine& engine = *owned;
     Request request = sampling.request(*loaded);
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
@@ -75,6 +77,7 @@ void add_run(CLI::App& app) {
   auto command = std::make_shared<RunCommand>();
   CLI::App* run = app.add_subcommand("run", "one prompt, streamed to stdout, figures to stderr");
   command->model.add_to(*run);
+  command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");

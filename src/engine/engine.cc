@@ -47,7 +47,9 @@ Timings measure(const Sequence& sequence) {
   if (times.empty()) return timings;
   timings.ttft_ms = milliseconds_between(sequence.submitted, times.front());
   if (timings.ttft_ms > 0)
-    timings.prefill_tok_s = 1000.0 * double(sequence.request.prompt.size()) / timings.ttft_ms;
+    timings.prefill_tok_s = 1000.0 *
+                            double(sequence.request.prompt.size() - sequence.answer.account.cached_tokens) /
+                            timings.ttft_ms;
   std::vector<double> gaps;
   for (size_t i = 1; i < times.size(); ++i) gaps.push_back(milliseconds_between(times[i - 1], times[i]));
   timings.itl_ms_p50 = percentile(gaps, 0.5);
@@ -221,7 +223,8 @@ bool Engine::step() {
               .prompt_tokens = plan.prefill_tokens,
               .stream_tokens = plan.tokens - plan.prefill_tokens - draft_tokens,
               .draft_tokens = draft_tokens,
-              .cost = cost_of(costs_, batch.view(), kv_.layout())});
+              .cost = cost_of(costs_, batch.view(), kv_.layout()),
+              .attention_pairs = attention_pairs(batch.view())});
   budget_.learn(step_ms, plan.tokens - plan.prefill_tokens, plan.prefill_tokens);
   if (plan.prefill_tokens == 0) {
     pace_.learn_step(milliseconds_between(times.planned, times.end),

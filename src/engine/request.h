@@ -97,7 +97,7 @@ struct Timings {
   double ttft_ms = 0;
   double itl_ms_p50 = 0;
   double itl_ms_p99 = 0;
-  double prefill_tok_s = 0;
+  double prefill_tok_s = 0;  // of the tokens that were not cached
   double decode_tok_s = 0;
 };
 

@@ -29,4 +29,11 @@ StepCost cost_of(const CostModel& model, const BatchView& batch, const KvLayout&
   return all;
 }
 
+double attention_pairs(const BatchView& batch) {
+  double pairs = 0;
+  for (const TokenRun& run : batch.runs)
+    pairs += double(run.count) * run.position + double(run.count) * (run.count + 1) / 2;
+  return pairs;
+}
+
 }  // namespace quire

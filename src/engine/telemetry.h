@@ -17,6 +17,7 @@ struct StepRecord {
   uint32_t stream_tokens = 0;  // of sequences that had one token to do
   uint32_t draft_tokens = 0;
   StepCost cost;
+  double attention_pairs = 0;  // (token, token it sees), in a layer that sees everything
 };
 
 // The last steps, the oldest first, and the sum of all there ever were. Engine thread only.
@@ -42,5 +43,6 @@ class StepLog {
 
 // Operations and bytes of a batch: each run's own, and the weights once.
 StepCost cost_of(const CostModel& model, const BatchView& batch, const KvLayout& layout);
+double attention_pairs(const BatchView& batch);
 
 }  // namespace quire
