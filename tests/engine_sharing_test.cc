@@ -142,6 +142,22 @@ TEST_P(EngineSharing, SeveralAnswersToOnePromptAreThoseOfEachChoiceAlone) {
   }
 }
 
+TEST_P(EngineSharing, WhatManyHaveInCommonIsComputedOnceEvenIfTheyComeTogether) {
+  Engine engine = make_engine({.chunk = 90});
+  std::vector<SequenceId> ids;
+  for (uint32_t i = 0; i < 6; ++i) {
+    Request request = requests_[0];
+    request.prompt.clear();
+    for (uint32_t p = 0; p < 40; ++p) request.prompt.push_back(p * 3 % 100);
+    request.prompt.push_back(i);
+    ids.push_back(engine.submit(request));
+  }
+  while (engine.step()) {
+  }
+  for (uint32_t i = 0; i < 6; ++i)
+    EXPECT_EQ(engine.take_answer(ids[i])->account.cached_tokens, i == 0 ? 0u : 40u);
+}
+
 TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {
   Engine engine = make_engine({});
   Request request = requests_[1];

@@ -107,13 +107,14 @@ void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
   }
 }
 
-Sequence* Scheduler::next_waiting() const {
+Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const {
   Sequence* best = nullptr;
   const auto served = [&](const Sequence& s) {
     const auto found = served_.find(s.request.client);
     return found == served_.end() ? 0.0 : found->second;
   };
   for (const auto& sequence : waiting_) {
+    if (std::ranges::find(passed_over, sequence.get()) != passed_over.end()) continue;
     if (sequence->lead) {
       const Sequence* lead = find(*sequence->lead);
       if (lead != nullptr && lead->computed < lead->request.prompt.size() && lead->answer_tokens() == 0)
@@ -158,9 +159,25 @@ void Scheduler::start(Sequence& sequence) {
   }
 }
 
+bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
+  const PrefixMatch match = kv_.lookup(sequence.tokens);
+  if (match.miss.why == PrefixMiss::Why::off) return false;
+  for (const auto& other : running_) {
+    const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
+    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
+    if (common > match.tokens && other->computed < common) return true;
+  }
+  return false;
+}
+
 void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
+  std::vector<Sequence*> passed_over;
   while (budget > 0) {
-    Sequence* sequence = next_waiting();
+    Sequence* sequence = next_waiting(passed_over);
+    if (sequence != nullptr && others_compute_its_prefix(*sequence)) {
+      passed_over.push_back(sequence);
+      continue;
+    }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
     start(*sequence);
     const uint32_t count = std::min(sequence->backlog(), budget);

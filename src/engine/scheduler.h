@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,10 @@ class Scheduler {
   // Room for its tokens up to `tokens`, taken from others if need be. False if it had to give up its own.
   bool reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan);
   void preempt(Sequence& sequence, StepPlan& plan);
-  Sequence* next_waiting() const;
+  // The best of those that wait, but for `passed_over`.
+  Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;
+  // Somebody is about to compute pages that this sequence could share: a step later they are there.
+  bool others_compute_its_prefix(const Sequence& sequence) const;
   Sequence* first_victim() const;
   void start(Sequence& sequence);
   void charge(const Sequence& sequence, double tokens) { served_[sequence.request.client] += tokens; }
