@@ -1,9 +1,11 @@
 // Many clients on one model: throughput and the gaps between tokens, as the engine's own account has them.
 //
+//   serving_bench MODEL --hit TOKENS [--threads N]
 //   serving_bench MODEL [--clients 32] [--prefix 1000] [--tail 32] [--gen 32] [--threads N] [--itl-target MS] [--long TOKENS]
 //
 // All clients come at once and share the first `prefix` tokens; each has `tail` tokens of its own. With --long a prompt of
-// so many tokens arrives while the others stream. Prints one JSON object.
+// so many tokens arrives while the others stream. With --hit one prompt is asked twice: how long its first token takes when
+// all of it is cached, beside one step of decode at that length. Prints one JSON object.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -32,6 +34,29 @@ double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[std::min(values.size() - 1, size_t(share * double(values.size())))];
+}
+
+int bench_hit(const std::string& path, std::map<std::string, double>& options) {
+  const uint32_t tokens = uint32_t(options["--hit"]);
+  LoadedModel model(path, {.context = tokens + 16, .threads = uint32_t(options["--threads"])});
+  EngineOptions engine_options{.context = tokens + 16};
+  engine_options.kv_bytes = 0;
+  Engine engine(model.engine_model(), engine_options);
+  Request request;
+  request.prompt = random_tokens(1, tokens, model.spec().vocab);
+  request.sampling.temperature = 0;
+  request.max_tokens = 9;
+  request.ignore_end = true;
+  const Answer cold = engine.run(request), warm = engine.run(request);
+  const OrderedJson result = {{"prompt_tokens", tokens},
+                              {"cold_ttft_ms", cold.timings.ttft_ms},
+                              {"hit_ttft_ms", warm.timings.ttft_ms},
+                              {"cached_tokens", warm.account.cached_tokens},
+                              {"decode_step_ms", warm.timings.itl_ms_p50},
+                              {"same_tokens", cold.tokens == warm.tokens},
+                              {"kv_bytes", engine.kv().stats().capacity_bytes}};
+  std::cout << result.dump(1) << "\n";
+  return 0;
 }
 
 int bench(const std::string& path, std::map<std::string, double>& options) {
@@ -116,7 +141,8 @@ int main(int argc, char** argv) {
                                            {"--gen", 32},
                                            {"--threads", quire::usable_cpus()},
                                            {"--itl-target", 0},
-                                           {"--long", 0}};
+                                           {"--long", 0},
+                                           {"--hit", 0}};
   std::string model;
   for (int i = 1; i < argc; ++i) {
     if (options.contains(argv[i]) && i + 1 < argc) {
@@ -131,11 +157,11 @@ int main(int argc, char** argv) {
   }
   if (model.empty()) {
     std::cerr << "usage: serving_bench MODEL [--clients N] [--prefix N] [--tail N] [--gen N] [--threads N] "
-                 "[--itl-target MS] [--long N]\n";
+                 "[--itl-target MS] [--long N] [--hit N]\n";
     return 2;
   }
   try {
-    return quire::bench(model, options);
+    return options["--hit"] > 0 ? quire::bench_hit(model, options) : quire::bench(model, options);
   } catch (const quire::Error& error) {
     std::cerr << "serving_bench: " << error.what() << "\n";
     return 1;

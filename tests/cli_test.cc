@@ -130,6 +130,17 @@ TEST_F(Cli, KvMemoryLimitsTheContextOrRefusesIt) {
   EXPECT_TRUE(contains(refused.err, "a context of 128 tokens needs")) << refused.err;
 }
 
+TEST_F(Cli, MemoryOfTheWholeProcessIsHeldOrRefusedWithTheNumbers) {
+  const Outcome held = quire("run --memory 100M --temperature 0 -n 40 'Tell me a story.'");
+  EXPECT_EQ(held.code, 0) << held.err;
+  const Outcome limited = quire("run --memory 75M -n 2 hi");
+  EXPECT_EQ(limited.code, 0) << limited.err;
+  EXPECT_TRUE(contains(limited.err, "context limited to")) << limited.err;
+  const Outcome refused = quire("run --memory 30M -n 2 hi");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_TRUE(contains(refused.err, "of weights")) << refused.err;
+}
+
 TEST_F(Cli, WrongUsageExitsWithTwoAndRuntimeErrorsWithOne) {
   for (const char* wrong :
        {"", "fly", "run --kv q9 hi", "run --top-p 3 hi", "run --temperature -1 hi", "run --kv-memory lots hi",

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
+#include "engine/memory_plan.h"
 #include "engine/model_drafter.h"
 #include "kv/kv_cache.h"
 
@@ -53,6 +54,9 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
+  command.add_option(
+      "--memory", memory,
+      "memory for everything: weights, KV cache, scratch; refused before loading if too little");
   command.add_option("--prefill-chunk", prefill_chunk, "most prompt tokens in one step")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 20));
@@ -98,10 +102,31 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   return options;
 }
 
+void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
+  const size_t limit = parse_size(memory);
+  const uint32_t asked = options.context, cpus = threads.value_or(usable_cpus());
+  const auto plan = [&] { return plan_memory(file, spec, options, cpus); };
+  while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
+  if (const MemoryPlan least = plan(); least.total() > limit) {
+    throw Error(
+        "--memory {} is too little: {} of weights, {} of KV cache for {} tokens and {} of scratch are {}",
+        memory, human_bytes(least.weights), human_bytes(least.kv), options.context,
+        human_bytes(least.scratch), human_bytes(least.total()));
+  }
+  if (options.context < asked)
+    std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
+}
+
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
   // The head alone tells the context, on which frequencies may depend.
-  const EngineOptions engine = engine_options(read_model_spec(*open_model_file(file)));
+  EngineOptions engine;
+  {
+    const auto head = open_model_file(file);
+    const ModelSpec spec = read_model_spec(*head);
+    engine = engine_options(spec);
+    if (!memory.empty()) fit_memory(*head, spec, engine);
+  }
   const LoadOptions load{
       .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};

@@ -25,6 +25,7 @@ struct ModelOptions : ModelChoice {
   std::string kv = "f16";
   bool no_kv_cache = false;
   std::string kv_memory;
+  std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
   std::string draft;  // empty: none; "lookup", or a model
@@ -36,6 +37,8 @@ struct ModelOptions : ModelChoice {
   // What the options come to for this model. A context that --kv-memory cannot hold is an Error if it was asked for, and
   // is lowered, with a word to the user, if it was not.
   EngineOptions engine_options(const ModelSpec& spec) const;
+  // Keeps the whole process within --memory: lowers the context, or refuses with the numbers.
+  void fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;

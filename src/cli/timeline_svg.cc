@@ -28,7 +28,8 @@ std::string escaped(const std::string& text) {
 }
 
 std::string time_text(double ms) {
-  return ms < 1000 ? fmt::format("{:.0f} ms", ms) : fmt::format("{:.1f} s", ms / 1000);
+  if (ms < 1000) return fmt::format("{:.0f} ms", ms);
+  return fmt::format("{:.{}f} s", ms / 1000, ms < 10000 ? 1 : 0);
 }
 
 // 1, 2 or 5 times a power of ten, so that about six of them fit.

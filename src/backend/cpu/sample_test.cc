@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -44,6 +45,108 @@ TEST_F(Sampling, DrawsFollowTheSoftmax) {
     chi_squared += (seen - expected) * (seen - expected) / expected;
   }
   EXPECT_LT(chi_squared, 20.5);  // 5 degrees of freedom, p = 0.001
+}
+
+// The distribution that a draw has, from the definitions and nothing else: by probabilities, with sets of tokens that are left.
+std::map<TokenId, double> expected_distribution(const SampleParams& params) {
+  std::map<TokenId, double> scores;
+  for (TokenId t = 0; t < params.logits.size(); ++t) scores[t] = params.logits[t];
+  for (const auto& [token, bias] : params.logit_bias) scores[token] += bias;
+  for (const auto& seen : params.seen) {
+    double& score = scores[seen.token];
+    score = score > 0 ? score / params.repetition_penalty : score * params.repetition_penalty;
+    if (seen.in_answer > 0) score -= params.presence_penalty + params.frequency_penalty * seen.in_answer;
+  }
+  const auto normalized = [](std::map<TokenId, double> shares) {
+    double sum = 0;
+    for (const auto& [token, share] : shares) sum += share;
+    for (auto& [token, share] : shares) share /= sum;
+    return shares;
+  };
+  // The tokens in the order of `less`, from the first on until they hold `mass`.
+  const auto first_of_mass = [&](std::map<TokenId, double> shares, double mass, auto less) {
+    std::vector<TokenId> order;
+    for (const auto& [token, share] : shares) order.push_back(token);
+    std::stable_sort(order.begin(), order.end(), less);
+    std::map<TokenId, double> left;
+    double held = 0;
+    for (TokenId token : order) {
+      if (held >= mass) break;
+      left[token] = shares[token];
+      held += shares[token];
+    }
+    return normalized(left);
+  };
+  std::map<TokenId, double> shares;
+  for (const auto& [token, score] : scores) shares[token] = std::exp(score / params.temperature);
+  shares = normalized(shares);
+  const auto likelier = [&](TokenId a, TokenId b) { return shares[a] > shares[b]; };
+  if (params.top_k > 0) {
+    std::vector<TokenId> order;
+    for (const auto& [token, share] : shares) order.push_back(token);
+    std::stable_sort(order.begin(), order.end(), likelier);
+    for (size_t i = params.top_k; i < order.size(); ++i) shares.erase(order[i]);
+    shares = normalized(shares);
+  }
+  if (params.typical < 1) {
+    double entropy = 0;
+    for (const auto& [token, share] : shares) entropy -= share * std::log(share);
+    shares = first_of_mass(shares, params.typical, [&](TokenId a, TokenId b) {
+      return std::fabs(-std::log(shares[a]) - entropy) < std::fabs(-std::log(shares[b]) - entropy);
+    });
+  }
+  if (params.top_p < 1) shares = first_of_mass(shares, params.top_p, likelier);
+  if (params.min_p > 0) {
+    double most = 0;
+    for (const auto& [token, share] : shares) most = std::max(most, share);
+    std::erase_if(shares, [&](const auto& entry) { return entry.second < params.min_p * most; });
+    shares = normalized(shares);
+  }
+  return shares;
+}
+
+TEST_F(Sampling, DrawsFollowTheDistributionThatEveryFilterAndPenaltyLeaves) {
+  const std::vector<float> logits = {1.0f, 2.9f, 2.0f, -1.0f, 3.1f, 0.2f, 1.6f, -0.4f};
+  const std::vector<SampleParams::Seen> seen = {{4, 2}, {2, 1}, {3, 0}};
+  const std::vector<std::pair<TokenId, float>> bias = {{0, 1.5f}, {1, -2.0f}};
+  const std::vector<SampleParams> cases = {
+      {.logits = logits, .temperature = 0.7f},
+      {.logits = logits, .temperature = 2.0f},
+      {.logits = logits, .temperature = 1, .top_k = 3},
+      {.logits = logits, .temperature = 1.3f, .top_p = 0.8f},
+      {.logits = logits, .temperature = 1, .min_p = 0.2f},
+      {.logits = logits, .temperature = 1, .typical = 0.7f},
+      {.logits = logits, .temperature = 1, .repetition_penalty = 1.4f, .seen = seen},
+      {.logits = logits, .temperature = 1, .presence_penalty = 0.8f, .frequency_penalty = 0.5f, .seen = seen},
+      {.logits = logits, .temperature = 1, .logit_bias = bias},
+      {.logits = logits,
+       .temperature = 0.9f,
+       .top_k = 6,
+       .top_p = 0.95f,
+       .min_p = 0.03f,
+       .typical = 0.97f,
+       .repetition_penalty = 1.2f,
+       .presence_penalty = 0.2f,
+       .frequency_penalty = 0.1f,
+       .seen = seen,
+       .logit_bias = bias},
+  };
+  const double bound[] = {0, 10.8, 13.8, 16.3, 18.5, 20.5, 22.5, 24.3};  // by degrees of freedom, p = 0.001
+  for (size_t c = 0; c < cases.size(); ++c) {
+    SampleParams params = cases[c];
+    params.seed = 100 + c;
+    const std::map<TokenId, double> expected = expected_distribution(params);
+    const int draws = 20000;
+    const std::map<TokenId, int> counts = count(params, draws);
+    double chi_squared = 0;
+    for (const auto& [token, share] : expected) {
+      const double seen_count = counts.contains(token) ? counts.at(token) : 0;
+      chi_squared += (seen_count - draws * share) * (seen_count - draws * share) / (draws * share);
+    }
+    for (const auto& [token, times] : counts)
+      EXPECT_TRUE(expected.contains(token)) << "case " << c << " drew token " << token;
+    EXPECT_LT(chi_squared, bound[expected.size() - 1]) << "case " << c;
+  }
 }
 
 TEST_F(Sampling, TheSameKeyGivesTheSameTokenAndAnotherKeyAnother) {

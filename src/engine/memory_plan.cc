@@ -1,0 +1,47 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocator
+constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
+constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
+                       uint32_t threads) {
+  MemoryPlan plan;
+  size_t largest = 0, embedding = 0;
+  bool has_head = false;
+  for (const TensorEntry& tensor : file.tensors()) {
+    plan.weights += tensor.bytes;
+    largest = std::max(largest, size_t(tensor.bytes));
+    if (tensor.name == "token_embd.weight") embedding = tensor.bytes;
+    has_head |= tensor.name == "output.weight";
+  }
+  // An embedding that is the head too is kept packed for the one and as it is for the other.
+  plan.weights += largest + (has_head ? 0 : embedding);
+
+  const KvLayout layout =
+      make_kv_layout(kv_shapes(spec, options.key_format, options.value_format), options.page_tokens);
+  const uint32_t chunk = std::min(options.prefill_chunk, options.context);
+  plan.kv = kv_bytes(layout, options.kv_bytes > 0
+                                 ? pages_within(layout, options.kv_bytes, chunk, options.max_sequences)
+                                 : pages_for(layout, options.context, chunk, options.max_sequences));
+
+  const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
+  const size_t mlp_width =
+      spec.experts.count > 0 ? size_t(spec.experts.width) * spec.experts.used : spec.mlp_width;
+  const size_t heads_width = size_t(spec.heads) * spec.key_dim;
+  // In f32, and a third more for the inputs that are quantized as well.
+  const size_t row_bytes =
+      6 * (4 * spec.dim + 2 * heads_width + 2 * size_t(spec.kv_heads) * spec.key_dim + 3 * mlp_width);
+  plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab + kBytesPerThread * threads + rows * row_bytes +
+                 size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
+  return plan;
+}
+
+}  // namespace quire
