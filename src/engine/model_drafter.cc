@@ -115,6 +115,7 @@ void ModelDrafter::propose(std::span<Sequence* const> sequences, std::span<const
       State& state = states_.at(asked[i]->id);
       const uint32_t sure = uint32_t(std::min(state.fed.size(), asked[i]->tokens.size()));
       kv_.publish(state.table, asked[i]->tokens, sure);
+      kv_.release_behind_window(state.table, sure - 1);  // the last sure token may be fed once more
     }
   }
 }

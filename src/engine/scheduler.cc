@@ -31,6 +31,7 @@ void insert_by_arrival(List& list, std::unique_ptr<Sequence> sequence) {
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   const std::string& client = sequence->request.client;
+  if (idle()) served_.clear();  // names of clients come from outside: they must not pile up
   // One that comes back after a pause does not get what it missed.
   double least = 0;
   bool any = false, here = false;
