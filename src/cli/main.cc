@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   quire::cli::add_run(app);
   quire::cli::add_chat(app);
+  quire::cli::add_serve(app);
   quire::cli::add_bench(app);
   quire::cli::add_explain(app);
   quire::cli::add_inspect(app);

@@ -13,6 +13,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
 #include "engine/memory_plan.h"
@@ -83,7 +84,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
   options.draft_tokens = draft_tokens;
-  if (kv_memory.empty()) return options;
+  if (kv_memory.empty() || max_sequences > 1) return options;
 
   const size_t memory = parse_size(kv_memory);
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
@@ -117,6 +118,34 @@ void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, Engi
     std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
 }
 
+void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
+  constexpr double kSpared = 0.8;  // of what is left beside the weights: others live here too
+  options.max_sequences = max_sequences;
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
+  const auto bytes_of = [&](uint32_t sequences) {
+    const uint32_t chunk = std::min(prefill_chunk, options.context);
+    return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
+  };
+  const uint32_t cpus = threads.value_or(usable_cpus());
+  options.kv_bytes = bytes_of(1);
+  const MemoryPlan rest = plan_memory(file, spec, options, cpus);
+  const size_t beside = rest.weights + rest.scratch;
+  const size_t given = memory.empty() ? available_memory() : parse_size(memory);
+  size_t spare = given > beside ? given - beside : 0;
+  if (memory.empty()) spare = given == 0 ? bytes_of(max_sequences) : size_t(kSpared * double(spare));
+  if (!kv_memory.empty()) spare = std::min(memory.empty() ? SIZE_MAX : spare, parse_size(kv_memory));
+
+  const uint32_t asked = options.context;
+  while (!context && options.context > kPageTokens && bytes_of(1) > spare) options.context -= kPageTokens;
+  if (bytes_of(1) > spare) {
+    throw Error("there are {} for the KV cache beside {} of weights and scratch, but {} tokens need {}",
+                human_bytes(spare), human_bytes(beside), options.context, human_bytes(bytes_of(1)));
+  }
+  if (options.context < asked)
+    std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
+  options.kv_bytes = std::min(spare, bytes_of(max_sequences));
+}
+
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
   // The head alone tells the context, on which frequencies may depend.
@@ -125,7 +154,11 @@ ModelOptions::Opened ModelOptions::open() const {
     const auto head = open_model_file(file);
     const ModelSpec spec = read_model_spec(*head);
     engine = engine_options(spec);
-    if (!memory.empty()) fit_memory(*head, spec, engine);
+    if (max_sequences > 1) {
+      share_memory(*head, spec, engine);
+    } else if (!memory.empty()) {
+      fit_memory(*head, spec, engine);
+    }
   }
   const LoadOptions load{
       .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};

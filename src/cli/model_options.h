@@ -28,7 +28,8 @@ struct ModelOptions : ModelChoice {
   std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
-  std::string draft;  // empty: none; "lookup", or a model
+  uint32_t max_sequences = 1;  // that run at once; several share the KV memory
+  std::string draft;           // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
 
   void add_to(CLI::App& command);
@@ -39,6 +40,9 @@ struct ModelOptions : ModelChoice {
   EngineOptions engine_options(const ModelSpec& spec) const;
   // Keeps the whole process within --memory: lowers the context, or refuses with the numbers.
   void fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
+  // Gives several sequences the KV memory they may share: what was asked for, else what the machine can spare but no more
+  // than all of them could fill. Lowers the context if not even one fits.
+  void share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;
