@@ -19,7 +19,7 @@ const pages = new PagesView({
   pin: (messages) => act(pin(messages)),
   unpin: (number) => act(unpin(number)),
 });
-const timeline = new Timeline({ on_cancel: (id) => act(cancel(id)) });
+const timeline = new Timeline({ on_cancel: (id) => act(cancel(id)), on_notice: (id) => pages.notice(id) });
 
 // A button that asks the server for something: failures are told, and the view is refreshed.
 async function act(call) {
@@ -88,6 +88,7 @@ function show_view() {
     if (name === view) by_id(`show-${name}`).setAttribute('aria-current', 'page');
     else by_id(`show-${name}`).removeAttribute('aria-current');
   }
+  if (location.hash === '#message') by_id('message').focus();  // the skip link, also from the live view
   poller?.kick();
 }
 

@@ -10,6 +10,8 @@ import { report_element, report_of_chunk, report_of_request } from './report.js'
 
 const kSuggestions = ['What is a KV cache?', 'Tell me a short story about a fox.', 'Why is prefill faster than decode?'];
 
+const kShowMs = 40;  // between pictures of a growing answer: the machine may be computing it
+
 export class Chat {
   #messages = [];  // what was said and answered; without the system message
   #model = '';
@@ -201,12 +203,12 @@ function add_turn(turns, role, speaker) {
   return { element, text };
 }
 
-// One answer on its way: collects chunks, shows the text at most once per frame.
+// One answer on its way: collects chunks, shows the text as fast as it can be read, not as it comes.
 class StreamedAnswer {
   id = null;
   content = '';
   #view;
-  #frame = 0;
+  #timer = 0;
   #last = {};  // the chunk with usage and report
   #limit_reached = false;
 
@@ -224,15 +226,15 @@ class StreamedAnswer {
     this.content += choice?.delta?.content ?? '';
     if (choice?.finish_reason === 'length') this.#limit_reached = true;
     if (chunk.usage) this.#last = chunk;
-    this.#frame ||= requestAnimationFrame(() => {
-      this.#frame = 0;
+    this.#timer ||= setTimeout(() => {
+      this.#timer = 0;
       this.#view.show(this.content);
       this.on_shown();
-    });
+    }, kShowMs);
   }
 
   finish() {
-    cancelAnimationFrame(this.#frame);
+    clearTimeout(this.#timer);
     this.#view.show(this.content);
     this.turn.element.classList.remove('writing');
     this.turn.element.removeAttribute('aria-busy');

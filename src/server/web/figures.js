@@ -1,7 +1,7 @@
 // The figures of this moment: rates, times, and what share of the machine is in use.
 
 import { by_id, make, set_text } from './dom.js';
-import { bytes, gaps, median, ms_parts, percent, rate, count } from './format.js';
+import { age, bytes, count, gaps, median, ms_parts, percent, rate } from './format.js';
 
 const kRecent = 16;  // requests that medians are taken over
 
@@ -39,7 +39,7 @@ function show_time(element, value) {
 
 const median_words = (value) => `median ${value == null ? '–' : ms_parts(value).join(' ')}`;
 
-export function show_requests({ running, waiting, requests, rates, machine }) {
+export function show_requests({ now_ms, running, waiting, requests, rates, machine }) {
   set_text(by_id('figure-answer'), rate(rates.answer_tok_s));
   set_text(by_id('figure-prompt'), rate(rates.prompt_tok_s));
 
@@ -54,7 +54,10 @@ export function show_requests({ running, waiting, requests, rates, machine }) {
   bandwidth.show([rates.bandwidth_share], `${percent(rates.bandwidth_share)} of ${machine.read_gb_s.toFixed(1)} GB/s`);
   arithmetic.show([rates.arithmetic_share], `${percent(rates.arithmetic_share)} of ${count(machine.int8_gops)} GOPS`);
   set_text(by_id('bound'), bound_sentence(running, waiting, rates.bound, machine));
-  set_text(by_id('request-counts'), `${count(running)} running, ${count(waiting)} waiting`);
+  const ended = Math.max(...requests.map(({ finished_ms }) => finished_ms ?? 0));
+  const idle = running + waiting === 0 && ended > 0;
+  set_text(by_id('request-counts'), idle ? `0 running; the last ended ${age(now_ms - ended)} ago`
+    : `${count(running)} running, ${count(waiting)} waiting`);
 }
 
 function bound_sentence(running, waiting, bound, machine) {
@@ -68,5 +71,5 @@ function bound_sentence(running, waiting, bound, machine) {
 export function show_kv({ capacity_bytes, held_bytes, cached_bytes }) {
   if (!capacity_bytes) return;
   kv_used.show([held_bytes / capacity_bytes, cached_bytes / capacity_bytes],
-    `${bytes(held_bytes)} of ${bytes(capacity_bytes)}`);
+    `${bytes(held_bytes)} held of ${bytes(capacity_bytes)}`);
 }

@@ -20,6 +20,12 @@ export function ms_parts(ms) {
 }
 export const ms = (value) => (value == null ? '–' : ms_parts(value).join(' '));
 
+// How long ago, for a figure that nobody wants to see tick.
+export function age(ms) {
+  if (ms < 90_000) return `${count(ms / 1000)} s`;
+  return ms < 5_400_000 ? `${count(ms / 60_000)} min` : `${count(ms / 3_600_000)} h`;
+}
+
 export function bytes(value) {
   if (value < 1000) return `${count(value)} B`;
   const units = ['kB', 'MB', 'GB', 'TB'];

@@ -6,6 +6,7 @@ import { bytes, count, list, ms, plural, short_id } from './format.js';
 import { PageTable } from './page_table.js';
 
 const kMaxHeight = 190;  // the cells shrink to fit into it, down to kMinCell
+const kEdge = 2;         // room for the cursor's ring
 const kMinCell = 6;
 const kMaxCell = 18;
 
@@ -32,6 +33,7 @@ export class PageMap {
   #cursor = null;    // a page number
   #by_keyboard = false;
   #counts = {};
+  #noticed = null;   // a request id
 
   constructor() {
     this.title = make('h4', 'group-title');
@@ -42,11 +44,12 @@ export class PageMap {
     this.frame = make('div', 'map-frame', this.canvas);
     this.readout = make('p', 'readout');
     this.readout.setAttribute('aria-live', 'polite');
+    this.readout.dataset.hint = 'Point at a page, or go through them with the arrow keys.';
     this.legend = make('ul', 'legend');
     this.legend_items = new Map(kStates.map(([state, words]) => {
       const number = make('b');
       const size = make('span');
-      this.legend.append(make('li', '', make('span', `swatch swatch-${state}`), number, ` ${words}`, size));
+      this.legend.append(make('li', '', make('span', `swatch swatch-${state}`), make('span', '', number, ` ${words}`, size)));
       return [state, { number, size }];
     }));
     this.table = new PageTable();
@@ -80,15 +83,20 @@ export class PageMap {
     this.draw();
   }
 
+  notice(request) {
+    this.#noticed = request;
+    this.draw();
+  }
+
   #show_words() {
     const { layers, window, pages, page_bytes } = this.#group;
-    const sight = window ? `${layers === 1 ? 'sees' : 'see'} the last ${count(window)} tokens` : `${layers === 1 ? 'sees' : 'see'} everything`;
-    const title = `${plural(layers, 'layer')} that ${sight}`;
+    const sight = window ? `the last ${count(window)} tokens` : 'everything';
+    const title = `${plural(layers, 'layer')} that ${layers === 1 ? 'sees' : 'see'} ${sight}`;
     const sizes = `${plural(pages, 'page')} of ${bytes(page_bytes)}`;
     if (this.title.textContent !== `${title}, ${sizes}`) this.title.replaceChildren(title, make('span', '', `, ${sizes}`));
     for (const [state, { number, size }] of this.legend_items) {
       set_text(number, count(this.#counts[state]));
-      set_text(size, `, ${bytes(this.#counts[state] * page_bytes)}`);
+      set_text(size, this.#counts[state] ? `, ${bytes(this.#counts[state] * page_bytes)}` : '');
     }
     const { held, shared, cached, free } = this.#counts;
     this.canvas.setAttribute('aria-label',
@@ -97,46 +105,50 @@ export class PageMap {
     if (this.#cursor !== null && !this.#by_keyboard) this.#tell();
   }
 
+  // The largest cells with which all pages fit, or the smallest; of three sizes that do, the one that leaves least of the width.
   #layout(width) {
-    const pages = this.#group.pages;
-    for (this.#cell = kMaxCell; ; --this.#cell) {
-      this.#columns = Math.max(1, Math.floor(width / this.#cell));
-      if (this.#columns >= 16) this.#columns -= this.#columns % 8;  // rows that can be counted
-      if (this.#cell === kMinCell || Math.ceil(pages / this.#columns) * this.#cell <= kMaxHeight) break;
+    const fits = [];
+    for (let cell = kMaxCell; cell >= kMinCell && fits.length < 3; --cell) {
+      const columns = Math.max(1, Math.floor(width / cell));
+      const height = Math.ceil(this.#group.pages / columns) * cell;
+      if (height <= kMaxHeight || cell === kMinCell) fits.push({ cell, columns, height, rest: width - columns * cell });
     }
-    return Math.ceil(pages / this.#columns) * this.#cell;
+    const best = fits.reduce((one, other) => (other.rest < one.rest ? other : one));
+    this.#cell = best.cell;
+    this.#columns = best.columns;
+    return best.height;
   }
 
   draw() {
     const width = this.frame.clientWidth;
     if (!this.#group || !width) return;
-    const height = this.#layout(width);
-    const used_width = this.#columns * this.#cell;
+    const height = this.#layout(width) + 2 * kEdge;
+    const used_width = this.#columns * this.#cell + 2 * kEdge;
     this.canvas.style.width = `${used_width}px`;
     this.canvas.style.height = `${height}px`;
     const context = canvas_context(this.canvas, used_width, height);
-    const colours = { free: theme_colour('--free'), cached: theme_colour('--cached'), ink: theme_colour('--ink'), accent: theme_colour('--accent') };
+    const [free, cached, ink, accent] = ['--free', '--cached', '--ink', '--accent'].map(theme_colour);
+    const colours = { free, cached, ink, accent };
     for (let page = 0; page < this.#group.pages; ++page) this.#draw_cell(context, page, colours);
     if (this.#cursor !== null) this.#draw_cursor(context, colours);
   }
 
   #draw_cell(context, number, colours) {
     const gap = this.#cell >= 10 ? 2 : 1;
-    const x = (number % this.#columns) * this.#cell;
-    const y = Math.floor(number / this.#columns) * this.#cell;
+    const [x, y] = this.#corner(number);
     const size = this.#cell - gap;
     const page = this.#pages[number];
-    const kind = kind_of(page);
     context.fillStyle = colours.free;
     context.fillRect(x, y, size, size);
-    if (kind === 'cached') {
-      context.globalAlpha = freshness(page.age_ms);
+    if (page && this.#noticed && !page.requests.includes(this.#noticed)) context.globalAlpha = 0.2;
+    else if (kind_of(page) === 'cached') context.globalAlpha = freshness(page.age_ms);
+    if (kind_of(page) === 'cached') {
       context.fillStyle = colours.cached;
       context.fillRect(x, y, size, size);
-      context.globalAlpha = 1;
     } else if (page) {
       this.#draw_held(context, page, x, y, size, colours);
     }
+    context.globalAlpha = 1;
     if (page?.pinned) {
       const mark = Math.max(2, Math.round(size / 3));
       context.fillStyle = colours.ink;
@@ -166,18 +178,22 @@ export class PageMap {
   }
 
   #draw_cursor(context, colours) {
-    const x = (this.#cursor % this.#columns) * this.#cell;
-    const y = Math.floor(this.#cursor / this.#columns) * this.#cell;
+    const [x, y] = this.#corner(this.#cursor);
+    const size = this.#cell - (this.#cell >= 10 ? 2 : 1);
     context.strokeStyle = colours.accent;
     context.lineWidth = 2;
-    context.strokeRect(Math.max(1, x - 1.5), Math.max(1, y - 1.5), this.#cell, this.#cell);
+    context.strokeRect(x - 1, y - 1, size + 2, size + 2);
+  }
+
+  #corner(number) {
+    return [kEdge + (number % this.#columns) * this.#cell, kEdge + Math.floor(number / this.#columns) * this.#cell];
   }
 
   #page_at(event) {
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / this.#cell);
-    const page = Math.floor((event.clientY - box.top) / this.#cell) * this.#columns + column;
-    return this.#group && column < this.#columns && page >= 0 && page < this.#group.pages ? page : null;
+    const column = Math.floor((event.clientX - box.left - kEdge) / this.#cell);
+    const page = Math.floor((event.clientY - box.top - kEdge) / this.#cell) * this.#columns + column;
+    return this.#group && column >= 0 && column < this.#columns && page >= 0 && page < this.#group.pages ? page : null;
   }
 
   #key(event) {

@@ -8,8 +8,7 @@ const kEventsShown = 14;
 const kEventsKept = 240;
 
 const kEventWords = {
-  reserved: 'taken for', shared: 'shared with', copied: 'copied for', published: 'made findable by',
-  released: 'given back by', preempted: 'taken from', evicted: 'forgotten',
+  reserved: 'for', shared: 'with', copied: 'for', published: 'by', released: 'by', preempted: 'from',
 };
 
 export class PagesView {
@@ -28,6 +27,11 @@ export class PagesView {
     this.#events = [];
   }
 
+  // The pages of this request stand out; null: all are equal.
+  notice(request) {
+    for (const map of this.#maps) map.notice(request);
+  }
+
   show(kv) {
     const { groups, page_tokens, format, bytes_per_token, unused_share, shared_bytes } = kv;
     while (this.#maps.length > groups.length) this.#maps.pop().element.remove();
@@ -36,8 +40,8 @@ export class PagesView {
       by_id('maps').append(this.#maps.at(-1).element);
     }
     groups.forEach((group, i) => this.#maps[i].show(group, page_tokens));
-    set_text(by_id('pages-aside'), `${page_tokens} tokens each, ${format}, ${bytes(bytes_per_token)} per token; `
-      + `${bytes(shared_bytes)} saved by sharing, ${percent(unused_share)} of held rows empty`);
+    set_text(by_id('pages-about'), `${page_tokens} tokens to a page, ${bytes(bytes_per_token)} a token in ${format}. `
+      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.`);
     this.#show_pins(kv.pins ?? []);
     this.#show_events(kv.events, groups.length);
   }
@@ -75,17 +79,14 @@ function action(words, act) {
   return button;
 }
 
-// Neighbours of one kind, request and group become one line: a prefill takes many pages at once.
+// Events of one kind, request and group that come together become one line: a prefill takes many pages at once.
 function merged(events) {
   const lines = [];
   for (const event of events) {
-    const line = lines.at(-1);
-    if (line && line.kind === event.kind && line.request === event.request && line.group === event.group
-        && event.at_ms - line.at_ms < 250) {
-      line.pages.push(event.page);
-    } else {
-      lines.push({ ...event, pages: [event.page] });
-    }
+    const together = lines.slice(-8).find((line) => line.kind === event.kind && line.request === event.request
+      && line.group === event.group && event.at_ms - line.at_ms < 250);
+    if (together) together.pages.push(event.page);
+    else lines.push({ ...event, pages: [event.page] });
   }
   return lines;
 }
@@ -93,6 +94,6 @@ function merged(events) {
 function event_element({ at_ms, kind, request, group, pages }, groups) {
   const numbers = [...new Set(pages)].sort((a, b) => a - b);
   const where = `${numbers.length === 1 ? 'page' : 'pages'} ${ranges(numbers)}${groups > 1 ? ` of map ${group + 1}` : ''}`;
-  const whom = request ? ` ${kEventWords[kind] ?? 'for'} ${short_id(request)}` : '';
+  const whom = request ? `, ${kEventWords[kind] ?? 'for'} ${short_id(request)}` : '';
   return make('li', '', make('time', '', clock(at_ms)), make('span', 'kind', kind), make('span', 'what', `${where}${whom}`));
 }

@@ -46,11 +46,11 @@ export function cache_words({ cached_tokens, prompt_tokens, why }) {
 }
 
 function figure(value, ...words) {
-  return make('span', '', make('b', '', value), ` ${words.join(' ')}`);
+  return make('li', '', make('b', '', value), ` ${words.join(' ')}`);
 }
 
 export function report_element(report) {
-  const figures = make('p', 'report-figures');
+  const figures = make('ul', 'report-figures');
   if (report.first_ms != null) figures.append(figure(ms(report.first_ms), 'to the first token'));
   if (report.between_ms != null) figures.append(figure(ms(report.between_ms), 'between tokens'));
   if (report.answer_rate != null) figures.append(figure(rate(report.answer_rate), 'tokens/s'));
@@ -60,8 +60,8 @@ export function report_element(report) {
       ...(report.why && report.cached_tokens < report.prompt_tokens ? [`(${report.why})`] : [])));
   }
   if (report.pages != null) {
-    figures.append(figure(count(report.pages), `KV page${report.pages === 1 ? '' : 's'}`,
-      ...(report.bytes != null ? [`of ${bytes(report.bytes)} in all`] : [])));
+    const size = report.bytes != null ? `, ${bytes(report.bytes)}` : '';
+    figures.append(figure(count(report.pages), `KV page${report.pages === 1 ? '' : 's'}${size}`));
   }
   const element = make('div', 'report', figures);
   const sentences = explanation(report);

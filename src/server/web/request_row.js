@@ -4,7 +4,7 @@ import { request_colour, theme_colour } from './colours.js';
 import { canvas_context, make, set_text } from './dom.js';
 import { count, gaps, median, ms, plural, sentence, short_id } from './format.js';
 
-const kHeight = 18;
+const kHeight = 20;
 
 const kStateWords = { waiting: 'waiting', prefill: 'reading the prompt', decode: 'answering' };
 
@@ -13,13 +13,13 @@ export class RequestRow {
   #view = null;
   #pointer_x = null;
 
-  constructor(id, { on_cancel, on_point }) {
+  constructor(id, { on_cancel, on_notice, on_point }) {
     this.on_point = on_point;
     this.chip = make('span', 'chip');
     this.chip.style.background = request_colour(id);
-    this.state = make('span', 'row-state');
-    this.figures = make('span', 'row-figures');
-    this.head = make('button', 'row-head', this.chip, make('span', 'row-name', short_id(id)), this.state, this.figures);
+    this.kind = make('span', 'row-kind');
+    this.figures = make('span', 'visually-hidden');
+    this.head = make('button', 'row-head', this.chip, make('span', 'row-name', short_id(id)), this.kind, this.figures);
     this.head.type = 'button';
     this.head.setAttribute('aria-expanded', 'false');
     this.canvas = make('canvas', 'strip');
@@ -37,6 +37,8 @@ export class RequestRow {
       this.more.hidden = !this.more.hidden;
       this.head.setAttribute('aria-expanded', String(!this.more.hidden));
     });
+    for (const sign of ['pointerenter', 'focusin']) this.element.addEventListener(sign, () => on_notice(id));
+    for (const sign of ['pointerleave', 'focusout']) this.element.addEventListener(sign, () => on_notice(null));
     this.canvas.addEventListener('pointermove', (event) => this.#point(event.offsetX));
     this.canvas.addEventListener('pointerdown', (event) => this.#point(event.offsetX));
     this.canvas.addEventListener('pointerleave', () => this.#point(null));
@@ -44,16 +46,12 @@ export class RequestRow {
 
   show(request) {
     this.#request = request;
-    const { answer_tokens, prompt_tokens, ttft_ms, token_ms, finished_ms } = request;
-    set_text(this.state, `${request.kind}, ${kStateWords[request.state] ?? finish_words(request.finish_reason)}`);
-    const between = median(gaps(token_ms));
-    const figures = [`${count(prompt_tokens)} + ${count(answer_tokens)} tokens`];
-    if (ttft_ms != null) figures.push(`first ${ms(ttft_ms)}`);
-    if (between != null) figures.push(`then ${ms(between)}`);
-    set_text(this.figures, figures.join(', '));
-    this.cancel.hidden = finished_ms != null;
-    const sentences = [account(request), gap_words(request), ...request.verdict.map(sentence)].filter(Boolean);
-    if (this.words.textContent !== sentences.join('')) this.words.replaceChildren(...sentences.map((text) => make('p', '', text)));
+    set_text(this.kind, request.kind === 'completion' ? 'text' : request.kind);
+    set_text(this.figures, state_words(request));
+    this.cancel.hidden = request.finished_ms != null;
+    const sentences = [sentence(figure_words(request)), account(request), gap_words(request), ...request.verdict.map(sentence)].filter(Boolean);
+    if (this.words.textContent === sentences.join('')) return;
+    this.words.replaceChildren(...sentences.map((text) => make('p', '', text)));
   }
 
   draw(view) {
@@ -64,8 +62,7 @@ export class RequestRow {
     const x = (at_ms) => ((at_ms - view.start) / (view.end - view.start)) * width;
     const { id, submitted_ms, queue_ms, chunks, token_ms, state, finished_ms } = this.#request;
 
-    context.fillStyle = theme_colour('--rule');
-    context.fillRect(0, kHeight - 1, width, 1);
+    draw_grid(context, width, kHeight);
     context.fillStyle = theme_colour('--queue');
     const queue_end = state === 'waiting' && !chunks.length ? view.end : submitted_ms + queue_ms;
     const queue_width = x(queue_end) - x(submitted_ms);
@@ -92,8 +89,16 @@ export class RequestRow {
   #tell() {
     const { start, end } = this.#view;
     const at_ms = start + (this.#pointer_x / this.canvas.clientWidth) * (end - start);
-    this.on_point(`${short_id(this.#request.id)}: ${moment_words(this.#request, at_ms)} ${gap_words(this.#request)}`);
+    this.on_point(`${short_id(this.#request.id)}, ${figure_words(this.#request)}. At that moment ${moment_words(this.#request, at_ms)} `
+      + gap_words(this.#request));
   }
+}
+
+// A base line, and a mark at each five seconds.
+export function draw_grid(context, width, height) {
+  context.fillStyle = theme_colour('--rule');
+  context.fillRect(0, height - 1, width, 1);
+  for (let quarter = 0; quarter < 4; ++quarter) context.fillRect(Math.round(quarter * width / 4), 0, 1, height);
 }
 
 function draw_chunk(context, left, right, tokens) {
@@ -108,23 +113,35 @@ function draw_chunk(context, left, right, tokens) {
   context.fillText(count(tokens), Math.max(3, left + 5), kHeight / 2 + 0.5, width - 6);
 }
 
+const state_words = ({ state, finish_reason }) => kStateWords[state] ?? finish_words(finish_reason);
+
+function figure_words(request) {
+  const { prompt_tokens, answer_tokens, ttft_ms, token_ms } = request;
+  const between = median(gaps(token_ms));
+  const words = [`${state_words(request)}: ${count(prompt_tokens)} + ${plural(answer_tokens, 'token')}`];
+  if (ttft_ms != null) words.push(`first after ${ms(ttft_ms)}`);
+  if (between != null) words.push(`then every ${ms(between)}`);
+  return words.join(', ');
+}
+
 // What this request did at that moment.
 function moment_words({ submitted_ms, queue_ms, chunks, token_ms, finished_ms, state }, at_ms) {
-  if (at_ms < submitted_ms) return 'it had not come yet.';
+  if (at_ms < submitted_ms) return 'it had not come.';
   if (finished_ms != null && at_ms > finished_ms) return `it had ended, ${ms(finished_ms - submitted_ms)} after it came.`;
   if (at_ms < submitted_ms + queue_ms || (state === 'waiting' && !chunks.length)) {
     return `it waited, ${ms(Math.max(queue_ms, 0))} in all.`;
   }
   const chunk = chunks.find((piece) => at_ms >= piece.at_ms && at_ms <= piece.at_ms + piece.took_ms);
-  if (chunk) return `prefill of ${plural(chunk.tokens, 'token')} in ${ms(chunk.took_ms)}.`;
+  if (chunk) return `it computed a prefill chunk of ${plural(chunk.tokens, 'token')} in ${ms(chunk.took_ms)}.`;
   const next = token_ms.findIndex((moment) => moment >= at_ms);
-  if (next > 0) return `${ms(token_ms[next] - token_ms[next - 1])} between two tokens.`;
-  return next === 0 ? `the first token shown came ${ms(token_ms[0] - submitted_ms)} after the request.` : 'no token since.';
+  if (next > 0) return `${ms(token_ms[next] - token_ms[next - 1])} passed between two tokens.`;
+  return next === 0 ? 'its first token was on its way.' : 'its next token was on its way.';
 }
 
 function account({ queue_ms, prompt_tokens, cached_tokens, why, chunks, kv_pages, preemptions, drafted, accepted, client }) {
   const parts = [`It waited ${ms(queue_ms)}`];
-  parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${why && cached_tokens < prompt_tokens ? ` (${why})` : ''}`);
+  const missed = why && cached_tokens < prompt_tokens ? ` (${why})` : '';
+  parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${missed}`);
   if (chunks.length) parts.push(`${plural(chunks.length, 'prefill chunk')}`);
   if (kv_pages) parts.push(plural(kv_pages, 'KV page'));
   if (drafted) parts.push(`${count(accepted)} of ${count(drafted)} drafted tokens accepted`);

@@ -3,8 +3,9 @@
 import { theme_colour } from './colours.js';
 import { canvas_context } from './dom.js';
 import { count, ms, percent, plural, rate } from './format.js';
+import { draw_grid } from './request_row.js';
 
-const kHeight = 34;
+const kHeight = 36;
 const kKept = 4096;
 
 export class StepStrip {
@@ -36,9 +37,8 @@ export class StepStrip {
     if (!width) return;
     const context = canvas_context(this.canvas, width, kHeight);
     const scale = width / (view.end - view.start);
-    context.fillStyle = theme_colour('--rule');
-    context.fillRect(0, 0, width, 1);
-    context.fillRect(0, kHeight - 1, width, 1);
+    draw_grid(context, width, kHeight);
+    context.fillRect(0, 0, width, 1);  // the whole machine
     const colours = {
       memory: theme_colour('--memory'), arithmetic: theme_colour('--arithmetic'), neither: theme_colour('--neither'),
     };

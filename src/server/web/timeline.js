@@ -1,12 +1,11 @@
 // Requests over the last twenty seconds: one row each, waiting, prefill and tokens from left to right, and a row of engine steps.
 
 import { by_id, make, set_text } from './dom.js';
-import { ms } from './format.js';
 import { RequestRow } from './request_row.js';
 import { StepStrip } from './step_strip.js';
 
 const kSpanMs = 20_000;
-const kRows = 10;
+const kRows = 8;
 const kLagMs = 600;      // behind the server's clock, so that what is shown has been heard of
 const kAfterMs = 1500;   // the view stops this long after the last work
 const kFrameMs = 100;    // ten pictures a second: the machine may be computing the answer itself
@@ -24,8 +23,10 @@ export class Timeline {
   #timer = 0;
   #readout = by_id('timeline-readout');
 
-  constructor({ on_cancel }) {
+  // on_cancel(id), on_notice(id or null): a request is to be ended; the reader looks at a request.
+  constructor({ on_cancel, on_notice }) {
     this.on_cancel = on_cancel;
+    this.on_notice = on_notice;
     this.#steps = new StepStrip(by_id('steps'), (text) => set_text(this.#readout, text));
     by_id('axis').append(...[20, 15, 10, 5].map((s) => make('li', '', `−${s} s`)), make('li', '', 'now'));
     new ResizeObserver(() => this.#draw()).observe(by_id('timeline'));
@@ -41,7 +42,7 @@ export class Timeline {
     this.#now_ms = now_ms;
     this.#heard_at = performance.now();
     const live = requests.some((request) => request.finished_ms == null);
-    this.#last_work_ms = live ? Infinity : Math.max(0, ...requests.map(end_of));
+    this.#last_work_ms = live ? Infinity : requests.length ? Math.max(...requests.map(end_of)) : now_ms;
     this.#steps.show(steps, machine);
     this.#show_rows(requests);
     this.#draw();
@@ -61,7 +62,9 @@ export class Timeline {
     shown.forEach((request, i) => {
       let row = this.#rows.get(request.id);
       if (!row) {
-        row = new RequestRow(request.id, { on_cancel: this.on_cancel, on_point: (text) => set_text(this.#readout, text) });
+        row = new RequestRow(request.id, {
+          on_cancel: this.on_cancel, on_notice: this.on_notice, on_point: (text) => set_text(this.#readout, text),
+        });
         this.#rows.set(request.id, row);
       }
       row.show(request);
@@ -72,17 +75,16 @@ export class Timeline {
   // What is in sight. Without work the view stands still and keeps showing the last of it.
   #window() {
     const estimate = reduced_motion.matches ? this.#now_ms : this.#now_ms + performance.now() - this.#heard_at - kLagMs;
-    const end = Math.max(kSpanMs, Math.min(estimate, this.#last_work_ms + kAfterMs));
-    return { end, still: estimate > this.#last_work_ms + kAfterMs, idle_ms: this.#now_ms - this.#last_work_ms };
+    const end = Math.min(estimate, this.#last_work_ms + kAfterMs);
+    return { end, still: estimate > this.#last_work_ms + kAfterMs };
   }
 
   #draw() {
-    const { end, still, idle_ms } = this.#window();
+    const { end, still } = this.#window();
     const view = { start: end - kSpanMs, end };
     for (const row of this.#rows.values()) row.draw(view);
     this.#steps.draw(view);
-    const idle = still && this.#last_work_ms > 0 && idle_ms > 3000;
-    set_text(by_id('axis').lastElementChild, idle ? `${ms(idle_ms)} ago` : 'now');
+    set_text(by_id('axis').lastElementChild, still ? '0 s' : 'now');
     return still;
   }
 
