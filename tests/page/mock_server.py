@@ -51,7 +51,7 @@ def words(text):
 
 class Request:
     def __init__(self, number, kind, client, tokens, max_tokens, now):
-        self.id, self.kind, self.client = f"chatcmpl-{number:x}", kind, client
+        self.id, self.kind, self.client = f"chatcmpl-{number * 0x9E3779B97F4A7C15 % 2**64:016x}", kind, client
         self.tokens, self.max_tokens, self.prompt_tokens = list(tokens), max_tokens, len(tokens)
         self.state, self.submitted, self.queue, self.ttft = "waiting", now, 0.0, None
         self.cached, self.why = 0, "never seen"
@@ -71,7 +71,7 @@ class Request:
         return said
 
     def as_json(self):
-        return {"id": self.id, "kind": self.kind, "client": self.client, "state": self.state, "submitted_ms": self.submitted,
+        return {"id": self.id, "choice": 0, "kind": self.kind, "client": self.client, "state": self.state, "submitted_ms": self.submitted,
                 "queue_ms": self.queue, "ttft_ms": self.ttft, "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached,
                 "why": self.why, "answer_tokens": len(self.token_at), "max_tokens": self.max_tokens, "chunks": self.chunks,
                 "token_ms": self.token_at[-512:], "gap_causes": dict(self.causes), "finish_reason": self.finish_reason,

@@ -176,6 +176,7 @@ def the_page_map_changes_with_a_request(page):
 @check
 def the_timeline_has_a_row_for_the_request(page):
     page.until("return document.querySelectorAll('#timeline li').length > 0", "a row is there")
+    assert page.js("const e = document.querySelector('.row-head'); return e.scrollWidth <= e.clientWidth"), "its name does not fit"
     page.browser.click("#timeline li .row-head")
     words = page.text("#timeline li .row-more")
     assert "prompt token" in words and "came from the cache" in words, words

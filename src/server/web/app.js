@@ -50,6 +50,7 @@ async function read_server() {
     get(`requests?since=${heard.steps}`),
   ]);
   if (requests.now_ms < heard.now_ms) return start_over();
+  requests.requests.sort((a, b) => b.submitted_ms - a.submitted_ms);  // rows keep their order when a request ends
   const changed = requests.running + requests.waiting > 0 || requests.steps.total !== heard.steps;
   heard.now_ms = requests.now_ms;
   heard.steps = requests.steps.total;

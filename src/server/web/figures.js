@@ -1,7 +1,7 @@
 // The figures of this moment: rates, times, and what share of the machine is in use.
 
 import { by_id, make, set_text } from './dom.js';
-import { age, bytes, count, gaps, median, ms_parts, percent, rate } from './format.js';
+import { age, bytes, count, gaps, median, ms_parts, percent, plural, rate } from './format.js';
 
 const kRecent = 16;  // requests that medians are taken over
 
@@ -62,10 +62,10 @@ export function show_requests({ now_ms, running, waiting, requests, rates, machi
 
 function bound_sentence(running, waiting, bound, machine) {
   if (running + waiting === 0) return 'Nothing runs.';
-  const threads = `${machine.threads} thread${machine.threads === 1 ? '' : 's'}`;
-  if (bound === 'memory') return `Reading memory is what takes the time now, with ${threads}.`;
-  if (bound === 'arithmetic') return `Arithmetic is what takes the time now, with ${threads}.`;
-  return `Neither memory nor arithmetic is near its limit now, with ${threads}.`;
+  const threads = machine.threads ? `, with ${plural(machine.threads, 'thread')}` : '';
+  if (bound === 'memory') return `Reading memory is what takes the time now${threads}.`;
+  if (bound === 'arithmetic') return `Arithmetic is what takes the time now${threads}.`;
+  return `Neither memory nor arithmetic is near its limit now${threads}.`;
 }
 
 export function show_kv({ capacity_bytes, held_bytes, cached_bytes }) {

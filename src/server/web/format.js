@@ -51,8 +51,12 @@ export function clock(at_ms) {
   return hours ? `${hours}:${String(minutes).padStart(2, '0')}:${rest}` : `${minutes}:${rest}`;
 }
 
-// "chatcmpl-1f" -> "1f"
-export const short_id = (id) => id.slice(id.lastIndexOf('-') + 1);
+// "chatcmpl-b4634469234ee263" -> "b463"
+export const short_id = (id) => id.slice(id.lastIndexOf('-') + 1).slice(0, 4);
+
+// " (never seen)", or nothing when all was cached but the last token, which is always computed.
+export const why_missed = ({ cached_tokens, prompt_tokens, why }) =>
+  (why && cached_tokens < prompt_tokens - 1 ? ` (${why})` : '');
 
 export function sentence(text) {
   const trimmed = text.trim();

@@ -5,7 +5,7 @@ import { canvas_context, make, set_text } from './dom.js';
 import { bytes, count, list, ms, plural, short_id } from './format.js';
 import { PageTable } from './page_table.js';
 
-const kMaxHeight = 190;  // the cells shrink to fit into it, down to kMinCell
+const kMaxHeight = 260;  // the cells shrink to fit into it, down to kMinCell
 const kEdge = 2;         // room for the cursor's ring
 const kMinCell = 6;
 const kMaxCell = 18;
@@ -105,10 +105,10 @@ export class PageMap {
     if (this.#cursor !== null && !this.#by_keyboard) this.#tell();
   }
 
-  // The largest cells with which all pages fit, or the smallest; of three sizes that do, the one that leaves least of the width.
+  // The largest cells with which all pages fit, or the smallest; of two sizes that do, the one that leaves least of the width.
   #layout(width) {
     const fits = [];
-    for (let cell = kMaxCell; cell >= kMinCell && fits.length < 3; --cell) {
+    for (let cell = kMaxCell; cell >= kMinCell && fits.length < 2; --cell) {
       const columns = Math.max(1, Math.floor(width / cell));
       const height = Math.ceil(this.#group.pages / columns) * cell;
       if (height <= kMaxHeight || cell === kMinCell) fits.push({ cell, columns, height, rest: width - columns * cell });

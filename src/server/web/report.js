@@ -1,7 +1,7 @@
 // The figures under an answer: what it cost, and why.
 
 import { make } from './dom.js';
-import { bytes, count, gaps, median, ms, plural, rate, sentence } from './format.js';
+import { bytes, count, gaps, median, ms, plural, rate, sentence, why_missed } from './format.js';
 
 // From the last chunk of a stream.
 export function report_of_chunk({ quire, usage }) {
@@ -40,14 +40,10 @@ export function report_of_request(request) {
   };
 }
 
-export function cache_words({ cached_tokens, prompt_tokens, why }) {
-  const words = `${count(cached_tokens)} of ${plural(prompt_tokens, 'token')} cached`;
-  return why && cached_tokens < prompt_tokens ? `${words} (${why})` : words;
-}
+export const cache_words = (found) =>
+  `${count(found.cached_tokens)} of ${plural(found.prompt_tokens, 'token')} cached${why_missed(found)}`;
 
-function figure(value, ...words) {
-  return make('li', '', make('b', '', value), ` ${words.join(' ')}`);
-}
+const figure = (value, words) => make('li', '', make('b', '', value), ` ${words}`);
 
 export function report_element(report) {
   const figures = make('ul', 'report-figures');
@@ -56,8 +52,8 @@ export function report_element(report) {
   if (report.answer_rate != null) figures.append(figure(rate(report.answer_rate), 'tokens/s'));
   if (report.answer_tokens != null) figures.append(figure(count(report.answer_tokens), 'tokens of answer'));
   if (report.cached_tokens != null && report.prompt_tokens != null) {
-    figures.append(figure(`${count(report.cached_tokens)} of ${count(report.prompt_tokens)}`, 'prompt tokens cached',
-      ...(report.why && report.cached_tokens < report.prompt_tokens ? [`(${report.why})`] : [])));
+    figures.append(figure(`${count(report.cached_tokens)} of ${count(report.prompt_tokens)}`,
+      `prompt tokens cached${why_missed(report)}`));
   }
   if (report.pages != null) {
     const size = report.bytes != null ? `, ${bytes(report.bytes)}` : '';

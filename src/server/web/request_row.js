@@ -2,7 +2,7 @@
 
 import { request_colour, theme_colour } from './colours.js';
 import { canvas_context, make, set_text } from './dom.js';
-import { count, gaps, median, ms, plural, sentence, short_id } from './format.js';
+import { count, gaps, median, ms, plural, sentence, short_id, why_missed } from './format.js';
 
 const kHeight = 20;
 
@@ -138,10 +138,10 @@ function moment_words({ submitted_ms, queue_ms, chunks, token_ms, finished_ms, s
   return next === 0 ? 'its first token was on its way.' : 'its next token was on its way.';
 }
 
-function account({ queue_ms, prompt_tokens, cached_tokens, why, chunks, kv_pages, preemptions, drafted, accepted, client }) {
+function account(request) {
+  const { queue_ms, prompt_tokens, cached_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
   const parts = [`It waited ${ms(queue_ms)}`];
-  const missed = why && cached_tokens < prompt_tokens ? ` (${why})` : '';
-  parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${missed}`);
+  parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${why_missed(request)}`);
   if (chunks.length) parts.push(`${plural(chunks.length, 'prefill chunk')}`);
   if (kv_pages) parts.push(plural(kv_pages, 'KV page'));
   if (drafted) parts.push(`${count(accepted)} of ${count(drafted)} drafted tokens accepted`);

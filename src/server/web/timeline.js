@@ -12,10 +12,11 @@ const kFrameMs = 100;    // ten pictures a second: the machine may be computing 
 
 const reduced_motion = matchMedia('(prefers-reduced-motion: reduce)');
 
+const key_of = ({ id, choice }) => `${id} ${choice ?? 0}`;  // several answers to one prompt share an id
 const end_of = (request) => request.finished_ms ?? Infinity;
 
 export class Timeline {
-  #rows = new Map();     // request id -> RequestRow
+  #rows = new Map();     // request id and choice -> RequestRow
   #steps;
   #now_ms = 0;           // the server's clock ...
   #heard_at = 0;         // ... when this page's clock said so
@@ -52,20 +53,20 @@ export class Timeline {
   #show_rows(requests) {
     const start = this.#window().end - kSpanMs;
     const shown = requests.filter((request) => end_of(request) > start).slice(0, kRows);
-    const ids = new Set(shown.map(({ id }) => id));
-    for (const [id, row] of this.#rows) {
-      if (ids.has(id) || row.element.contains(document.activeElement)) continue;
+    const keys = new Set(shown.map(key_of));
+    for (const [key, row] of this.#rows) {
+      if (keys.has(key) || row.element.contains(document.activeElement)) continue;
       row.element.remove();
-      this.#rows.delete(id);
+      this.#rows.delete(key);
     }
     const list = by_id('timeline');
     shown.forEach((request, i) => {
-      let row = this.#rows.get(request.id);
+      let row = this.#rows.get(key_of(request));
       if (!row) {
         row = new RequestRow(request.id, {
           on_cancel: this.on_cancel, on_notice: this.on_notice, on_point: (text) => set_text(this.#readout, text),
         });
-        this.#rows.set(request.id, row);
+        this.#rows.set(key_of(request), row);
       }
       row.show(request);
       if (list.children[i] !== row.element) list.insertBefore(row.element, list.children[i] ?? null);
