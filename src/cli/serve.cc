@@ -38,7 +38,7 @@ struct ServeCommand {
   static MachineLimits look_at_machine(uint32_t threads) {
     Yardstick yardstick({.threads = threads, .seconds = 0.05, .buffer_bytes = size_t(64) << 20});
     const MachineRates rates = yardstick.measure();
-    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops};
+    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, threads};
   }
 
   void operator()() {

@@ -85,6 +85,24 @@ std::string bound_of(const MachineLimits& limits, const StepCost& cost, double m
   return memory > arithmetic ? "memory" : "arithmetic";
 }
 
+// How many times longer than the machine's limits allow such steps have taken lately: the median of those with about
+// so many tokens, or of all.
+double slowness(const StepLog& log, const MachineLimits& limits, uint32_t tokens) {
+  std::vector<double> alike, all;
+  for (const StepRecord& step : log.since(log.total() - std::min<uint64_t>(log.total(), kMostListed))) {
+    const double least = limits.least_ms(step.cost);
+    if (least <= 0) continue;
+    const uint32_t count = step.prompt_tokens + step.stream_tokens;
+    all.push_back(step.ms / least);
+    if (count <= 3 * tokens && tokens <= 3 * count) alike.push_back(step.ms / least);
+  }
+  std::vector<double>& chosen = alike.size() >= 3 ? alike : all;
+  if (chosen.empty()) return 2;
+  const auto middle = chosen.begin() + ptrdiff_t(chosen.size() / 2);
+  std::nth_element(chosen.begin(), middle, chosen.end());
+  return *middle;
+}
+
 }  // namespace
 
 OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t since, Clock::time_point now) {
@@ -145,7 +163,7 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
       {"now_ms", book.moment(now)},
       {"running", engine.scheduler().running().size()},
       {"waiting", engine.scheduler().waiting().size()},
-      {"requests", book.report(engine)},
+      {"requests", book.report(engine, now)},
       {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
       {"machine",
        {{"read_gb_s", limits.read_gb_s}, {"int8_gops", limits.int8_gops}, {"f32_gflops", limits.f32_gflops}}},
@@ -161,15 +179,8 @@ OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt,
                           const Tokenizer& tokenizer) {
   const PrefixMatch match = engine.lookup(prompt);
   const uint32_t tokens = uint32_t(prompt.size());
-  // How much of what the machine could do the last prompts got.
-  double least_ms = 0, took_ms = 0;
-  const StepLog& log = engine.steps();
-  for (const StepRecord& step : log.since(log.total() - std::min<uint64_t>(log.total(), 256))) {
-    if (step.prompt_tokens == 0) continue;
-    least_ms += limits.least_ms(step.cost);
-    took_ms += step.ms;
-  }
-  const double share = took_ms > 0 && least_ms > 0 ? std::min(1.0, least_ms / took_ms) : 0.5;
+  const uint32_t computed = tokens - std::min(tokens, match.tokens);
+  const StepCost cost = engine.prompt_cost(tokens, match.tokens);
   OrderedJson report = {
       {"prompt_tokens", tokens},
       {"cached_tokens", match.tokens},
@@ -177,7 +188,7 @@ OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt,
       {"why", match.miss.text()},
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},
-      {"predicted_ttft_ms", limits.least_ms(engine.prompt_cost(tokens, match.tokens)) / share}};
+      {"predicted_ttft_ms", limits.least_ms(cost) * slowness(engine.steps(), limits, computed)}};
   if (match.miss.why != PrefixMiss::Why::nothing && match.tokens < tokens) {
     const uint32_t at = match.miss.position, first = at - std::min(at, 8u), last = std::min(tokens, at + 8);
     const auto text = [&](uint32_t from, uint32_t to) {

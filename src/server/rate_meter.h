@@ -13,6 +13,7 @@ struct MachineLimits {
   double read_gb_s = 0;
   double int8_gops = 0;
   double f32_gflops = 0;
+  uint32_t threads = 0;
 
   // The least time that so much work takes, in ms, and what bounds it.
   double memory_ms(const StepCost& cost) const { return read_gb_s > 0 ? cost.bytes() / read_gb_s / 1e6 : 0; }

@@ -103,7 +103,7 @@ OrderedJson RequestBook::live_json(const Entry& entry, const Sequence& sequence)
   return json;
 }
 
-OrderedJson RequestBook::finished_json(const Finished& finished) const {
+OrderedJson RequestBook::finished_json(const Finished& finished, bool with_tokens) const {
   const Answer& answer = finished.answer;
   OrderedJson json = head_json(finished.entry, answer);
   json["state"] = "finished";
@@ -111,6 +111,8 @@ OrderedJson RequestBook::finished_json(const Finished& finished) const {
   OrderedJson moments = OrderedJson::array();
   if (!answer.tokens.empty()) {
     json["ttft_ms"] = answer.timings.ttft_ms;
+  }
+  if (!answer.tokens.empty() && with_tokens) {
     double at = moment(finished.entry.submitted) + answer.timings.ttft_ms;
     const auto& gaps = answer.account.gaps;
     const size_t skipped = gaps.size() - std::min(gaps.size(), kMostTokenMoments - 1);
@@ -128,13 +130,17 @@ OrderedJson RequestBook::finished_json(const Finished& finished) const {
   return json;
 }
 
-OrderedJson RequestBook::report(const Engine& engine) const {
-  OrderedJson requests = OrderedJson::array();
-  for (auto it = live_.rbegin(); it != live_.rend(); ++it) {
-    if (const Sequence* sequence = engine.scheduler().find(it->first))
-      requests.push_back(live_json(it->second, *sequence));
+OrderedJson RequestBook::report(const Engine& engine, Clock::time_point now) const {
+  std::vector<std::pair<Clock::time_point, OrderedJson>> rows;
+  for (const auto& [id, entry] : live_) {
+    if (const Sequence* sequence = engine.scheduler().find(id))
+      rows.emplace_back(entry.submitted, live_json(entry, *sequence));
   }
-  for (const Finished& finished : finished_) requests.push_back(finished_json(finished));
+  for (const Finished& finished : finished_)
+    rows.emplace_back(finished.entry.submitted, finished_json(finished, now - finished.ended < kTokensShown));
+  std::ranges::stable_sort(rows, std::greater(), [](const auto& row) { return row.first; });
+  OrderedJson requests = OrderedJson::array();
+  for (auto& [submitted, json] : rows) requests.push_back(std::move(json));
   return requests;
 }
 

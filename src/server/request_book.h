@@ -37,7 +37,8 @@ class RequestBook {
   // The request that a sequence belongs to; empty if it is not known.
   std::string request_of(SequenceId sequence) const;
 
-  OrderedJson report(const Engine& engine) const;
+  // The newest first. Of those that ended a while ago the moments of their tokens are left out.
+  OrderedJson report(const Engine& engine, Clock::time_point now) const;
   double moment(Clock::time_point time) const { return milliseconds_between(start_, time); }
 
  private:
@@ -48,10 +49,11 @@ class RequestBook {
     Clock::time_point ended;
   };
   static constexpr size_t kKept = 64;
+  static constexpr std::chrono::seconds kTokensShown{60};
 
   OrderedJson head_json(const Entry& entry, const Answer& answer) const;
   OrderedJson live_json(const Entry& entry, const Sequence& sequence) const;
-  OrderedJson finished_json(const Finished& finished) const;
+  OrderedJson finished_json(const Finished& finished, bool with_tokens) const;
 
   Clock::time_point start_;
   std::map<SequenceId, Entry> live_;
