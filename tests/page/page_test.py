@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Drives the page of `quire serve` in a real browser, as a reader would.
 
-    page_test.py [--url http://127.0.0.1:PORT] [--screenshots DIR]
+    page_test.py [--quire PROGRAM | --url http://127.0.0.1:PORT] [--screenshots DIR]
 
-Without --url it starts mock_server.py, and checks some more: what only a server that fails on purpose can show. Exits with 0 when every
+With --quire it serves the house model with that program. Without either it starts mock_server.py, and checks some more: what only a server that fails on purpose can show. Exits with 0 when every
 check holds, 1 when one does not, 77 when there is no Chromium or chromedriver.
 """
 import argparse
 import json
 import re
+import subprocess
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -429,8 +431,20 @@ def take_screenshots(page, folder):
                 page.browser.screenshot(folder / f"{view}_{scheme}_{width}.png")
 
 
+def start_program(path):
+    """The program serving the house model on a port that is free, and its address."""
+    program = subprocess.Popen([path, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    said = program.stderr.readline()
+    found = re.search(r"http://\S+", said)
+    if not found:
+        sys.exit(f"{path} serve said: {said}")
+    threading.Thread(target=program.stderr.read, daemon=True).start()
+    return program, found.group()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quire", help="the program to serve the page with")
     parser.add_argument("--url")
     parser.add_argument("--screenshots", type=Path)
     options = parser.parse_args()
@@ -438,6 +452,9 @@ def main():
     if not (chromedriver and chromium):
         print("skipped: the page is tested with chromium and chromedriver, and this machine does not have both")
         return 77
+    program = None
+    if options.quire:
+        program, options.url = start_program(options.quire)
     server = None if options.url else mock_server.start(token_ms=12)
     url = (options.url or f"http://127.0.0.1:{server.server_port}").rstrip("/")
     began = time.monotonic()
@@ -469,6 +486,9 @@ def main():
                 print(f"FAILED  {error}", flush=True)
     finally:
         browser.close()
+        if program:
+            program.terminate()
+            program.wait()
     print(f"{len(CHECKS)} checks, {failures} failed, {time.monotonic() - began:.1f} s")
     return 1 if failures else 0
 
