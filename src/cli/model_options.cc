@@ -51,7 +51,7 @@ void ModelOptions::add_to(CLI::App& command) {
       .add_option("--ctx", context,
                   "tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(2u, 1u << 24));
-  command.add_option("--kv", kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
+  command.add_option("--kv", kv, kKvHelp)->capture_default_str();
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
@@ -79,7 +79,9 @@ void ModelOptions::add_draft_to(CLI::App& command) {
 
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   EngineOptions options;
-  options.key_format = options.value_format = parse_kv_format(kv);
+  const KvFormats formats = parse_kv_formats(kv);
+  options.key_format = formats.key;
+  options.value_format = formats.value;
   options.context = context.value_or(spec.context);
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
@@ -228,10 +230,20 @@ Request SamplingFlags::request(const LoadedModel& model) const {
   return request;
 }
 
-KvFormat parse_kv_format(const std::string& name) {
-  const auto format = kv_format_from_name(name);
-  if (!format) wrong_usage("'{}' is not a KV format; known are f16, bf16 and f32", name);
-  return *format;
+KvFormats parse_kv_formats(const std::string& text) {
+  const auto one = [&](std::string_view name) {
+    const auto format = kv_format_from_name(name);
+    if (!format)
+      wrong_usage(
+          "'{}' is not a KV format; known are f16, bf16, f32, int8, fp8, q4 and q4_plain, or "
+          "k=FORMAT,v=FORMAT",
+          name);
+    return *format;
+  };
+  const size_t comma = text.find(',');
+  if (!text.starts_with("k=") || comma == std::string::npos || text.compare(comma, 3, ",v=") != 0)
+    return {one(text), one(text)};
+  return {one(std::string_view(text).substr(2, comma - 2)), one(std::string_view(text).substr(comma + 3))};
 }
 
 size_t parse_size(const std::string& text) {

@@ -78,8 +78,13 @@ template <class... Args>
   throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Of --kv.
-KvFormat parse_kv_format(const std::string& name);
+// Of --kv: one format, or "k=FORMAT,v=FORMAT".
+struct KvFormats {
+  KvFormat key, value;
+};
+KvFormats parse_kv_formats(const std::string& text);
+inline constexpr const char* kKvHelp =
+    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4";
 
 // "512M", "2G", "2GiB", "1000000" in bytes; anything else is wrong usage.
 size_t parse_size(const std::string& text);

@@ -1,10 +1,9 @@
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/norm.h"
 #include "base/check.h"
-#include "tensor/float16.h"
 
 namespace quire {
 namespace {
@@ -27,19 +26,6 @@ void norm_heads(const Norm* norm, float* row, size_t width, size_t head_dim) {
   const size_t span = norm->weight.view.cols;
   CHECK(span == width || span == head_dim);
   for (size_t begin = 0; begin < width; begin += span) norm_row(*norm, row + begin, row + begin, span);
-}
-
-void store(KvFormat format, const float* values, size_t count, std::byte* out) {
-  if (format == KvFormat::f32) {
-    std::memcpy(out, values, count * sizeof(float));
-    return;
-  }
-  auto* halves = reinterpret_cast<uint16_t*>(out);
-  if (format == KvFormat::f16) {
-    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_f16(values[i]);
-  } else {
-    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_bf16(values[i]);
-  }
 }
 
 }  // namespace
@@ -77,12 +63,17 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         for (size_t h = 0; h < params.key.width; h += head_dim)
           rotate(key + h, cos, sin, pairs, params.pairing);
       }
+      if (is_rotated(shape.key_format)) {  // as the keys will be
+        for (size_t h = 0; h < params.query.width; h += shape.key_dim)
+          rotate_kv_row({query + h, shape.key_dim});
+      }
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t position = batch_.positions[t];
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        store(shape.key_format, key + h * shape.key_dim, shape.key_dim, params.kv.key_row(run, h, position));
-        store(shape.value_format, params.value.row(t) + h * shape.value_dim, shape.value_dim,
-              params.kv.value_row(run, h, position));
+        store_kv_row(shape.key_format, {key + h * shape.key_dim, shape.key_dim},
+                     params.kv.key_row(run, h, position));
+        store_kv_row(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
+                     params.kv.value_row(run, h, position));
       }
     }
   });
