@@ -17,6 +17,8 @@ class ApiError : public std::runtime_error {
       : std::runtime_error(message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
 
   int status() const { return status_; }
+  // False: the same again would end the same way, although its status says that the server is to blame.
+  bool worth_retrying() const { return code_ != "cancelled" && code_ != "deadline_exceeded"; }
   OrderedJson json() const {
     return {{"error",
              {{"message", what()},

@@ -43,6 +43,10 @@ void refuse_what_is_not_built(const JsonFields& fields) {
       {"use_beam_search", "beam search"},
       {"min_tokens", "a least number of tokens"},
       {"bad_words", "words that must not come"},
+      {"allowed_token_ids", "a list of the only tokens"},
+      {"truncate_prompt_tokens", "cutting a prompt"},
+      {"include_stop_str_in_output", "the stop text in the answer"},
+      {"chat_template", "a template of the request's own"},
       {"guided_json", "constrained answers"},
       {"guided_regex", "constrained answers"},
       {"guided_choice", "constrained answers"},
@@ -186,7 +190,7 @@ OrderedJson read_message(const OrderedJson& message, size_t index) {
   if (role != "system" && role != "user" && role != "assistant")
     bad_field(place + ".role", "'{}.role' must be system, developer, user or assistant", place);
   if (!is_empty(fields.get("tool_calls"))) not_built(place + ".tool_calls", "calling tools");
-  if (!fields.has("content")) bad_field(place + ".content", "'{}' has no content", place);
+  if (!fields.has("content")) bad_field(place + ".content", "'{}.content' is missing", place);
   OrderedJson read = {{"role", role}, {"content", message_text(fields.get("content"), place + ".content")}};
   if (const auto name = fields.text("name")) read["name"] = *name;
   return read;

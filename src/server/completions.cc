@@ -156,6 +156,9 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
 
 asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {
   const uint32_t answers = ask.answers();
+  if (answers > limits_.open_answers)
+    bad_field("n", "'n' and the prompts ask for {} answers, but the server takes {} at once", answers,
+              limits_.open_answers);
   if (open_answers_ + answers > limits_.open_answers) {
     throw ApiError(
         429, "", "queue_full",
@@ -218,9 +221,13 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, const Run& r
     co_return;
   }
   std::string events;
+  const auto add_event = [&](OrderedJson event) {
+    if (run.ask.include_usage) event["usage"] = nullptr;
+    events += sse_event(event);
+  };
   for (const WholeAnswer& answer : answers) {
-    events += sse_event(part_chunk(run.head, answer.part, run.ask.request, model_.text->tokenizer));
-    events += sse_event(last_chunk(run.head, answer.part.choice, answer.finish));
+    add_event(part_chunk(run.head, answer.part, run.ask.request, model_.text->tokenizer));
+    add_event(last_chunk(run.head, answer.part.choice, answer.finish));
   }
   if (run.ask.include_usage) events += sse_event(usage_chunk(run.head, usage));
   HttpResponse all = event_stream();

@@ -40,14 +40,15 @@ int hex_digit(char c) {
   return -1;
 }
 
-std::string decode_percent(std::string_view text) {
+enum class Plus { is_itself, is_space };
+
+std::string decode_percent(std::string_view text, Plus plus) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
     const bool escape =
         text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    decoded += escape           ? char(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]))
-               : text[i] == '+' ? ' '
-                                : text[i];
+    const bool space = text[i] == '+' && plus == Plus::is_space;
+    decoded += escape ? char(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])) : space ? ' ' : text[i];
     if (escape) i += 2;
   }
   return decoded;
@@ -55,7 +56,7 @@ std::string decode_percent(std::string_view text) {
 
 void read_target(std::string_view target, HttpRequest& request) {
   const size_t mark = target.find('?');
-  request.path = std::string(target.substr(0, mark));
+  request.path = decode_percent(target.substr(0, mark), Plus::is_itself);
   if (mark == std::string_view::npos) return;
   std::string_view rest = target.substr(mark + 1);
   while (!rest.empty()) {
@@ -63,7 +64,8 @@ void read_target(std::string_view target, HttpRequest& request) {
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
     const size_t equals = pair.find('=');
     const std::string_view value = equals == std::string_view::npos ? "" : pair.substr(equals + 1);
-    request.query[decode_percent(pair.substr(0, equals))] = decode_percent(value);
+    request.query[decode_percent(pair.substr(0, equals), Plus::is_space)] =
+        decode_percent(value, Plus::is_space);
   }
 }
 
@@ -122,6 +124,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   asio::awaitable<bool> read_request();
   asio::awaitable<bool> wait_for_bytes();
   asio::awaitable<void> refuse(error_code problem);
+  asio::awaitable<void> respond_and_drain(HttpResponse response);
   asio::awaitable<void> answer();
   void take_request(http::request<http::string_body>&& message);
   void watch();
@@ -182,7 +185,6 @@ asio::awaitable<bool> Connection::read_request() {
 }
 
 asio::awaitable<void> Connection::refuse(error_code problem) {
-  keep_alive_ = false;
   int status = 400;
   const char* why = "the request is not valid HTTP";
   if (problem == http::error::body_limit) {
@@ -200,8 +202,16 @@ asio::awaitable<void> Connection::refuse(error_code problem) {
     co_return;  // the client has left
   }
   if (problem == beast::error::timeout) co_return close();  // the stream is closed by then
-  co_await respond(failure_response(status, why));
-  // What was not read would make the system reset the connection before the client has read the answer.
+  head_only_ = false;                                       // of the request before it, as are the headers
+  extra_.clear();
+  co_await respond_and_drain(failure_response(status, why));
+}
+
+// For what is answered without having been read: the rest would make the system reset the connection before the client
+// has read the answer.
+asio::awaitable<void> Connection::respond_and_drain(HttpResponse response) {
+  keep_alive_ = false;
+  co_await respond(std::move(response));
   error_code ignored;
   stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
   stream_.expires_after(std::chrono::seconds(2));
@@ -248,12 +258,9 @@ asio::awaitable<void> Connection::answer() {
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  if (!failure.empty() && !responded_ && !broken_) {
-    co_await respond(
-        {.status = 500,
-         .type = "application/json",
-         .body = R"({"error":{"message":"the server failed at this request","type":"server_error"}})"});
-  }
+  // A list of initializers here would be destroyed twice: GCC 12 in coroutines.
+  if (!failure.empty() && !responded_ && !broken_)
+    co_await respond(failure_response(500, "the server failed at this request"));
   if (!failure.empty()) keep_alive_ = false;
   stop_watching();
   gone_ = nullptr;
@@ -263,9 +270,8 @@ asio::awaitable<void> Connection::answer() {
 
 asio::awaitable<void> Connection::turn_away() {
   const auto self = shared_from_this();
-  keep_alive_ = false;
   add_header("Retry-After", "1");
-  co_await respond(failure_response(503, "too many connections"));
+  co_await respond_and_drain(failure_response(503, "too many connections"));
   close();
 }
 

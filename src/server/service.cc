@@ -25,12 +25,27 @@ bool same_secret(std::string_view a, std::string_view b) {
   return differs == 0;
 }
 
+// The scheme's name may be written in any case.
+bool has_bearer(std::string_view header) {
+  constexpr std::string_view kScheme = "bearer ";
+  return header.size() >= kScheme.size() &&
+         std::equal(kScheme.begin(), kScheme.end(), header.begin(),
+                    [](char a, char b) { return a == std::tolower(static_cast<unsigned char>(b)); });
+}
+
 uint64_t query_number(const HttpRequest& request, const char* name) {
   uint64_t number = 0;
   const auto found = request.query.find(name);
   if (found != request.query.end())
     std::from_chars(found->second.data(), found->second.data() + found->second.size(), number);
   return number;
+}
+
+// The number of a path's last part; nothing if that is anything else.
+std::optional<uint32_t> number_in(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return problem == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 bool matches(std::string_view pattern, std::string_view path) {
@@ -172,7 +187,10 @@ asio::awaitable<void> Service::refuse(Exchange& exchange, const ApiError& error)
   parts_.metrics.refused(error.status());
   if (exchange.responded()) co_return;
   HttpResponse response = json_response(error.json(), error.status());
-  if (error.status() == 429 || error.status() == 503) response.headers.emplace_back("Retry-After", "1");
+  // OpenAI's clients try again after any 5xx; what was ended on purpose, or took too long, would only do so again.
+  if (!error.worth_retrying()) response.headers.emplace_back("X-Should-Retry", "false");
+  if (error.status() == 429 || (error.status() == 503 && error.worth_retrying()))
+    response.headers.emplace_back("Retry-After", "1");
   if (error.status() == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   co_await exchange.respond(std::move(response));
 }
@@ -188,7 +206,11 @@ void Service::allow_origin(Exchange& exchange) const {
     exchange.add_header("Access-Control-Allow-Origin", allowed);
     exchange.add_header("Vary", "Origin");
     exchange.add_header("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    exchange.add_header("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    // Clients have headers of their own; those that matter here are checked whoever sends them.
+    const std::string wanted = exchange.request().header("access-control-request-headers");
+    exchange.add_header("Access-Control-Allow-Headers",
+                        wanted.empty() ? "Authorization, Content-Type" : wanted);
+    exchange.add_header("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
     exchange.add_header("Access-Control-Max-Age", "600");
     return;
   }
@@ -199,7 +221,7 @@ void Service::allow_origin(Exchange& exchange) const {
 
 std::optional<size_t> Service::key_number(const HttpRequest& request) const {
   const std::string header = request.header("authorization");
-  if (!header.starts_with("Bearer ")) return std::nullopt;
+  if (!has_bearer(header)) return std::nullopt;
   std::optional<size_t> number;
   for (size_t i = 0; i < options_.api_keys.size(); ++i) {
     if (same_secret(options_.api_keys[i], std::string_view(header).substr(7))) number = i + 1;
@@ -214,6 +236,16 @@ void Service::admit(Exchange& exchange, const Route& route) const {
   }
   if (closing_ && exchange.request().method == "POST")
     throw ApiError(503, "", "shutting_down", "the server is shutting down");
+}
+
+std::string Service::allowed_methods(std::string_view path) {
+  std::string methods;
+  for (const Route& route : routes()) {
+    if (!matches(route.path, path)) continue;
+    methods += std::string(route.method) + ", ";
+    if (route.method == std::string_view("GET")) methods += "HEAD, ";
+  }
+  return methods + "OPTIONS";
 }
 
 asio::awaitable<void> Service::dispatch(Exchange& exchange) {
@@ -233,9 +265,11 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange) {
     co_return;
   }
   static constexpr Route kFile{"GET", "", &Service::page_file, true};
-  if (found == nullptr && request.method == "GET" && find_web_file(request.path.substr(1)) != nullptr)
+  if (found == nullptr && request.method == "GET" && request.path.starts_with('/') &&
+      find_web_file(request.path.substr(1)) != nullptr)
     found = &kFile;
   if (found == nullptr) {
+    if (path_known) exchange.add_header("Allow", allowed_methods(request.path));
     throw ApiError(path_known ? 405 : 404, "", path_known ? "method_not_allowed" : "not_found",
                    fmt::format("there is no {} {} here; /openapi.json lists what there is", request.method,
                                request.path));
@@ -424,12 +458,11 @@ asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
 
 asio::awaitable<void> Service::kv_unpin(Exchange& exchange) {
   const std::string text = exchange.request().path.substr(std::string_view("/kv/pin/").size());
-  uint32_t number = 0;
-  std::from_chars(text.data(), text.data() + text.size(), number);
-  const auto unpin = [number](Engine& engine) { return engine.unpin(SequenceId{number}); };
+  const std::optional<uint32_t> number = number_in(text);
+  const auto unpin = [number](Engine& engine) { return number && engine.unpin(SequenceId{*number}); };
   const bool found = co_await ask_engine(unpin);
   if (!found) throw ApiError(404, "", "not_found", fmt::format("there is no pin {}", text));
-  co_await exchange.respond(json_response(unpinned_json(number)));
+  co_await exchange.respond(json_response(unpinned_json(*number)));
 }
 
 }  // namespace quire

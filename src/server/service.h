@@ -51,6 +51,8 @@ class Service {
     bool open = false;  // no key is needed
   };
   static const std::vector<Route>& routes();
+  // Of a path that is known.
+  static std::string allowed_methods(std::string_view path);
 
   void admit(Exchange& exchange, const Route& route) const;
   void allow_origin(Exchange& exchange) const;
