@@ -234,8 +234,11 @@ void Service::admit(Exchange& exchange, const Route& route) const {
     throw ApiError(401, "", "invalid_api_key",
                    "the API key is missing or wrong: send 'Authorization: Bearer KEY'");
   }
-  if (closing_ && exchange.request().method == "POST")
-    throw ApiError(503, "", "shutting_down", "the server is shutting down");
+  if (exchange.request().method == "POST") refuse_if_closing();
+}
+
+void Service::refuse_if_closing() const {
+  if (closing_) throw ApiError(503, "", "shutting_down", "the server is shutting down");
 }
 
 std::string Service::allowed_methods(std::string_view path) {
@@ -350,6 +353,7 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
     return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
   };
   Ask ask = co_await aside(understand);
+  refuse_if_closing();  // it may have begun meanwhile, and the engine's refusal would look like the client's fault
   ask.request.client = client_name(exchange.request(), ask.request.client);
   co_await completions_.answer(exchange, std::move(ask));
 }
@@ -386,6 +390,7 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
   if (!is_known)
     throw ApiError(404, "", "not_found",
                    fmt::format("the request '{}' is not known (any more)", point.request));
+  refuse_if_closing();
   ask.request.client = client_name(exchange.request(), ask.request.client);
   ask.prompts.emplace_back();  // comes from the other request
   co_await completions_.answer(exchange, std::move(ask), point);

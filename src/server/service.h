@@ -55,6 +55,7 @@ class Service {
   static std::string allowed_methods(std::string_view path);
 
   void admit(Exchange& exchange, const Route& route) const;
+  void refuse_if_closing() const;
   void allow_origin(Exchange& exchange) const;
   asio::awaitable<void> dispatch(Exchange& exchange);
   asio::awaitable<void> refuse(Exchange& exchange, const ApiError& error);
