@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "backend/cpu/lanes.h"
-#include "backend/cpu/nonlinearity.h"
 #include "base/check.h"
 #include "tensor/quantize.h"
 
@@ -146,8 +145,8 @@ void CpuBackend::project(const ProjectParams& params) {
 void CpuBackend::activate(const ActivateParams& params) {
   pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
-      activate_row(params.function, params.gate.row(t), params.up ? params.up.row(t) : nullptr,
-                   params.out.f32.row(t), params.out.f32.width);
+      kernels_.activate(params.function, params.gate.row(t), params.up ? params.up.row(t) : nullptr,
+                        params.out.f32.row(t), params.out.f32.width);
       quantize(params.out, t);
     }
   });

@@ -29,14 +29,14 @@ void norm_heads(const Norm* norm, float* row, size_t width, size_t head_dim) {
   for (size_t begin = 0; begin < width; begin += span) norm_row(*norm, row + begin, row + begin, span);
 }
 
-void store(KvFormat format, const float* values, size_t count, std::byte* out) {
+void store(const CpuKernels& kernels, KvFormat format, const float* values, size_t count, std::byte* out) {
   if (format == KvFormat::f32) {
     std::memcpy(out, values, count * sizeof(float));
     return;
   }
   auto* halves = reinterpret_cast<uint16_t*>(out);
   if (format == KvFormat::f16) {
-    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_f16(values[i]);
+    kernels.to_f16(values, count, halves);
   } else {
     for (size_t i = 0; i < count; ++i) halves[i] = f32_to_bf16(values[i]);
   }
@@ -80,8 +80,9 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t position = batch_.positions[t];
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        store(shape.key_format, key + h * shape.key_dim, shape.key_dim, params.kv.key_row(run, h, position));
-        store(shape.value_format, params.value.row(t) + h * shape.value_dim, shape.value_dim,
+        store(kernels_, shape.key_format, key + h * shape.key_dim, shape.key_dim,
+              params.kv.key_row(run, h, position));
+        store(kernels_, shape.value_format, params.value.row(t) + h * shape.value_dim, shape.value_dim,
               params.kv.value_row(run, h, position));
       }
     }

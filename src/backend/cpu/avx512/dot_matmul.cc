@@ -245,6 +245,7 @@ void matmul_vnni(const MatmulArgs& args) {
 void use_avx512(CpuKernels& kernels) {
   kernels.name = "avx512";
   use_avx512_floats(kernels);
+  use_avx512_rows(kernels);
   kernels.attend = attend_avx512;
 #define QUIRE_FORMAT(dtype, Format, activation)                                                   \
   kernels.matmul[size_t(DType::dtype)] = matmul_vnni<format::Format, ActivationForm::activation>; \
