@@ -12,6 +12,12 @@ namespace quire {
 namespace {
 
 constexpr size_t kFewTokens = 4;
+constexpr size_t kPartTokens = 32;       // kernels take tokens by so many at most
+constexpr size_t kLeastPartTokens = 64;  // that are worth unpacking rows for once more
+
+size_t round_up(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
@@ -90,47 +96,59 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
   return product;
 }
 
-void CpuBackend::run(std::span<const Product> products) {
-  size_t rows = 0;
-  for (const Product& product : products) rows += product.weight.rows;
+std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Product> products) const {
+  size_t rows = 0, tokens = 0;
+  for (const Product& product : products) {
+    rows += product.weight.rows;
+    tokens = std::max(tokens, product.tokens);
+  }
   // Blocks small enough that every thread gets several, large enough that unpacked rows are reused. With few tokens the
   // weights stream from memory, and what is fetched ahead at the end of a block should be the thread's own next rows.
-  size_t tokens = 0;
-  for (const Product& product : products) tokens = std::max(tokens, product.tokens);
-  const size_t wanted = tokens <= kFewTokens ? rows / (pool_.size() * 3) : rows / (pool_.size() * 8);
-  const size_t most = tokens <= kFewTokens ? 64 * kPanelRows : 4 * kPanelRows;
-  const size_t block = std::clamp<size_t>(wanted / kPanelRows * kPanelRows, kPanelRows, most);
-  struct Block {
-    const Product* product;
-    size_t begin, end;
-  };
-  std::vector<Block> blocks;
+  const bool few = tokens <= kFewTokens;
+  const size_t wanted = few ? rows / (pool_.size() * 3) : rows / (pool_.size() * 8);
+  const size_t least = few ? kPanelRows : 2 * kPanelRows, most = few ? 64 * kPanelRows : 4 * kPanelRows;
+  const size_t block_rows = std::clamp<size_t>(wanted / kPanelRows * kPanelRows, least, most);
+  // Where there are not rows enough for that, tokens are divided too.
+  const size_t row_blocks = (rows + block_rows - 1) / block_rows;
+  const size_t parts = std::clamp<size_t>(pool_.size() * 6 / row_blocks, 1, 1 + tokens / kLeastPartTokens);
+  std::vector<ProductBlock> blocks;
   for (const Product& product : products) {
-    for (size_t begin = 0; begin < product.weight.rows; begin += block) {
-      blocks.push_back({&product, begin, std::min(begin + block, product.weight.rows)});
-    }
-  }
-  pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
-    for (size_t i = first; i < last; ++i) {
-      const auto& [product, begin, end] = blocks[i];
-      const size_t type = size_t(product->weight.dtype);
-      const bool needs_panels = kernels_.panels[type].pack != nullptr;
-      const CpuKernels& kernels = needs_panels && product->panels == nullptr ? unpacked_ : kernels_;
-      kernels.matmul[type]({.weight = product->weight,
-                            .panels = product->panels,
-                            .input = product->in,
-                            .input_stride_bytes = product->in_stride,
-                            .tokens = product->tokens,
-                            .row_begin = begin,
-                            .row_end = end,
-                            .out = product->out,
-                            .out_stride = product->out_stride});
-      if (product->bias == nullptr) continue;
-      for (size_t t = 0; t < product->tokens; ++t) {
-        float* out = product->out + t * product->out_stride;
-        for (size_t r = begin; r < end; ++r) out[r] += product->bias[r];
+    const size_t part = round_up((product.tokens + parts - 1) / parts, kPartTokens);
+    for (size_t token = 0; token < product.tokens; token += part) {
+      for (size_t begin = 0; begin < product.weight.rows; begin += block_rows) {
+        blocks.push_back({&product, begin, std::min(begin + block_rows, product.weight.rows), token,
+                          std::min(part, product.tokens - token)});
       }
     }
+  }
+  return blocks;
+}
+
+void CpuBackend::multiply(const ProductBlock& block) const {
+  const Product& product = *block.product;
+  const size_t type = size_t(product.weight.dtype);
+  const bool needs_panels = kernels_.panels[type].pack != nullptr;
+  const CpuKernels& kernels = needs_panels && product.panels == nullptr ? unpacked_ : kernels_;
+  float* out = product.out + block.token * product.out_stride;
+  kernels.matmul[type]({.weight = product.weight,
+                        .panels = product.panels,
+                        .input = product.in + block.token * product.in_stride,
+                        .input_stride_bytes = product.in_stride,
+                        .tokens = block.tokens,
+                        .row_begin = block.row_begin,
+                        .row_end = block.row_end,
+                        .out = out,
+                        .out_stride = product.out_stride});
+  if (product.bias == nullptr) return;
+  for (size_t t = 0; t < block.tokens; ++t, out += product.out_stride) {
+    for (size_t r = block.row_begin; r < block.row_end; ++r) out[r] += product.bias[r];
+  }
+}
+
+void CpuBackend::run(std::span<const Product> products) {
+  const std::vector<ProductBlock> blocks = blocks_of(products);
+  pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) multiply(blocks[i]);
   });
 }
 

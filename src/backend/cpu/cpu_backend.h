@@ -50,7 +50,15 @@ class CpuBackend : public Backend {
     float* out = nullptr;
     size_t out_stride = 0;
   };
+  // Rows and tokens of a product that a thread takes at a time.
+  struct ProductBlock {
+    const Product* product;
+    size_t row_begin, row_end;
+    size_t token, tokens;
+  };
   void run(std::span<const Product> products);
+  std::vector<ProductBlock> blocks_of(std::span<const Product> products) const;
+  void multiply(const ProductBlock& block) const;
   // The panels of matrix `index` of a stack, or null.
   const std::byte* panels_of(const Weight& weight, size_t rows, size_t index) const;
   Product product(const Activation& in, const Weight& weight, const Weight& bias, const Rows& out) const;
