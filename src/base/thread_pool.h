@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,6 +41,7 @@ class ThreadPool {
   static constexpr int kGenerationShift = 32;
   bool enter(uint32_t generation);
 
+  const std::chrono::microseconds patience_;  // with which a thread waits before it sleeps
   Loop loop_;                    // written by the caller only while the gate is closed and nobody is inside
   std::atomic<size_t> next_{0};  // the first index that nobody took
   std::atomic<uint64_t> gate_{kClosed};
