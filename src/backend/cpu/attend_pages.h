@@ -86,14 +86,19 @@ class PagesAttention {
     }
   }
 
-  // Queries as [key_dim, N], scaled.
+  template <size_t N>
+  static constexpr bool kInQuads = Isa::kScoresQuads&& N < 16;
+
+  // Queries as [key_dim, N] or [key_dim / 4, N, 4], scaled.
   template <size_t N>
   void gather(const Tile<N>& tile) {
     float* out = args_.query_lanes + tile.first * args_.key_width;
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
-      for (size_t d = 0; d < args_.key_width; ++d)
-        out[d * N + lane] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+      for (size_t d = 0; d < args_.key_width; ++d) {
+        const size_t place = kInQuads<N> ? d / 4 * 4 * N + lane * 4 + d % 4 : d * N + lane;
+        out[place] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+      }
     }
   }
 
@@ -208,6 +213,21 @@ class PagesAttention {
     constexpr size_t kRows = Isa::kScoreRows;
     const float* queries = args_.query_lanes + tile.first * args_.key_width;
     const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
+    if constexpr (kInQuads<N>) {
+      constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
+      for (size_t row = begin; row < end;) {
+        const std::byte* at = keys.bytes + row * row_bytes;
+        const size_t count = row + kMost <= end ? kMost : 4;
+        prefetch(keys, at, count * row_bytes);
+        if (count == kMost) {
+          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, args_.scores + row * N);
+        } else {
+          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, args_.scores + row * N);
+        }
+        row += count;
+      }
+      return;
+    }
     for (size_t row = begin; row < end; row += kRows) {
       const std::byte* at = keys.bytes + row * row_bytes;
       prefetch(keys, at, kRows * row_bytes);
