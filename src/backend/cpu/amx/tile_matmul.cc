@@ -113,7 +113,9 @@ class TileMatmul {
                        .tokens = tile_tokens_,
                        .cols = cols_,
                        .col_begin = col,
-                       .col_end = col + cols};
+                       .col_end = col + cols,
+                       .next_inputs = nullptr,
+                       .next_col = 0};
     for (size_t p = 0; p < panels; ++p) {
       kernels_.open(packed(panel + p, col), cols, block.panels[p]);
     }
@@ -123,6 +125,9 @@ class TileMatmul {
       for (size_t i = 0; i < tiles.count; ++i) {
         block.inputs[i] = args_.input + tiles.firsts[i] * args_.input_stride_bytes;
       }
+      const bool is_last = t + kPairTokens >= end;
+      block.next_inputs = args_.input + (is_last ? begin : t + kPairTokens) * args_.input_stride_bytes;
+      block.next_col = is_last ? col + cols : col;
       kernels_.multiply[panels - 1][tiles.count - 1](block, scratch_, results_[(t - begin) / kPairTokens]);
     }
   }

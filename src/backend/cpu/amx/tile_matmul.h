@@ -42,6 +42,8 @@ struct TileBlock {
   size_t tokens;  // of each tile
   size_t cols;    // of whole rows
   size_t col_begin, col_end;
+  const std::byte* next_inputs;  // the first row of the tokens that come next,
+  size_t next_col;               // and where among their columns
 };
 
 struct TileKernels {

@@ -51,7 +51,6 @@ struct TileStage {
   const float* factors;      // the first token's scales from the first group on
   size_t input_stride_bytes;
   size_t tokens;
-  bool begins_group, ends_group;  // where a group is longer than a stage
   TileFloats* scaled;
   TileFloats* sums;
 
@@ -86,8 +85,10 @@ void scale_groups(TileStage stage) {
   }
 }
 
-// A stage's sub-blocks of one longer group.
-template <class Machine>
+// A stage's sub-blocks of one longer group, at its begin, in its midst or at its end.
+enum class Place { begin, midst, end };
+
+template <class Machine, Place kPlace>
 void scale_part(TileStage stage) {
   using Lanes = typename Machine::Lanes;
   const Lanes start = Lanes::load(stage.starts);
@@ -96,12 +97,12 @@ void scale_part(TileStage stage) {
   for (size_t s = 0; s < kStageSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
 #pragma GCC unroll 4
   for (size_t t = 0; t < stage.tokens; ++t) {
-    Lanes scaled = stage.begins_group ? start : Lanes::load((*stage.scaled)[t]);
+    Lanes scaled = kPlace == Place::begin ? start : Lanes::load((*stage.scaled)[t]);
 #pragma GCC unroll 4
     for (size_t s = 0; s < kStageSubs; ++s) {
       scaled = Machine::multiply_add(Lanes::load_moved(stage.prefixes[s][t]), differences[s], scaled);
     }
-    if (stage.ends_group) {
+    if constexpr (kPlace == Place::end) {
       const Lanes factor = Lanes::broadcast(stage.factors_of(t));
       Machine::multiply_add(scaled, factor, Lanes::load((*stage.sums)[t])).store((*stage.sums)[t]);
     } else {
@@ -142,7 +143,8 @@ class TileProduct {
       : block_(block),
         scratch_(scratch),
         results_(results),
-        subs_((block.col_end - block.col_begin) / kSub) {}
+        subs_((block.col_end - block.col_begin) / kSub),
+        next_rows_((kTokenTiles * block.tokens + subs_ - 1) / subs_) {}
 
   void run() {
     size_t first = 0;  // sub-block of the stage
@@ -177,10 +179,23 @@ class TileProduct {
     multiply<1>(begins_group);
     multiply<2>(begins_group);
     multiply<3>(begins_group);
+    prefetch_next(sub);
     store<0>(sub);
     store<1>(sub);
     store<2>(sub);
     store<3>(sub);
+  }
+
+  // Brings what the next tokens' rows have in as many columns to the first-level cache, a part with each sub-block:
+  // nothing else fetches it in time.
+  ALWAYS_INLINE void prefetch_next(size_t sub) const {
+    const std::byte* row = block_.next_inputs + sub * next_rows_ * block_.input_stride_bytes;
+    const size_t scale = block_.cols + block_.next_col / kGroup * sizeof(float);
+    for (size_t i = 0; i < next_rows_; ++i, row += block_.input_stride_bytes) {
+#pragma GCC unroll 4
+      for (size_t c = 0; c < kChunkCols; c += 64) __builtin_prefetch(row + block_.next_col + c);
+      __builtin_prefetch(row + scale);
+    }
   }
 
   ALWAYS_INLINE void load_operands(size_t sub) const {
@@ -231,16 +246,20 @@ class TileProduct {
                              .factors = input(tile).scales + block_.col_begin / kGroup + group,
                              .input_stride_bytes = block_.input_stride_bytes,
                              .tokens = block_.tokens,
-                             .begins_group = first % kGroupSubs == 0,
-                             .ends_group = (first + kCount) % kGroupSubs == 0,
                              .scaled = &scratch_.scaled[tile],
                              .sums = &results_.sums[tile]};
     if constexpr (kGroupSubs <= kStageSubs) {
       static_assert(kStageSubs % kGroupSubs == 0);
       scale_groups<Machine, kGroupSubs, kCount>(stage);
     } else if constexpr (kCount == kStageSubs) {  // rows are whole groups
-      static_assert(kGroupSubs % kStageSubs == 0);
-      scale_part<Machine>(stage);
+      static_assert(kGroupSubs % kStageSubs == 0 && kGroupSubs >= 2 * kStageSubs);
+      if (first % kGroupSubs == 0) {
+        scale_part<Machine, Place::begin>(stage);
+      } else if ((first + kCount) % kGroupSubs != 0) {
+        scale_part<Machine, Place::midst>(stage);
+      } else {
+        scale_part<Machine, Place::end>(stage);
+      }
     }
   }
 
@@ -262,6 +281,7 @@ class TileProduct {
   TileScratch& scratch_;
   TileResults& results_;
   const size_t subs_;
+  const size_t next_rows_;  // fetched with each sub-block
 };
 
 template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
