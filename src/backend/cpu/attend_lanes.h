@@ -225,7 +225,9 @@ ALWAYS_INLINE void add_value_rows(const float* shares, const std::byte* rows, si
     }
   } else {
     for (size_t left = count; left > 0; --left, rows += row_bytes, shares += N) {
-      if constexpr (format != KvFormat::f32) __builtin_prefetch(rows + ahead);
+      if constexpr (format != KvFormat::f32) {
+        for (size_t i = 0; i < kVectors * kVectorBytes; i += 64) __builtin_prefetch(rows + ahead + i);
+      }
       for (size_t i = 0; i < kVectors; ++i)
         all.add(Isa::template load<format>(rows + i * kVectorBytes), i, quad(shares));
     }

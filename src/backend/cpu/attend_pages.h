@@ -281,6 +281,12 @@ class PagesAttention {
       }
     }
     Floats<N> page_sum = {};
+    if constexpr (kInQuads<N>) {
+      exp_wide<N>(less, begin, end);
+      for (size_t row = begin; row < end; ++row) page_sum += load_lanes<Floats<N>>(scores + row * N);
+      store_lanes(sum + page_sum, args_.sum + tile.first);
+      return;
+    }
     constexpr size_t kRows = Isa::kScoreRows;
     for (size_t row = begin; row < end; row += kRows) {
       Floats<N> shares[kRows];
@@ -292,6 +298,21 @@ class PagesAttention {
       }
     }
     store_lanes(sum + page_sum, args_.sum + tile.first);
+  }
+
+  // Scores become e^(score - less), several rows in a vector. REQUIRES: `begin` and `end` are multiples of four.
+  template <size_t N>
+  ALWAYS_INLINE void exp_wide(Floats<N> less, size_t begin, size_t end) {
+    float repeated[16];
+    for (size_t i = 0; i < 16; i += N) store_lanes(less, repeated + i);
+    const Floats<16> all_less = load_lanes<Floats<16>>(repeated);
+    constexpr size_t kVectors = N / 4;  // of four rows
+    for (float* at = args_.scores + begin * N; at < args_.scores + end * N; at += 4 * N) {
+      Floats<16> shares[kVectors];
+      for (size_t i = 0; i < kVectors; ++i) shares[i] = load_lanes<Floats<16>>(at + 16 * i) - all_less;
+      exp_shares<Isa, 16>(shares);
+      for (size_t i = 0; i < kVectors; ++i) store_lanes(shares[i], at + 16 * i);
+    }
   }
 
   // Some lanes that see the same rows.
