@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from memory into the product
 constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
-constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
+constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 constexpr int kLess = 128;  // codes less this are what they are worth
 
