@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
 #include "backend/cpu/nonlinearity.h"
 #include "tensor/buffer.h"
@@ -97,6 +98,30 @@ TEST(Rows, BecomeTheSameHalvesByEverySet) {
       EXPECT_EQ(out, expected) << kernels.name << " " << count;
     }
   }
+}
+
+TEST(Rows, AreActivatedAndQuantizedToTheSameBytesByAnyNumberOfThreads) {
+  const size_t width = 2336;  // more than two threads' parts, the last one shorter
+  std::vector<float> gate = random_row(width, 5.0f), up = random_row(width, 1.0f);
+  const auto activated = [&](uint32_t threads) {
+    CpuBackend backend(present_kernels().back(), threads);
+    std::vector<float> out(width);
+    std::vector<std::byte> memory(2 * activation_row_bytes(ActivationForm::q8_64, width));
+    Activation activation{.f32 = {out.data(), 1, width, width}, .forms = {}, .data = {}, .stride = {}};
+    std::byte* at = memory.data();
+    for (ActivationForm form : {ActivationForm::q8_64, ActivationForm::q8_256}) {
+      activation.forms |= form;
+      activation.data[size_t(form)] = at;
+      activation.stride[size_t(form)] = activation_row_bytes(form, width);
+      at += activation.stride[size_t(form)];
+    }
+    backend.activate({.gate = {gate.data(), 1, width, width},
+                      .up = {up.data(), 1, width, width},
+                      .function = {},
+                      .out = activation});
+    return memory;
+  };
+  EXPECT_EQ(activated(4), activated(1));
 }
 
 }  // namespace
