@@ -25,9 +25,8 @@
 //
 // Tiles 0 to 3 hold prefix sums, [tokens][16 rows]; 4 and 5 a sub-block of the tokens' activations, [tokens][kSub]; 6 and
 // 7 the same columns of the panels' codes, [kSub / 4][16 rows][4]. After each sub-block the sums are stored; after some
-// sub-blocks, a stage, vectors scale them. The two take turns: where two hyperthreads share a core there are no spare
-// tiles to rename, so tile instructions wait for each other, and what stands between them makes them wait longer. The
-// other thread's vectors fill the gaps.
+// sub-blocks, a stage, vectors scale them. The two take turns: with two threads on a core, vector instructions between a
+// product and its store make a block take half as long again or more, as if tiles were not renamed there.
 
 namespace quire {
 
