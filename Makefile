@@ -1,6 +1,7 @@
 # The commands of a day. `make run` and `make test` do all the set-up themselves on a Debian 12 machine.
 PACKAGES := build-essential cmake ninja-build pkg-config ccache clang-format python3 \
-            libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libgtest-dev libgmock-dev
+            libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev \
+            libgtest-dev libgmock-dev
 JOBS := $(shell nproc)
 
 .PHONY: run test build dev setup format asan tsan cross fuzz smollm2 clean

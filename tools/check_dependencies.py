@@ -13,7 +13,9 @@ ALLOWED = {
     "model": {"base", "tensor", "kv", "backend"},
     "engine": {"base", "tensor", "kv", "backend", "model", "text"},
     "eval": {"base", "tensor", "kv", "backend", "model", "text", "engine"},
-    "cli": {"base", "tensor", "kv", "backend", "model", "text", "engine", "eval"},
+    "openai": {"base", "text", "engine"},
+    "server": {"base", "kv", "text", "engine", "openai"},
+    "cli": {"base", "tensor", "kv", "backend", "model", "text", "engine", "eval", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}

@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 // Parses text from outside: invalid JSON, broken UTF-8 or nesting deeper than 128 throws Error, naming
-// `what`.
+// `what`; where order is kept, so do objects of more than 10,000 members, or very many large ones.
 Json parse_json(std::string_view text, const std::string& what);
 OrderedJson parse_ordered_json(std::string_view text, const std::string& what);
 

@@ -33,7 +33,7 @@ struct BenchCommand {
   std::string svg;
 
   void operator()() const {
-    const KvFormat format = parse_kv_format(kv);
+    const KvFormats formats = parse_kv_formats(kv);
     const std::shared_ptr<const ModelFile> file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
     const std::vector<PhaseShape> shapes = phases(spec);
@@ -41,7 +41,10 @@ struct BenchCommand {
     CpuBackend backend(kernels_named(kernels), threads.value_or(usable_cpus()));
     prepare_weights(weights, spec, backend);
     PhaseRunner runner(spec, weights, backend,
-                       {.kv_format = format, .prefill_chunk = prefill_chunk, .least_seconds = seconds});
+                       {.key_format = formats.key,
+                        .value_format = formats.value,
+                        .prefill_chunk = prefill_chunk,
+                        .least_seconds = seconds});
     check_memory(runner, shapes);
     std::ofstream svg_file;  // opened before: nobody wants to wait for a measurement that cannot be written
     if (!svg.empty()) {
@@ -145,7 +148,7 @@ void add_bench(CLI::App& app) {
       ->add_option("--threads", command->threads,
                    "threads that compute (default: the CPUs this process may use)")
       ->check(CLI::Range(1u, 1024u));
-  bench->add_option("--kv", command->kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
+  bench->add_option("--kv", command->kv, kKvHelp)->capture_default_str();
   bench->add_option("--kernels", command->kernels, "auto, exact, scalar, or an instruction set")
       ->capture_default_str()
       ->check(CLI::IsMember(kernel_names()));

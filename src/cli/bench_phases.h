@@ -31,7 +31,8 @@ struct PhaseRun {
 class PhaseRunner {
  public:
   struct Options {
-    KvFormat kv_format = KvFormat::f16;
+    KvFormat key_format = KvFormat::f16;
+    KvFormat value_format = KvFormat::f16;
     uint32_t prefill_chunk = 512;
     double least_seconds = 2;  // a phase is repeated until it has lasted as long
   };

@@ -23,8 +23,8 @@ struct InspectCommand {
   void operator()() const {
     const auto file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
-    const KvFormat format = parse_kv_format(kv);
-    const KvLayout layout = make_kv_layout(kv_shapes(spec, format, format));
+    const KvFormats formats = parse_kv_formats(kv);
+    const KvLayout layout = make_kv_layout(kv_shapes(spec, formats.key, formats.value));
     if (json) {
       print_json(*file, spec, layout);
     } else {
@@ -151,7 +151,7 @@ void add_inspect(CLI::App& app) {
   CLI::App* inspect = app.add_subcommand("inspect", "what is in a model file, and what fits in this memory");
   inspect->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
       ->capture_default_str();
-  inspect->add_option("--kv", command->kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
+  inspect->add_option("--kv", command->kv, kKvHelp)->capture_default_str();
   inspect->add_flag("--tensors", command->tensors, "list every tensor");
   inspect->add_flag("--json", command->json, "print one JSON object");
   inspect->callback([command] { (*command)(); });

@@ -19,12 +19,14 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   quire::cli::add_run(app);
   quire::cli::add_chat(app);
+  quire::cli::add_serve(app);
   quire::cli::add_bench(app);
   quire::cli::add_explain(app);
   quire::cli::add_inspect(app);
   quire::cli::add_template(app);
   quire::cli::add_tokenize(app);
   quire::cli::add_perplexity(app);
+  quire::cli::add_kv_check(app);
   quire::cli::add_quantize(app);
   quire::cli::add_synth(app);
   quire::cli::add_eval(app);

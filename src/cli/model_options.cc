@@ -13,6 +13,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
 #include "engine/memory_plan.h"
@@ -50,7 +51,7 @@ void ModelOptions::add_to(CLI::App& command) {
       .add_option("--ctx", context,
                   "tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(2u, 1u << 24));
-  command.add_option("--kv", kv, "format of the KV cache: f16, bf16 or f32")->capture_default_str();
+  command.add_option("--kv", kv, kKvHelp)->capture_default_str();
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
@@ -78,12 +79,14 @@ void ModelOptions::add_draft_to(CLI::App& command) {
 
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   EngineOptions options;
-  options.key_format = options.value_format = parse_kv_format(kv);
+  const KvFormats formats = parse_kv_formats(kv);
+  options.key_format = formats.key;
+  options.value_format = formats.value;
   options.context = context.value_or(spec.context);
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
   options.draft_tokens = draft_tokens;
-  if (kv_memory.empty()) return options;
+  if (kv_memory.empty() || max_sequences > 1) return options;
 
   const size_t memory = parse_size(kv_memory);
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
@@ -117,6 +120,34 @@ void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, Engi
     std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
 }
 
+void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
+  constexpr double kSpared = 0.8;  // of what is left beside the weights: others live here too
+  options.max_sequences = max_sequences;
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
+  const auto bytes_of = [&](uint32_t sequences) {
+    const uint32_t chunk = std::min(prefill_chunk, options.context);
+    return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
+  };
+  const uint32_t cpus = threads.value_or(usable_cpus());
+  options.kv_bytes = bytes_of(1);
+  const MemoryPlan rest = plan_memory(file, spec, options, cpus);
+  const size_t beside = rest.weights + rest.scratch;
+  const size_t given = memory.empty() ? available_memory() : parse_size(memory);
+  size_t spare = given > beside ? given - beside : 0;
+  if (memory.empty()) spare = given == 0 ? bytes_of(max_sequences) : size_t(kSpared * double(spare));
+  if (!kv_memory.empty()) spare = std::min(memory.empty() ? SIZE_MAX : spare, parse_size(kv_memory));
+
+  const uint32_t asked = options.context;
+  while (!context && options.context > kPageTokens && bytes_of(1) > spare) options.context -= kPageTokens;
+  if (bytes_of(1) > spare) {
+    throw Error("there are {} for the KV cache beside {} of weights and scratch, but {} tokens need {}",
+                human_bytes(spare), human_bytes(beside), options.context, human_bytes(bytes_of(1)));
+  }
+  if (options.context < asked)
+    std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
+  options.kv_bytes = std::min(spare, bytes_of(max_sequences));
+}
+
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
   // The head alone tells the context, on which frequencies may depend.
@@ -125,7 +156,11 @@ ModelOptions::Opened ModelOptions::open() const {
     const auto head = open_model_file(file);
     const ModelSpec spec = read_model_spec(*head);
     engine = engine_options(spec);
-    if (!memory.empty()) fit_memory(*head, spec, engine);
+    if (max_sequences > 1) {
+      share_memory(*head, spec, engine);
+    } else if (!memory.empty()) {
+      fit_memory(*head, spec, engine);
+    }
   }
   const LoadOptions load{
       .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};
@@ -195,10 +230,20 @@ Request SamplingFlags::request(const LoadedModel& model) const {
   return request;
 }
 
-KvFormat parse_kv_format(const std::string& name) {
-  const auto format = kv_format_from_name(name);
-  if (!format) wrong_usage("'{}' is not a KV format; known are f16, bf16 and f32", name);
-  return *format;
+KvFormats parse_kv_formats(const std::string& text) {
+  const auto one = [&](std::string_view name) {
+    const auto format = kv_format_from_name(name);
+    if (!format)
+      wrong_usage(
+          "'{}' is not a KV format; known are f16, bf16, f32, int8, fp8, q4 and q4_plain, or "
+          "k=FORMAT,v=FORMAT",
+          name);
+    return *format;
+  };
+  const size_t comma = text.find(',');
+  if (!text.starts_with("k=") || comma == std::string::npos || text.compare(comma, 3, ",v=") != 0)
+    return {one(text), one(text)};
+  return {one(std::string_view(text).substr(2, comma - 2)), one(std::string_view(text).substr(comma + 3))};
 }
 
 size_t parse_size(const std::string& text) {

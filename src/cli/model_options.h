@@ -28,7 +28,8 @@ struct ModelOptions : ModelChoice {
   std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
-  std::string draft;  // empty: none; "lookup", or a model
+  uint32_t max_sequences = 1;  // that run at once; several share the KV memory
+  std::string draft;           // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
 
   void add_to(CLI::App& command);
@@ -39,6 +40,9 @@ struct ModelOptions : ModelChoice {
   EngineOptions engine_options(const ModelSpec& spec) const;
   // Keeps the whole process within --memory: lowers the context, or refuses with the numbers.
   void fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
+  // Gives several sequences the KV memory they may share: what was asked for, else what the machine can spare but no more
+  // than all of them could fill. Lowers the context if not even one fits.
+  void share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;
@@ -74,8 +78,13 @@ template <class... Args>
   throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Of --kv.
-KvFormat parse_kv_format(const std::string& name);
+// Of --kv: one format, or "k=FORMAT,v=FORMAT".
+struct KvFormats {
+  KvFormat key, value;
+};
+KvFormats parse_kv_formats(const std::string& text);
+inline constexpr const char* kKvHelp =
+    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4";
 
 // "512M", "2G", "2GiB", "1000000" in bytes; anything else is wrong usage.
 size_t parse_size(const std::string& text);

@@ -136,14 +136,33 @@ std::optional<SequenceId> Engine::fork(SequenceId from, uint32_t at, Request req
   return id;
 }
 
-uint32_t Engine::pin(std::span<const TokenId> prompt) {
-  pins_.push_back(kv_.pin(prompt, SequenceId{next_id_++}));
-  return pins_.back().reserved_tokens();
+StepCost Engine::prompt_cost(uint32_t tokens, uint32_t cached) const {
+  StepCost cost;
+  for (uint32_t done = cached; done < tokens;) {
+    const uint32_t count = std::min(options_.prefill_chunk, tokens - done);
+    cost += costs_.step({.tokens = count, .depth = done, .logit_rows = done + count == tokens ? 1u : 0u},
+                        kv_.layout());
+    done += count;
+  }
+  return cost;
+}
+
+Engine::Pin Engine::pin(std::span<const TokenId> prompt) {
+  const SequenceId id{next_id_++};
+  const PageTable& table = pins_.emplace(id, kv_.pin(prompt, id)).first->second;
+  return {id, table.reserved_tokens()};
+}
+
+bool Engine::unpin(SequenceId pin) {
+  const auto found = pins_.find(pin);
+  if (found == pins_.end()) return false;
+  kv_.release(found->second, {}, 0, KvCache::Reason::forgotten);
+  pins_.erase(found);
+  return true;
 }
 
 void Engine::unpin_all() {
-  for (PageTable& pin : pins_) kv_.release(pin, {}, 0, KvCache::Reason::forgotten);
-  pins_.clear();
+  while (!pins_.empty()) unpin(pins_.begin()->first);
 }
 
 void Engine::cancel(SequenceId id) {
@@ -301,8 +320,11 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result) {
   sequence.token_times.push_back(now);
   answer.tokens.push_back(result.token);
   if (sequence.request.logprobs) answer.logprobs.push_back(result.logprob);
-  TokenEvent event{
-      .token = result.token, .text = {}, .logprob = result.logprob, .top_logprobs = result.top_logprobs};
+  TokenEvent event{.token = result.token,
+                   .choice = sequence.request.choice,
+                   .text = {},
+                   .logprob = result.logprob,
+                   .top_logprobs = result.top_logprobs};
   if (sequence.detokenizer) event.text = sequence.stop.push(sequence.detokenizer->push(result.token));
   answer.finish_reason = why_finished(sequence, result.token);
   if (sequence.finished() && sequence.detokenizer) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -70,9 +71,17 @@ class Engine {
 
   // How much of a prompt is cached, and why not more.
   PrefixMatch lookup(std::span<const TokenId> prompt) const { return kv_.lookup(prompt); }
+  // What the rest of a prompt would cost if its first `cached` tokens came from the cache.
+  StepCost prompt_cost(uint32_t tokens, uint32_t cached) const;
   // Keeps what is cached of the beginning of a prompt until it is unpinned; says how many tokens that is.
-  uint32_t pin(std::span<const TokenId> prompt);
+  struct Pin {
+    SequenceId id;
+    uint32_t tokens = 0;
+  };
+  Pin pin(std::span<const TokenId> prompt);
+  bool unpin(SequenceId pin);  // false: there is no such pin
   void unpin_all();
+  const std::map<SequenceId, PageTable>& pins() const { return pins_; }
 
   const KvCache& kv() const { return kv_; }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -112,7 +121,7 @@ class Engine {
   DraftPace pace_;
   std::unique_ptr<Drafter> drafter_;
   uint32_t next_id_ = 1;
-  std::vector<PageTable> pins_;
+  std::map<SequenceId, PageTable> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };
 

@@ -1,5 +1,6 @@
 #include "engine/engine_loop.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,8 +8,8 @@
 
 namespace quire {
 
-EngineLoop::EngineLoop(std::unique_ptr<Engine> engine)
-    : engine_(std::move(engine)), thread_([this] { run(); }) {}
+EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, std::function<void(const Engine&)> after_step)
+    : engine_(std::move(engine)), after_step_(std::move(after_step)), thread_([this] { run(); }) {}
 
 EngineLoop::~EngineLoop() {
   shut_down(Clock::now());
@@ -23,28 +24,42 @@ void EngineLoop::post(Job job) {
 }
 
 EngineLoop::Ticket EngineLoop::submit(Request request, Done done) {
+  auto shared = std::make_shared<Request>(std::move(request));
+  return start([shared](Engine& engine) { return std::vector{engine.submit(std::move(*shared))}; },
+               [done = std::move(done)](uint32_t, const Answer* answer, const std::string& refused) {
+                 done(answer, refused);
+               });
+}
+
+EngineLoop::Ticket EngineLoop::start(Begin begin, EachDone done) {
   Ticket ticket;
+  bool refused = false;
   {
     const std::lock_guard lock(mutex_);
     ticket = Ticket{next_ticket_++};
-    if (!refusing_) {
-      jobs_.push_back([this, ticket, request = std::move(request), done](Engine& engine) mutable {
-        try {
-          const SequenceId sequence = engine.submit(std::move(request));
-          open_.emplace(ticket.value, Open{sequence, std::move(done)});
-        } catch (const Error& error) {
-          done(nullptr, error.what());
-        }
-      });
-      done = nullptr;
+    refused = refusing_;
+    if (!refused) {
+      jobs_.push_back(
+          [this, ticket, begin = std::move(begin), done](Engine&) { begin_now(ticket, begin, done); });
     }
   }
-  if (done) {
-    done(nullptr, "the engine is shutting down");
+  if (refused) {
+    done(0, nullptr, "the engine is shutting down");
   } else {
     wake_.notify_one();
   }
   return ticket;
+}
+
+void EngineLoop::begin_now(Ticket ticket, const Begin& begin, EachDone done) {
+  try {
+    Open open{begin(*engine_), std::make_shared<EachDone>(std::move(done))};
+    for (uint32_t choice = 0; choice < open.sequences.size(); ++choice)
+      place_.emplace(open.sequences[choice], Place{ticket.value, choice});
+    open_.emplace(ticket.value, std::move(open));
+  } catch (const Error& error) {
+    done(0, nullptr, error.what());
+  }
 }
 
 void EngineLoop::cancel(Ticket ticket) {
@@ -56,10 +71,13 @@ void EngineLoop::cancel_now(Ticket ticket) {
   if (found == open_.end()) return;
   const Open open = std::move(found->second);
   open_.erase(found);
-  engine_->cancel(open.sequence);
   Answer cancelled;
   cancelled.finish_reason = FinishReason::cancelled;
-  open.done(&cancelled, "");
+  for (uint32_t choice = 0; choice < open.sequences.size(); ++choice) {
+    if (place_.erase(open.sequences[choice]) == 0) continue;  // it had finished
+    engine_->cancel(open.sequences[choice]);
+    (*open.done)(choice, &cancelled, "");
+  }
 }
 
 void EngineLoop::cancel_all() {
@@ -68,13 +86,15 @@ void EngineLoop::cancel_all() {
 
 void EngineLoop::deliver() {
   for (auto& [sequence, answer] : engine_->take_answers()) {
-    for (auto it = open_.begin(); it != open_.end(); ++it) {
-      if (it->second.sequence != sequence) continue;
-      const Open open = std::move(it->second);
-      open_.erase(it);
-      open.done(&answer, "");
-      break;
-    }
+    const auto found = place_.find(sequence);
+    if (found == place_.end()) continue;
+    const Place place = found->second;
+    place_.erase(found);
+    const auto open = open_.find(place.ticket);
+    const std::shared_ptr<EachDone> done = open->second.done;
+    const auto& all = open->second.sequences;
+    if (std::ranges::none_of(all, [&](SequenceId id) { return place_.contains(id); })) open_.erase(open);
+    (*done)(place.choice, &answer, "");
   }
 }
 
@@ -92,9 +112,18 @@ void EngineLoop::run() {
       if (stopping_ && jobs_.empty() && (open_.empty() || Clock::now() >= deadline_)) break;
     }
     engine_->step();
+    if (after_step_) after_step_(*engine_);
     deliver();
   }
   cancel_all();
+}
+
+void EngineLoop::hasten(Clock::time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    deadline_ = std::min(deadline_, deadline);
+  }
+  wake_.notify_one();
 }
 
 void EngineLoop::shut_down(Clock::time_point deadline) {

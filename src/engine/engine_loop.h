@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -17,38 +18,57 @@ namespace quire {
 // thread. No request can harm another: one that is refused is told so and nothing else happens.
 class EngineLoop {
  public:
-  explicit EngineLoop(std::unique_ptr<Engine> engine);
+  // `after_step` is called after each step and each round of jobs, on the engine's thread.
+  explicit EngineLoop(std::unique_ptr<Engine> engine,
+                      std::function<void(const Engine&)> after_step = nullptr);
   // Ends at once: whatever runs is cancelled.
   ~EngineLoop();
 
   using Ticket = Id<struct TicketTag>;
-  // `done` is called once: with the answer (cancelled ones too), or with why the request was refused.
+  // Called once: with the answer (cancelled ones too), or with why the request was refused.
   using Done = std::function<void(const Answer* answer, const std::string& refused)>;
   Ticket submit(Request request, Done done);
+
+  // Begins something with several answers: `begin` submits them, or throws Error if it cannot be. `done` is called once
+  // for each, with its place among them, or once with why it was refused.
+  using Begin = std::function<std::vector<SequenceId>(Engine&)>;
+  using EachDone = std::function<void(uint32_t choice, const Answer* answer, const std::string& refused)>;
+  Ticket start(Begin begin, EachDone done);
+
+  // Whatever the ticket stands for ends at the next step and frees all it held.
   void cancel(Ticket ticket);
 
-  // Runs `question(engine)` between two steps.
+  // Runs `job(engine)` between two steps. After the end nothing runs any more.
+  using Job = std::function<void(Engine&)>;
+  void post(Job job);
   template <class Question>
   auto ask(Question question) -> std::future<decltype(question(std::declval<Engine&>()))>;
 
   // Takes no more requests, finishes those it has until `deadline`, and cancels the rest. Returns when all is done.
   void shut_down(Clock::time_point deadline);
+  // Moves the deadline of a shutdown that another thread waits for.
+  void hasten(Clock::time_point deadline);
 
  private:
-  using Job = std::function<void(Engine&)>;
   struct Open {
-    SequenceId sequence;
-    Done done;
+    std::vector<SequenceId> sequences;
+    std::shared_ptr<EachDone> done;
+  };
+  struct Place {
+    uint32_t ticket;
+    uint32_t choice;
   };
 
   void run();
-  void post(Job job);
+  void begin_now(Ticket ticket, const Begin& begin, EachDone done);
   void deliver();
   void cancel_now(Ticket ticket);
   void cancel_all();
 
   std::unique_ptr<Engine> engine_;
-  std::map<uint32_t, Open> open_;  // by ticket; engine thread only
+  std::function<void(const Engine&)> after_step_;
+  std::map<uint32_t, Open> open_;      // by ticket; engine thread only, as the next
+  std::map<SequenceId, Place> place_;  // of each sequence that has not finished
 
   std::mutex mutex_;
   std::condition_variable wake_;

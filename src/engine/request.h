@@ -45,6 +45,7 @@ std::string_view name(FinishReason reason);
 // One token of an answer, as it comes.
 struct TokenEvent {
   TokenId token = 0;
+  uint32_t choice = 0;  // of several answers to the same prompt
   std::string
       text;  // what can be shown now: complete characters, nothing that may turn out to be a stop string
   float logprob = 0;

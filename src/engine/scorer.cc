@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "engine/batch.h"
+#include "engine/window_runner.h"
 
 namespace quire {
 namespace {
@@ -21,25 +21,16 @@ double negative_log_likelihood(std::span<const float> logits, TokenId token) {
 void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, const ScoreOptions& options,
                      const std::function<void(size_t position, std::span<const float> logits)>& take) {
   CHECK(options.window >= 2 && options.prefill_chunk >= 1);
-  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.kv_format, options.kv_format));
   const uint32_t chunk = std::min(options.prefill_chunk, options.window);
-  KvCache kv(layout, pages_for(layout, options.window, chunk, 1),
-             [&](size_t bytes) { return model.backend->allocate(bytes); });
-  Decoder decoder(*model.spec, *model.weights, *model.backend);
+  WindowRunner runner(model, options.key_format, options.value_format, options.window, chunk);
   for (size_t begin = 0; begin < tokens.size(); begin += options.window) {
     const auto window = tokens.subspan(begin, std::min<size_t>(options.window, tokens.size() - begin));
-    PageTable table = kv.make_table();
-    for (uint32_t done = 0; done + 1 < window.size();) {  // the last token predicts nothing inside the window
-      const uint32_t count = std::min<uint32_t>(chunk, uint32_t(window.size()) - 1 - done);
-      CHECK(kv.reserve(table, done + count));
-      Batch batch;
-      batch.add(window.subspan(done, count), done, Batch::Logits::all);
-      KvCache::FlatTables flat;
-      const PageTable* tables[] = {&table};
-      const Rows logits = decoder.forward(batch.view(), layout, kv.view(tables, flat));
+    runner.restart();
+    while (runner.done() + 1 < window.size()) {  // the last token predicts nothing inside the window
+      const uint32_t done = runner.done(),
+                     count = std::min<uint32_t>(chunk, uint32_t(window.size()) - 1 - done);
+      const Rows logits = runner.compute(window.subspan(done, count));
       for (uint32_t i = 0; i < count; ++i) take(begin + done + i, {logits.row(i), logits.width});
-      done += count;
-      kv.release_behind_window(table, done);
     }
   }
 }

@@ -21,7 +21,10 @@ void judge_start(const Answer& answer, Verdict& verdict) {
   const RequestAccount& account = answer.account;
   const double own = own_prefill_ms(account);
   const double waited = answer.timings.ttft_ms - own;
-  if (account.cached_tokens > 0 || account.miss.why == PrefixMiss::Why::evicted) {
+  if (account.miss.why == PrefixMiss::Why::nothing) {
+    verdict.lines.push_back(fmt::format("{} of {} prompt tokens were cached; the last is always computed",
+                                        account.cached_tokens, answer.prompt_tokens));
+  } else if (account.cached_tokens > 0 || account.miss.why == PrefixMiss::Why::evicted) {
     verdict.lines.push_back(fmt::format("{} of {} prompt tokens were cached: {}", account.cached_tokens,
                                         answer.prompt_tokens, account.miss.text()));
   }

@@ -173,7 +173,8 @@ StoryScore HouseEval::stories() {
     const std::vector<TokenId> tokens = model_.text().tokenizer.encode(data_.stories[i]);
     const ScoreOptions options{.window = std::max<uint32_t>(2, uint32_t(tokens.size())),
                                .prefill_chunk = options_.prefill_chunk,
-                               .kv_format = options_.key_format};
+                               .key_format = options_.key_format,
+                               .value_format = options_.value_format};
     const std::vector<double> scores = score(model_.engine_model(), tokens, options);
     score_sum.loss = std::accumulate(scores.begin(), scores.end(), score_sum.loss);
     score_sum.tokens += scores.size();
@@ -202,7 +203,8 @@ Tally HouseEval::draft_agreement(const LoadedModel& draft) {
     tokens.insert(tokens.end(), answers[i].tokens.begin(), answers[i].tokens.end());
     const ScoreOptions options{.window = uint32_t(tokens.size()),
                                .prefill_chunk = options_.prefill_chunk,
-                               .kv_format = options_.key_format};
+                               .key_format = options_.key_format,
+                               .value_format = options_.value_format};
     for_each_logits(
         draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
           if (position + 1 < beginnings[i].size()) return;

@@ -93,11 +93,13 @@ KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, con
     pools_.push_back(std::make_unique<PagePool>(memory_.allocate(page_bytes * pages_per_group[g]), page_bytes,
                                                 pages_per_group[g]));
     node_of_page_.emplace_back(pages_per_group[g], PrefixIndex::kRoot);
+    last_event_.emplace_back(pages_per_group[g]);
   }
 }
 
 void KvCache::record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence) {
-  events_.add({Clock::now(), kind, group, page, index, sequence});
+  last_event_[group][page.value] = Clock::now();
+  events_.add({last_event_[group][page.value], kind, group, page, index, sequence});
 }
 
 // ---- room --------------------------------------------------------------------------------------------------------
@@ -190,6 +192,31 @@ KvCache::Stats KvCache::stats() const {
     }
   }
   return stats;
+}
+
+KvCache::GroupStats KvCache::group_stats(uint32_t group) const {
+  const PagePool& pool = *pools_[group];
+  return {pool.capacity(), pool.held_pages(), pool.cached_pages(), pool.free_pages()};
+}
+
+std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group) const {
+  const PagePool& pool = *pools_[group];
+  std::vector<PageState> pages;
+  for (uint32_t i = 0; i < pool.capacity(); ++i) {
+    const PageId page{i};
+    PageState state{.page = page,
+                    .shares = pool.shares(page),
+                    .published = pool.is_published(page),
+                    .used = last_event_[group][i]};
+    if (state.shares == 0 && !state.published) continue;
+    if (state.published) {
+      const PrefixIndex::Node& node = index_.node(node_of_page_[group][i]);
+      state.index = node.depth;
+      state.tokens = uint32_t(node.tokens.size());
+    }
+    pages.push_back(state);
+  }
+  return pages;
 }
 
 std::vector<KvGroupView> KvCache::view(std::span<const PageTable* const> tables, FlatTables& flat) const {

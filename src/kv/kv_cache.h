@@ -129,6 +129,21 @@ class KvCache {
   };
   Stats stats() const;
 
+  // A page that somebody holds or that can be found, for those who watch.
+  struct PageState {
+    PageId page;
+    uint32_t shares = 0;
+    bool published = false;
+    uint32_t index = 0;   // in its sequence; of published ones
+    uint32_t tokens = 0;  // rows that can be found; of published ones
+    Clock::time_point used;
+  };
+  std::vector<PageState> pages_in_use(uint32_t group) const;
+  struct GroupStats {
+    uint32_t pages = 0, held = 0, cached = 0, free = 0;
+  };
+  GroupStats group_stats(uint32_t group) const;
+
   // What a backend reads for one step over `tables` (one per run). The view points into `flat`, which must
   // outlive it.
   struct FlatTables {
@@ -166,7 +181,8 @@ class KvCache {
   KvCacheOptions options_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // by group
   PrefixIndex index_;
-  std::vector<std::vector<PrefixNodeId>> node_of_page_;  // by group and page, for published ones
+  std::vector<std::vector<PrefixNodeId>> node_of_page_;     // by group and page, for published ones
+  std::vector<std::vector<Clock::time_point>> last_event_;  // by group and page
   KvEvents events_;
   uint64_t use_ = 0;  // counts attaches and releases
 };

@@ -1,15 +1,17 @@
 #include "kv/kv_layout.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace quire {
 
-std::optional<KvFormat> kv_format_from_name(std::string_view name) {
-  if (name == "f32") return KvFormat::f32;
-  if (name == "f16") return KvFormat::f16;
-  if (name == "bf16") return KvFormat::bf16;
+std::optional<KvFormat> kv_format_from_name(std::string_view wanted) {
+  for (const KvFormat format : kKvFormats) {
+    if (name(format) == wanted) return format;
+  }
   return std::nullopt;
 }
 
@@ -20,13 +22,34 @@ std::string_view name(KvFormat format) {
     case KvFormat::f16:
       return "f16";
     case KvFormat::bf16:
+      return "bf16";
+    case KvFormat::int8:
+      return "int8";
+    case KvFormat::fp8:
+      return "fp8";
+    case KvFormat::q4:
+      return "q4";
+    case KvFormat::q4_plain:
       break;
   }
-  return "bf16";
+  return "q4_plain";
 }
 
 size_t kv_row_bytes(KvFormat format, size_t values) {
-  return values * (format == KvFormat::f32 ? 4 : 2);
+  switch (format) {
+    case KvFormat::f32:
+      return values * 4;
+    case KvFormat::f16:
+    case KvFormat::bf16:
+      return values * 2;
+    case KvFormat::int8:
+    case KvFormat::fp8:
+      return values + 2;
+    case KvFormat::q4:
+    case KvFormat::q4_plain:
+      break;
+  }
+  return values / 2 + (values + kKvGroup - 1) / kKvGroup * 4;
 }
 
 size_t KvLayout::bytes_per_token() const {
@@ -45,6 +68,11 @@ KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_toke
       layout.groups.push_back(
           {.page_tokens = page_tokens, .window = shape.window, .page_bytes = 0, .layers = {}});
       group = layout.groups.end() - 1;
+    }
+    for (const auto& [format, dim] :
+         {std::pair(shape.key_format, shape.key_dim), std::pair(shape.value_format, shape.value_dim)}) {
+      if (!is_float(format) && dim % 2 != 0)
+        throw Error("KV format {} wants heads of an even size, not {}", name(format), dim);
     }
     KvLayerLayout layer{.shape = shape, .offset = group->page_bytes};
     layer.key_row_bytes = kv_row_bytes(shape.key_format, shape.key_dim);

@@ -9,12 +9,28 @@
 
 namespace quire {
 
-// How one value of a cached key or value row is stored.
-enum class KvFormat : uint8_t { f32, f16, bf16 };
+// How a cached key or value row is stored: floats one after the other, or codes and then their scales.
+//
+//   int8      int8_t codes[n]; f16 scale
+//   fp8       e4m3 codes[n]; f16 scale
+//   q4        codes of four bits, two to a byte; then of each kKvGroup values {f16 scale, f16 least}. The row is turned by a
+//             Hadamard matrix first, which spreads outliers over all of it; queries or sums are turned to match.
+//   q4_plain  the same without the turn: to see what it is good for
+enum class KvFormat : uint8_t { f32, f16, bf16, int8, fp8, q4, q4_plain };
+inline constexpr KvFormat kKvFormats[] = {KvFormat::f32, KvFormat::f16, KvFormat::bf16,    KvFormat::int8,
+                                          KvFormat::fp8, KvFormat::q4,  KvFormat::q4_plain};
+inline constexpr size_t kKvGroup = 32;  // values of a q4 row that share a scale; the last may be fewer
 
 std::optional<KvFormat> kv_format_from_name(std::string_view name);
 std::string_view name(KvFormat format);
+// REQUIRES: an even number of values in q4.
 size_t kv_row_bytes(KvFormat format, size_t values);
+constexpr bool is_float(KvFormat format) {
+  return format == KvFormat::f32 || format == KvFormat::f16 || format == KvFormat::bf16;
+}
+constexpr bool is_rotated(KvFormat format) {
+  return format == KvFormat::q4;
+}
 
 // What one layer wants cached: said by the model, once, before any page exists.
 struct KvLayerShape {

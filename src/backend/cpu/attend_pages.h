@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/attend_lanes.h"
+#include "backend/cpu/kv_codes.h"
 
 namespace quire {
 namespace {
@@ -15,10 +16,12 @@ class PagesAttention {
     key_format_ = shape_.key_format;
     value_format_ = shape_.value_format;
     const bool few = tiles <= kDirectTiles;
-    reads_keys_ = shape_.key_dim % 4 == 0 && (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
-    reads_values_ = shape_.value_dim % kAttendLanes == 0 && (value_format_ == KvFormat::f32 || few);
-    key_row_bytes_ = shape_.key_dim * value_bytes(key_format_);
-    value_row_bytes_ = shape_.value_dim * value_bytes(value_format_);
+    reads_keys_ = shape_.key_dim % 4 == 0 && is_float(key_format_) &&
+                  (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
+    reads_values_ = shape_.value_dim % kAttendLanes == 0 && is_float(value_format_) &&
+                    (value_format_ == KvFormat::f32 || few);
+    key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
+    value_row_bytes_ = kv_row_bytes(value_format_, shape_.value_dim);
   }
 
   void run() {
@@ -122,6 +125,7 @@ class PagesAttention {
     if (rows.format == KvFormat::f32) unpack_as<KvFormat::f32>(rows, count, dim, width, out);
     if (rows.format == KvFormat::f16) unpack_as<KvFormat::f16>(rows, count, dim, width, out);
     if (rows.format == KvFormat::bf16) unpack_as<KvFormat::bf16>(rows, count, dim, width, out);
+    if (!is_float(rows.format)) unpack_codes(rows, count, dim, width, out);
     rows.bytes = reinterpret_cast<const std::byte*>(out);
     rows.row_bytes = width * sizeof(float);
     rows.format = KvFormat::f32;
@@ -145,6 +149,15 @@ class PagesAttention {
     }
   }
 
+  static void unpack_codes(const Rows& rows, size_t count, size_t dim, size_t width, float* out) {
+    for (size_t r = 0; r < count; ++r, out += width) {
+      const std::byte* row = rows.bytes + r * rows.row_bytes;
+      prefetch(rows, row, rows.row_bytes);
+      read_codes(rows.format, row, dim, out);
+      for (size_t d = dim; d < width; ++d) out[d] = 0.0f;
+    }
+  }
+
   // Fetches what the next page has in the place of `bytes` from `at` on.
   ALWAYS_INLINE static void prefetch(const Rows& rows, const std::byte* at, size_t bytes) {
     if (rows.ahead == 0) return;
@@ -165,6 +178,8 @@ class PagesAttention {
         break;
       case KvFormat::bf16:
         if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, page.keys, begin, end);
+        break;
+      default:  // codes were unpacked
         break;
     }
     if (args_.soft_cap > 0) cap<N>(begin, end);
@@ -331,6 +346,8 @@ class PagesAttention {
         break;
       case KvFormat::bf16:
         add_values_as<N, kQueries, KvFormat::bf16>(tile, share, rows);
+        break;
+      default:  // codes were unpacked
         break;
     }
   }

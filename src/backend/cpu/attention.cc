@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/vector_math.h"
 #include "base/check.h"
 
@@ -134,6 +135,7 @@ class BlockAttention {
       float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
       const float* row = all.values.data() + q * value_width_;
       for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
+      if (is_rotated(layer_.shape.value_format)) rotate_kv_row({out, layer_.shape.value_dim});
     }
   }
 

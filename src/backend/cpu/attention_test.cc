@@ -10,6 +10,7 @@
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
+#include "backend/cpu/kv_rows.h"
 #include "kv/kv_cache.h"
 #include "tensor/float16.h"
 
@@ -24,17 +25,16 @@ struct Case {
   bool sinks = false;
 };
 
-// What a page gives back of a value.
-float stored(KvFormat format, float value) {
-  switch (format) {
-    case KvFormat::f32:
-      return value;
-    case KvFormat::f16:
-      return f16_to_f32(f32_to_f16(value));
-    case KvFormat::bf16:
-      break;
+// What a page gives back of rows of `dim` values.
+std::vector<float> stored(KvFormat format, std::vector<float> values, size_t dim) {
+  std::vector<std::byte> bytes(kv_row_bytes(format, dim));
+  for (size_t i = 0; i < values.size(); i += dim) {
+    const std::span row(values.data() + i, dim);
+    store_kv_row(format, row, bytes.data());
+    load_kv_row(format, bytes.data(), row);
+    if (is_rotated(format)) rotate_kv_row(row);
   }
-  return bf16_to_f32(f32_to_bf16(value));
+  return values;
 }
 
 class Attention {
@@ -50,8 +50,8 @@ class Attention {
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
-    for (float& v : key_) v = stored(test.shape.key_format, v);
-    for (float& v : value_) v = stored(test.shape.value_format, v);
+    seen_key_ = stored(test.shape.key_format, key_, test.shape.key_dim);
+    seen_value_ = stored(test.shape.value_format, value_, test.shape.value_dim);
   }
 
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
@@ -72,7 +72,7 @@ class Attention {
       const KvView view{&groups[0], &layout_.groups[0].layers[0]};
       Activation result;
       result.f32 = {out.data() + done * width, n, width, width};
-      AttendParams params{.query = rows(query_, first, n),
+      AttendParams params{.query = rows(stored_query_, first, n),
                           .heads = test_.heads,
                           .kv = view,
                           .scale = 0.3f,
@@ -101,7 +101,7 @@ class Attention {
           double score = 0;
           for (uint32_t d = 0; d < s.key_dim; ++d) {
             score += double(query_[(size_t(t) * test_.heads + h) * s.key_dim + d]) *
-                     double(key_[(size_t(p) * s.kv_heads + kv_head) * s.key_dim + d]);
+                     double(seen_key_[(size_t(p) * s.kv_heads + kv_head) * s.key_dim + d]);
           }
           score *= double(0.3f);
           if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
@@ -114,7 +114,8 @@ class Attention {
         for (uint32_t d = 0; d < s.value_dim; ++d) {
           double value = 0;
           for (uint32_t p = first; p <= t; ++p) {
-            value += scores[p - first] * double(value_[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
+            value +=
+                scores[p - first] * double(seen_value_[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
           }
           out.push_back(value / sum);
         }
@@ -142,24 +143,25 @@ class Attention {
     begin(backend, 0, tokens_);
     KvCache::FlatTables flat;
     const std::vector<KvGroupView> groups = kv.view(tables, flat);
-    std::vector<float> scratch = query_;
-    backend.rope_store(
-        {.query = {scratch.data(), tokens_, scratch.size() / tokens_, scratch.size() / tokens_},
-         .key = rows(key_, 0, tokens_),
-         .value = rows(value_, 0, tokens_),
-         .head_dim = test_.shape.key_dim,
-         .query_norm = nullptr,
-         .key_norm = nullptr,
-         .cos = {},
-         .sin = {},
-         .pairing = RopePairing::halves,
-         .kv = {&groups[0], &layout_.groups[0].layers[0]}});
+    stored_query_ = query_;
+    backend.rope_store({.query = rows(stored_query_, 0, tokens_),
+                        .key = rows(key_, 0, tokens_),
+                        .value = rows(value_, 0, tokens_),
+                        .head_dim = test_.shape.key_dim,
+                        .query_norm = nullptr,
+                        .key_norm = nullptr,
+                        .cos = {},
+                        .sin = {},
+                        .pairing = RopePairing::halves,
+                        .kv = {&groups[0], &layout_.groups[0].layers[0]}});
   }
 
   Case test_;
   uint32_t tokens_;
   KvLayout layout_;
   std::vector<float> query_, key_, value_, sinks_;
+  std::vector<float> stored_query_;           // turned, where keys are
+  std::vector<float> seen_key_, seen_value_;  // what the pages give back
   std::vector<TokenId> tokens_of_;
   std::vector<uint32_t> positions_, run_of_;
   TokenRun run_;
@@ -212,6 +214,36 @@ const Case kCases[] = {
       .key_format = KvFormat::bf16,
       .value_format = KvFormat::f16},
      19},
+    {{.kv_heads = 2,
+      .key_dim = 64,
+      .value_dim = 64,
+      .window = 0,
+      .key_format = KvFormat::int8,
+      .value_format = KvFormat::int8},
+     8},
+    {{.kv_heads = 1,
+      .key_dim = 128,
+      .value_dim = 80,
+      .window = 0,
+      .key_format = KvFormat::q4,
+      .value_format = KvFormat::q4},
+     5},
+    {{.kv_heads = 2,
+      .key_dim = 40,
+      .value_dim = 22,
+      .window = 50,
+      .key_format = KvFormat::fp8,
+      .value_format = KvFormat::q4_plain},
+     6,
+     5.0f,
+     true},
+    {{.kv_heads = 1,
+      .key_dim = 64,
+      .value_dim = 64,
+      .window = 0,
+      .key_format = KvFormat::f16,
+      .value_format = KvFormat::int8},
+     40},
 };
 
 // Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.

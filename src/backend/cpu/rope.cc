@@ -1,10 +1,9 @@
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/norm.h"
 #include "base/check.h"
-#include "tensor/float16.h"
 
 namespace quire {
 namespace {
@@ -29,19 +28,6 @@ void norm_heads(const Norm* norm, float* row, size_t width, size_t head_dim) {
   for (size_t begin = 0; begin < width; begin += span) norm_row(*norm, row + begin, row + begin, span);
 }
 
-void store(const CpuKernels& kernels, KvFormat format, const float* values, size_t count, std::byte* out) {
-  if (format == KvFormat::f32) {
-    std::memcpy(out, values, count * sizeof(float));
-    return;
-  }
-  auto* halves = reinterpret_cast<uint16_t*>(out);
-  if (format == KvFormat::f16) {
-    kernels.to_f16(values, count, halves);
-  } else {
-    for (size_t i = 0; i < count; ++i) halves[i] = f32_to_bf16(values[i]);
-  }
-}
-
 }  // namespace
 
 void CpuBackend::rope_table(const RopeTableParams& params) {
@@ -62,6 +48,13 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
   const size_t head_dim = params.head_dim;
   CHECK(params.key.width == shape.kv_heads * shape.key_dim &&
         params.value.width == shape.kv_heads * shape.value_dim);
+  const auto store = [&](KvFormat format, std::span<const float> values, std::byte* out) {
+    if (format == KvFormat::f16) {
+      kernels_.to_f16(values.data(), values.size(), reinterpret_cast<uint16_t*>(out));
+    } else {
+      store_kv_row(format, values, out);
+    }
+  };
   pool_.parallel_for(batch_.tokens.size(), 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
@@ -77,12 +70,16 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         for (size_t h = 0; h < params.key.width; h += head_dim)
           rotate(key + h, cos, sin, pairs, params.pairing);
       }
+      if (is_rotated(shape.key_format)) {  // as the keys will be
+        for (size_t h = 0; h < params.query.width; h += shape.key_dim)
+          rotate_kv_row({query + h, shape.key_dim});
+      }
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t position = batch_.positions[t];
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        store(kernels_, shape.key_format, key + h * shape.key_dim, shape.key_dim,
+        store(shape.key_format, {key + h * shape.key_dim, shape.key_dim},
               params.kv.key_row(run, h, position));
-        store(kernels_, shape.value_format, params.value.row(t) + h * shape.value_dim, shape.value_dim,
+        store(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
               params.kv.value_row(run, h, position));
       }
     }

@@ -6,16 +6,10 @@
 #include <limits>
 #include <vector>
 
-#include "tensor/float16.h"
+#include "backend/cpu/kv_rows.h"
 
 namespace quire {
 namespace {
-
-float read(KvFormat format, const std::byte* row, size_t i) {
-  if (format == KvFormat::f32) return reinterpret_cast<const float*>(row)[i];
-  const uint16_t half = reinterpret_cast<const uint16_t*>(row)[i];
-  return format == KvFormat::f16 ? f16_to_f32(half) : bf16_to_f32(half);
-}
 
 float exp_share(float x) {
   using E = ShareExp;
@@ -29,10 +23,12 @@ float exp_share(float x) {
   return p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
 }
 
-float score_of(const AttendArgs& args, const float* query, const std::byte* key) {
+float score_of(const AttendArgs& args, const float* query, const std::byte* bytes) {
+  std::vector<float> key(args.shape->key_dim);
+  load_kv_row(args.shape->key_format, bytes, key);
   float sums[4] = {};
   for (size_t d = 0; d < args.shape->key_dim; ++d)
-    sums[d % 4] = std::fma(query[d] * args.scale, read(args.shape->key_format, key, d), sums[d % 4]);
+    sums[d % 4] = std::fma(query[d] * args.scale, key[d], sums[d % 4]);
   const float score = (sums[0] + sums[1]) + (sums[2] + sums[3]);
   if (args.soft_cap == 0) return score;
   const float e = exp_share(std::abs(score) * (-2.0f / args.soft_cap));
@@ -46,6 +42,7 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
   max = -std::numeric_limits<float>::infinity();
   sum = 0;
   std::fill_n(values, args.value_width, 0.0f);
+  std::vector<float> value(shape.value_dim);
   for (uint32_t page = args.begin_page; page < args.end_page; ++page) {
     const uint32_t page_begin = page * args.page_tokens;
     const uint32_t begin = std::max(query.begin, page_begin);
@@ -66,10 +63,9 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
     float page_sum = 0;
     for (uint32_t at = begin; at < end; ++at) {
       const float share = exp_share(scores[at - begin] - max);
-      const std::byte* row = value_rows + (at - page_begin) * value_bytes;
+      load_kv_row(shape.value_format, value_rows + (at - page_begin) * value_bytes, value);
       page_sum += share;
-      for (size_t d = 0; d < shape.value_dim; ++d)
-        values[d] = std::fma(share, read(shape.value_format, row, d), values[d]);
+      for (size_t d = 0; d < shape.value_dim; ++d) values[d] = std::fma(share, value[d], values[d]);
     }
     sum += page_sum;
   }

@@ -1,0 +1,138 @@
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "backend/cpu/kernel_choice.h"
+#include "backend/cpu/yardstick.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/model_options.h"
+#include "server/server.h"
+
+namespace quire::cli {
+namespace {
+
+struct ServeCommand {
+  ModelOptions model;
+  ServerOptions server;
+  std::string model_name;
+  std::string max_body;
+  std::string metrics_names;
+  uint32_t max_queue = 256;
+  double itl_target_ms = 250;
+  uint32_t idle_seconds = 120;
+
+  std::string served_name() const {
+    if (!model_name.empty()) return model_name;
+    if (model.model == "house" || model.model == "house-draft") return model.model;
+    const std::filesystem::path path = std::filesystem::path(model.model).lexically_normal();
+    return path.extension() == ".gguf"
+               ? path.stem().string()
+               : (path.has_filename() ? path : path.parent_path()).filename().string();
+  }
+
+  // A short look at what the machine can do, so that the server can say how much of it is in use.
+  static MachineLimits look_at_machine(uint32_t threads) {
+    Yardstick yardstick({.threads = threads, .seconds = 0.05, .buffer_bytes = size_t(64) << 20});
+    const MachineRates rates = yardstick.measure();
+    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, threads};
+  }
+
+  void operator()() {
+    if (const char* key = std::getenv("QUIRE_API_KEY"); key != nullptr && *key != '\0')
+      server.service.api_keys.emplace_back(key);
+    for (const std::string& key : server.service.api_keys) {
+      if (key.empty()) wrong_usage("--api-key must not be empty");
+    }
+    if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
+    server.http.idle_time = std::chrono::seconds(idle_seconds);
+    if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
+
+    ModelOptions::Opened opened = model.open();
+    opened.engine.itl_target_ms = itl_target_ms;
+    const LoadedModel& loaded = *opened.model;
+    server.service.limits.open_answers = model.max_sequences + max_queue;
+    server.service.version = QUIRE_VERSION;
+    server.service.kv_format = model.kv;
+    server.service.fingerprint =
+        fmt::format("quire-{}-{}-{}", QUIRE_VERSION, kernels_named(model.kernels).name, model.kv);
+    const MachineLimits limits = look_at_machine(model.threads.value_or(usable_cpus()));
+    std::unique_ptr<Engine> engine = opened.make_engine();
+    const std::string room = describe_room(*engine, opened.engine);
+    Server service(loaded, std::move(engine), served_name(), limits, server);
+    fmt::print(stderr, "{} at http://{}:{} (the page; the API under /v1)\n{}", served_name(), server.host,
+               service.port(), room);
+    if (server.service.api_keys.empty() && server.host != "127.0.0.1" && server.host != "localhost" &&
+        server.host != "::1")
+      fmt::print(stderr, "anybody who reaches this address may use it: --api-key asks for a key\n");
+    std::fflush(stderr);
+    service.run();
+    fmt::print(stderr, "stopped\n");
+  }
+
+  static std::string describe_room(const Engine& engine, const EngineOptions& options) {
+    const KvCache::Stats stats = engine.kv().stats();
+    const size_t per_token = engine.kv().layout().bytes_per_token();
+    return fmt::format("KV cache {}: {} tokens of {}; up to {} at once, a context of {} tokens each\n",
+                       human_bytes(stats.capacity_bytes), stats.capacity_bytes / per_token,
+                       human_bytes(per_token), counted(options.max_sequences, "answer"), engine.context());
+  }
+};
+
+}  // namespace
+
+void add_serve(CLI::App& app) {
+  auto command = std::make_shared<ServeCommand>();
+  command->model.max_sequences = 16;
+  CLI::App* serve =
+      app.add_subcommand("serve", "an OpenAI-compatible server, with a page that shows the cache");
+  command->model.add_to(*serve);
+  command->model.add_draft_to(*serve);
+  ServerOptions& server = command->server;
+  serve->add_option("--host", server.host, "the address to listen on")->capture_default_str();
+  serve->add_option("--port", server.port, "the port to listen on (0: any that is free)")
+      ->capture_default_str();
+  serve->add_option("--model-name", command->model_name, "the name that clients know the model by");
+  serve
+      ->add_option("--api-key", server.service.api_keys,
+                   "a key that clients must send; may be given several times (also QUIRE_API_KEY)")
+      ->allow_extra_args(false);
+  serve
+      ->add_option("--cors", server.service.allowed_origins,
+                   "a web page's origin that may use the server, or *; may be given several times")
+      ->allow_extra_args(false);
+  serve->add_option("--max-seqs", command->model.max_sequences, "most answers that are computed at once")
+      ->capture_default_str()
+      ->check(CLI::Range(2u, 4096u));
+  serve
+      ->add_option("--max-queue", command->max_queue,
+                   "most answers that wait; more are told to try later (429)")
+      ->capture_default_str();
+  serve
+      ->add_option("--itl-target", command->itl_target_ms,
+                   "wanted ms between tokens: prompts take no more of a step than it allows (0: no limit)")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  serve->add_option("--max-connections", server.http.connections, "most open connections")
+      ->capture_default_str();
+  serve->add_option("--max-body", command->max_body, "largest request, e.g. 16M (the default)");
+  serve->add_option("--idle-seconds", command->idle_seconds, "how long an idle connection is kept")
+      ->capture_default_str();
+  serve
+      ->add_option("--request-seconds", server.service.limits.request_seconds,
+                   "most seconds that one request may take")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e9));
+  serve
+      ->add_option("--grace-seconds", server.grace_seconds,
+                   "what running answers get when the server is told to stop")
+      ->capture_default_str();
+  serve->add_option("--metrics-names", command->metrics_names, "vllm: export metrics under vLLM's names too")
+      ->check(CLI::IsMember({"vllm"}));
+  serve->callback([command] { (*command)(); });
+}
+
+}  // namespace quire::cli

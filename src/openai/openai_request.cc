@@ -1,0 +1,315 @@
+#include "openai/openai_request.h"
+
+#include <charconv>
+#include <random>
+
+#include "base/error.h"
+#include "openai/api_error.h"
+#include "openai/json_fields.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096;
+constexpr int64_t kMostChoices = 128, kMostTopLogprobs = 20;
+
+[[noreturn]] void not_built(const std::string& field, const char* what) {
+  throw ApiError(400, field, "unsupported_parameter",
+                 fmt::format("'{}' is not supported yet: {}", field, what));
+}
+
+bool is_empty(const OrderedJson& value) {
+  return value.is_null() || value == false ||
+         ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
+}
+
+// Known fields that would change the answer must not be ignored in silence.
+void refuse_what_is_not_built(const JsonFields& fields) {
+  struct Field {
+    const char* name;
+    const char* what;
+  };
+  static constexpr Field kNotBuilt[] = {
+      {"tools", "calling tools"},
+      {"functions", "calling functions"},
+      {"function_call", "calling functions"},
+      {"audio", "audio"},
+      {"prediction", "predicted outputs"},
+      {"web_search_options", "searching the web"},
+      {"reasoning_effort", "a reasoning effort"},
+      {"store", "storing answers"},
+      {"suffix", "text after the answer"},
+      {"prompt_logprobs", "the probabilities of a prompt"},
+      {"use_beam_search", "beam search"},
+      {"min_tokens", "a least number of tokens"},
+      {"bad_words", "words that must not come"},
+      {"allowed_token_ids", "a list of the only tokens"},
+      {"truncate_prompt_tokens", "cutting a prompt"},
+      {"include_stop_str_in_output", "the stop text in the answer"},
+      {"chat_template", "a template of the request's own"},
+      {"guided_json", "constrained answers"},
+      {"guided_regex", "constrained answers"},
+      {"guided_choice", "constrained answers"},
+      {"guided_grammar", "constrained answers"},
+      {"structured_outputs", "constrained answers"},
+      {"grammar", "constrained answers"},
+      {"json_schema", "constrained answers"},
+      {"continue_final_message", "continuing a message"},
+  };
+  for (const Field& field : kNotBuilt) {
+    if (!is_empty(fields.get(field.name)) && fields.get(field.name) != 0) not_built(field.name, field.what);
+  }
+  const OrderedJson& tool_choice = fields.get("tool_choice");
+  if (!tool_choice.is_null() && tool_choice != "none" && tool_choice != "auto")
+    not_built("tool_choice", "calling tools");
+  if (const auto format = fields.object("response_format")) {
+    if (format->text("type").value_or("text") != "text") not_built("response_format", "answers as JSON");
+  }
+  for (const std::string& modality : fields.texts("modalities", 8)) {
+    if (modality != "text") not_built("modalities", "anything but text");
+  }
+}
+
+void read_logit_bias(const JsonFields& fields, uint32_t vocab, SamplingOptions& sampling) {
+  const OrderedJson& biases = fields.get("logit_bias");
+  if (biases.is_null()) return;
+  if (!biases.is_object())
+    bad_field("logit_bias", "'logit_bias' must be an object from token ids to numbers");
+  for (const auto& [key, value] : biases.items()) {
+    uint32_t token = 0;
+    const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (problem != std::errc() || end != key.data() + key.size() || token >= vocab)
+      bad_field("logit_bias", "'logit_bias' has the key '{}', which is no token of this model", key);
+    if (!value.is_number() || !(std::abs(value.get<double>()) <= 100))
+      bad_field("logit_bias", "'logit_bias' of token {} must be a number from -100 to 100", token);
+    sampling.logit_bias.emplace_back(token, value.get<float>());
+  }
+}
+
+void read_sampling(const JsonFields& fields, const ServedModel& model, SamplingOptions& sampling) {
+  sampling = model.text->sampling_defaults;
+  const auto read = [&](const char* field, float& value, double least, double most) {
+    if (const auto given = fields.number(field, least, most)) value = float(*given);
+  };
+  read("temperature", sampling.temperature, 0, 2);
+  read("top_p", sampling.top_p, 0, 1);
+  sampling.top_p = std::max(sampling.top_p, 1e-6f);  // 0 is the likeliest token alone
+  read("min_p", sampling.min_p, 0, 1);
+  read("typical_p", sampling.typical, 1e-6, 1);
+  read("repetition_penalty", sampling.repetition_penalty, 1e-3, 100);
+  read("presence_penalty", sampling.presence_penalty, -2, 2);
+  read("frequency_penalty", sampling.frequency_penalty, -2, 2);
+  if (const auto top_k = fields.integer("top_k", -1, INT32_MAX))
+    sampling.top_k = uint32_t(std::max<int64_t>(*top_k, 0));
+  const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX);
+  sampling.seed = seed ? uint64_t(*seed) : (uint64_t(std::random_device()()) << 32 | std::random_device()());
+  read_logit_bias(fields, model.vocab, sampling);
+}
+
+void check_model(const JsonFields& fields, const ServedModel& model) {
+  const auto wanted = fields.text("model");
+  if (!wanted || wanted->empty() || *wanted == model.name) return;
+  throw ApiError(404, "model", "model_not_found",
+                 fmt::format("the model '{}' is not served here; '{}' is", *wanted, model.name));
+}
+
+// What chats and completions have in common.
+Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind) {
+  Ask ask;
+  ask.kind = kind;
+  check_model(fields, model);
+  refuse_what_is_not_built(fields);
+  Request& request = ask.request;
+  read_sampling(fields, model, request.sampling);
+  ask.echo = kind == AskKind::completion && fields.boolean("echo").value_or(false);
+  const auto most = fields.integer("max_completion_tokens", 1, INT32_MAX);
+  const auto old_most = fields.integer("max_tokens", ask.echo ? 0 : 1, INT32_MAX);
+  request.max_tokens = uint32_t(most ? *most : old_most.value_or(kind == AskKind::chat ? 0 : 16));
+  ask.prompt_only = ask.echo && !most && old_most == 0;
+  ask.choices = uint32_t(fields.integer("n", 1, kMostChoices).value_or(1));
+  if (const auto best_of = fields.integer("best_of", 1, kMostChoices); best_of && *best_of != ask.choices)
+    not_built("best_of", "choosing the best of several answers");
+  request.stop = fields.texts("stop", kMostStops);
+  for (const std::string& stop : request.stop) {
+    if (stop.empty()) bad_field("stop", "'stop' has an empty text");
+  }
+  request.stop_tokens = fields.tokens("stop_token_ids", model.vocab);
+  request.ignore_end = fields.boolean("ignore_eos").value_or(false);
+  ask.stream = fields.boolean("stream").value_or(false);
+  if (const auto options = fields.object("stream_options")) {
+    if (!ask.stream)
+      bad_field("stream_options", "'stream_options' is for streams only: set 'stream' to true");
+    ask.include_usage = options->boolean("include_usage").value_or(false);
+  }
+  request.client = fields.text("user").value_or("");
+  const OrderedJson& own = fields.get("quire");
+  if (own.is_boolean()) {
+    ask.report = own.get<bool>();
+  } else if (const auto more = fields.object("quire")) {
+    ask.report = more->boolean("report").value_or(false);
+    request.priority = int32_t(more->integer("priority", -1000, 1000).value_or(0));
+    ask.deadline_ms = more->number("deadline_ms", 1, 1e9);
+  }
+  return ask;
+}
+
+void read_completion_logprobs(const JsonFields& fields, Ask& ask) {
+  const OrderedJson& logprobs = fields.get("logprobs");
+  if (logprobs.is_null() || logprobs == false) return;
+  ask.request.logprobs = true;
+  ask.request.top_logprobs = uint32_t(fields.integer("logprobs", 0, kMostTopLogprobs).value_or(0));
+  if (ask.echo) not_built("logprobs", "the probabilities of a prompt, which 'echo' asks for");
+}
+
+std::string message_text(const OrderedJson& content, const std::string& field) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) bad_field(field, "'{}' must be a text or a list of text parts", field);
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i) {
+    const OrderedJson& part = content[i];
+    const std::string place = fmt::format("{}[{}]", field, i);
+    if (!part.is_object()) bad_field(place, "'{}' must be an object", place);
+    const JsonFields fields(part, place + ".");
+    const std::string type = fields.text("type").value_or("text");
+    if (type != "text") not_built(place, "message parts of type other than text");
+    const auto words = fields.text("text");
+    if (!words) bad_field(place, "'{}' has no text", place);
+    if (i > 0) text += '\n';
+    text += *words;
+  }
+  return text;
+}
+
+OrderedJson read_message(const OrderedJson& message, size_t index) {
+  const std::string place = fmt::format("messages[{}]", index);
+  if (!message.is_object()) bad_field(place, "'{}' must be an object", place);
+  const JsonFields fields(message, place + ".");
+  std::string role = fields.text("role").value_or("");
+  if (role == "developer") role = "system";  // its newer name
+  if (role == "tool" || role == "function") not_built(place + ".role", "calling tools");
+  if (role != "system" && role != "user" && role != "assistant")
+    bad_field(place + ".role", "'{}.role' must be system, developer, user or assistant", place);
+  if (!is_empty(fields.get("tool_calls"))) not_built(place + ".tool_calls", "calling tools");
+  if (!fields.has("content")) bad_field(place + ".content", "'{}.content' is missing", place);
+  OrderedJson read = {{"role", role}, {"content", message_text(fields.get("content"), place + ".content")}};
+  if (const auto name = fields.text("name")) read["name"] = *name;
+  return read;
+}
+
+std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& model) {
+  const OrderedJson& messages = fields.get("messages");
+  if (!messages.is_array() || messages.empty())
+    bad_field("messages", "'messages' must be a list with at least one message");
+  if (messages.size() > kMostMessages)
+    bad_field("messages", "'messages' has {} messages; at most {} are allowed", messages.size(),
+              kMostMessages);
+  if (!model.text->chat_template) {
+    throw ApiError(
+        400, "messages", "no_chat_template",
+        fmt::format("the model '{}' has no chat template; /v1/completions continues a text with it",
+                    model.name));
+  }
+  ChatInput chat;
+  chat.messages = OrderedJson::array();
+  for (size_t i = 0; i < messages.size(); ++i) chat.messages.push_back(read_message(messages[i], i));
+  chat.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  if (fields.object("chat_template_kwargs")) chat.extra = fields.get("chat_template_kwargs");
+  try {
+    return model.text->encode_chat(chat);
+  } catch (const Error& error) {
+    throw ApiError(400, "messages", "invalid_value", error.what());
+  }
+}
+
+bool holds_numbers(const OrderedJson& list) {
+  return list.is_array() && !list.empty() && list.front().is_number();
+}
+
+std::vector<TokenId> read_one_prompt(const OrderedJson& prompt, const std::string& field,
+                                     const ServedModel& model, const EncodeOptions& options) {
+  if (prompt.is_string()) return model.text->tokenizer.encode(prompt.get_ref<const std::string&>(), options);
+  if (holds_numbers(prompt)) return token_list(prompt, field, model.vocab);
+  bad_field(field, "'{}' must be a text, a list of texts, a list of token ids, or a list of such lists",
+            field);
+}
+
+void check_length(std::span<const TokenId> prompt, const std::string& field, const ServedModel& model) {
+  if (prompt.empty()) bad_field(field, "'{}' is empty: there is nothing to continue", field);
+  if (prompt.size() < model.context) return;
+  throw ApiError(400, field, "context_length_exceeded",
+                 fmt::format("'{}' has {} tokens, but the context holds {} with at least one for the answer",
+                             field, prompt.size(), model.context));
+}
+
+}  // namespace
+
+OrderedJson parse_body(std::string_view body) {
+  try {
+    OrderedJson json = parse_ordered_json(body, "the request's body");
+    if (json.is_object()) return json;
+  } catch (const Error& error) {
+    throw ApiError(400, "", "invalid_json", error.what());
+  }
+  throw ApiError(400, "", "invalid_json", "the request's body must be a JSON object");
+}
+
+Ask parse_chat(const OrderedJson& body, const ServedModel& model) {
+  const JsonFields fields(body);
+  Ask ask = read_common(fields, model, AskKind::chat);
+  ask.request.logprobs = fields.boolean("logprobs").value_or(false);
+  if (const auto top = fields.integer("top_logprobs", 0, kMostTopLogprobs)) {
+    if (!ask.request.logprobs && *top > 0)
+      bad_field("top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
+    ask.request.top_logprobs = uint32_t(*top);
+  }
+  ask.prompts.push_back(read_messages(fields, model));
+  check_length(ask.prompts.front(), "messages", model);
+  return ask;
+}
+
+Ask parse_continuation(const OrderedJson& body, const ServedModel& model) {
+  const JsonFields fields(body);
+  Ask ask = read_common(fields, model, AskKind::completion);
+  read_completion_logprobs(fields, ask);
+  return ask;
+}
+
+Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
+  Ask ask = parse_continuation(body, model);
+  const OrderedJson& prompt = JsonFields(body).get("prompt");
+  if (prompt.is_null()) bad_field("prompt", "'prompt' is missing");
+  if (prompt.is_array() && !holds_numbers(prompt)) {
+    if (prompt.empty() || prompt.size() > kMostPrompts)
+      bad_field("prompt", "'prompt' has {} prompts; 1 to {} are allowed", prompt.size(), kMostPrompts);
+    for (size_t i = 0; i < prompt.size(); ++i)
+      ask.prompts.push_back(read_one_prompt(prompt[i], fmt::format("prompt[{}]", i), model, {}));
+  } else {
+    ask.prompts.push_back(read_one_prompt(prompt, "prompt", model, {}));
+  }
+  for (size_t i = 0; i < ask.prompts.size(); ++i)
+    check_length(ask.prompts[i], ask.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i), model);
+  if (ask.answers() > kMostChoices * 2)
+    bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
+              ask.choices);
+  return ask;
+}
+
+std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model) {
+  const JsonFields fields(body);
+  check_model(fields, model);
+  if (fields.has("messages")) return read_messages(fields, model);
+  EncodeOptions options;
+  options.add_special =
+      fields.boolean("add_special_tokens").value_or(fields.boolean("add_special").value_or(true));
+  options.parse_special = fields.boolean("parse_special").value_or(false);
+  for (const char* field : {"prompt", "content", "tokens"}) {
+    if (fields.has(field)) {
+      const OrderedJson& prompt = fields.get(field);
+      if (prompt.is_array() && prompt.empty()) return {};
+      return read_one_prompt(prompt, field, model, options);
+    }
+  }
+  bad_field("prompt", "'prompt' or 'messages' is missing");
+}
+
+}  // namespace quire

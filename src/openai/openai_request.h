@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/model_text.h"
+#include "engine/request.h"
+
+namespace quire {
+
+// The model that is served, as far as requests need to know it. Immutable; any thread may use it.
+struct ServedModel {
+  std::string name;
+  const ModelText* text = nullptr;
+  uint32_t vocab = 0;
+  uint32_t context = 0;
+  int64_t created = 0;  // seconds since 1970
+};
+
+enum class AskKind : uint8_t { chat, completion };
+
+// A request of the API, understood and checked.
+struct Ask {
+  AskKind kind = AskKind::chat;
+  std::vector<std::vector<TokenId>> prompts;  // several only for completions
+  Request request;                            // all but its prompt
+  uint32_t choices = 1;                       // for each prompt
+  bool stream = false;
+  bool include_usage = false;  // in a stream
+  bool echo = false;           // the prompt comes first in the answer
+  bool prompt_only = false;    // no answer is wanted: `echo` with max_tokens 0
+  bool report = false;         // timings, verdict and cache explanation are wanted
+  std::optional<double> deadline_ms;
+
+  uint32_t answers() const { return uint32_t(prompts.size()) * choices; }
+};
+
+// Throw ApiError naming the field that is wrong or not built yet. Fields that nobody knows are ignored.
+Ask parse_chat(const OrderedJson& body, const ServedModel& model);
+Ask parse_completion(const OrderedJson& body, const ServedModel& model);
+
+// A prompt alone, for tokenizing, look-up and pins: `prompt` or `content` (a text or token ids), or `messages`.
+std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model);
+
+// The sampling fields and limits of a completion without any prompt, for forks.
+Ask parse_continuation(const OrderedJson& body, const ServedModel& model);
+
+// Throws ApiError if the body is not a JSON object.
+OrderedJson parse_body(std::string_view body);
+
+}  // namespace quire

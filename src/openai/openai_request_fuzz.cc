@@ -1,0 +1,10 @@
+// Any bytes as the body of a request: an ApiError, or an ask that the engine takes.
+#include <cstddef>
+#include <cstdint>
+
+#include "openai/any_body.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  quire::understand({reinterpret_cast<const char*>(data), size});
+  return 0;
+}

@@ -1,0 +1,177 @@
+#include "openai/openai_response.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/verdict.h"
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+std::string object_name(const ResponseHead& head, bool chunk) {
+  if (head.kind == AskKind::completion) return "text_completion";
+  return chunk ? "chat.completion.chunk" : "chat.completion";
+}
+
+OrderedJson body(const ResponseHead& head, bool chunk, OrderedJson choices) {
+  return {{"id", head.id},       {"object", object_name(head, chunk)},     {"created", head.created},
+          {"model", head.model}, {"system_fingerprint", head.fingerprint}, {"choices", std::move(choices)}};
+}
+
+OrderedJson finish_json(std::string_view finish) {
+  return finish.empty() ? OrderedJson() : OrderedJson(finish);
+}
+
+OrderedJson chunk_of(const ResponseHead& head, uint32_t choice, OrderedJson content, OrderedJson logprobs,
+                     std::string_view finish) {
+  OrderedJson entry = {{"index", choice}};
+  entry[head.kind == AskKind::chat ? "delta" : "text"] = std::move(content);
+  entry["logprobs"] = std::move(logprobs);
+  entry["finish_reason"] = finish_json(finish);
+  return body(head, true, OrderedJson::array({std::move(entry)}));
+}
+
+OrderedJson token_json(TokenId token, float logprob, const Tokenizer& tokenizer) {
+  const std::string bytes = tokenizer.decode(std::span(&token, 1), Tokenizer::Special::keep);
+  OrderedJson numbers = OrderedJson::array();
+  for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
+  return {{"token", replace_broken_utf8(bytes)},
+          {"logprob", std::max(logprob, -9999.0f)},
+          {"bytes", std::move(numbers)}};
+}
+
+OrderedJson chat_logprobs(const AnswerPart& part, const Tokenizer& tokenizer) {
+  OrderedJson content = OrderedJson::array();
+  for (const TokenEvent& event : part.tokens) {
+    OrderedJson entry = token_json(event.token, event.logprob, tokenizer);
+    entry["top_logprobs"] = OrderedJson::array();
+    for (const TokenLogprob& other : event.top_logprobs)
+      entry["top_logprobs"].push_back(token_json(other.token, other.logprob, tokenizer));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+OrderedJson completion_logprobs(const AnswerPart& part, const Request& request, const Tokenizer& tokenizer) {
+  OrderedJson tokens = OrderedJson::array(), logprobs = OrderedJson::array(), top = OrderedJson::array(),
+              offsets = OrderedJson::array();
+  size_t offset = part.text_offset;
+  for (const TokenEvent& event : part.tokens) {
+    OrderedJson own = token_json(event.token, event.logprob, tokenizer);
+    offsets.push_back(offset);
+    offset += count_characters(event.text);
+    OrderedJson others = OrderedJson::object();
+    for (const TokenLogprob& other : event.top_logprobs)
+      others[token_json(other.token, 0, tokenizer)["token"].get<std::string>()] =
+          std::max(other.logprob, -9999.0f);
+    tokens.push_back(std::move(own["token"]));
+    logprobs.push_back(own["logprob"]);
+    top.push_back(std::move(others));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", request.top_logprobs > 0 ? std::move(top) : OrderedJson()},
+          {"text_offset", std::move(offsets)}};
+}
+
+OrderedJson logprobs_json(const ResponseHead& head, const AnswerPart& part, const Request& request,
+                          const Tokenizer& tokenizer) {
+  if (!request.logprobs) return nullptr;
+  return head.kind == AskKind::chat ? chat_logprobs(part, tokenizer)
+                                    : completion_logprobs(part, request, tokenizer);
+}
+
+}  // namespace
+
+OrderedJson usage_json(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.answer_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.answer_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+}
+
+OrderedJson first_chunk(const ResponseHead& head, uint32_t choice) {
+  return chunk_of(head, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, "");
+}
+
+OrderedJson part_chunk(const ResponseHead& head, const AnswerPart& part, const Request& request,
+                       const Tokenizer& tokenizer) {
+  OrderedJson content = part.text;
+  if (head.kind == AskKind::chat) content = OrderedJson{{"content", part.text}};
+  return chunk_of(head, part.choice, std::move(content), logprobs_json(head, part, request, tokenizer), "");
+}
+
+OrderedJson last_chunk(const ResponseHead& head, uint32_t choice, std::string_view finish) {
+  OrderedJson nothing = "";
+  if (head.kind == AskKind::chat) nothing = OrderedJson::object();
+  return chunk_of(head, choice, std::move(nothing), nullptr, finish);
+}
+
+OrderedJson usage_chunk(const ResponseHead& head, const Usage& usage) {
+  OrderedJson chunk = body(head, true, OrderedJson::array());
+  chunk["usage"] = usage_json(usage);
+  return chunk;
+}
+
+OrderedJson whole_response(const ResponseHead& head, std::span<const WholeAnswer> answers,
+                           const Request& request, const Tokenizer& tokenizer, const Usage& usage) {
+  OrderedJson choices = OrderedJson::array();
+  for (const WholeAnswer& answer : answers) {
+    OrderedJson entry = {{"index", answer.part.choice}};
+    if (head.kind == AskKind::chat) {
+      entry["message"] = {{"role", "assistant"}, {"content", answer.part.text}, {"refusal", nullptr}};
+    } else {
+      entry["text"] = answer.part.text;
+    }
+    entry["logprobs"] = logprobs_json(head, answer.part, request, tokenizer);
+    entry["finish_reason"] = finish_json(answer.finish);
+    choices.push_back(std::move(entry));
+  }
+  OrderedJson response = body(head, false, std::move(choices));
+  response["usage"] = usage_json(usage);
+  return response;
+}
+
+OrderedJson report_json(const std::string& id, const Answer& answer) {
+  const Timings& t = answer.timings;
+  const RequestAccount& account = answer.account;
+  OrderedJson causes = OrderedJson::object();
+  for (const RequestAccount::Gap& gap : account.gaps) {
+    const std::string cause(name(gap.cause));
+    causes[cause] = causes.value(cause, 0) + 1;
+  }
+  return {{"id", id},
+          {"timings",
+           {{"queue_ms", account.queue_ms},
+            {"ttft_ms", t.ttft_ms},
+            {"itl_ms_p50", t.itl_ms_p50},
+            {"itl_ms_p99", t.itl_ms_p99},
+            {"prefill_tok_s", t.prefill_tok_s},
+            {"decode_tok_s", t.decode_tok_s}}},
+          {"cache",
+           {{"cached_tokens", account.cached_tokens},
+            {"computed_tokens", answer.prompt_tokens - std::min(answer.prompt_tokens, account.cached_tokens)},
+            {"why", account.miss.text()}}},
+          {"kv", {{"pages", answer.kv_pages}, {"bytes", answer.kv_bytes}}},
+          {"gap_causes", std::move(causes)},
+          {"preemptions", account.preemptions},
+          {"drafted", account.drafted},
+          {"accepted", account.accepted},
+          {"verdict", judge(answer).lines}};
+}
+
+std::string dump(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string sse_event(const OrderedJson& data) {
+  return "data: " + dump(data) + "\n\n";
+}
+
+size_t count_characters(std::string_view text) {
+  return size_t(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+}  // namespace quire

@@ -1,0 +1,337 @@
+#include "server/completions.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "base/error.h"
+#include "openai/api_error.h"
+
+namespace quire {
+namespace {
+
+int64_t seconds_since_1970() {
+  using namespace std::chrono;
+  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+}
+
+HttpResponse event_stream() {
+  HttpResponse head;
+  head.type = "text/event-stream";
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  return head;
+}
+
+HttpResponse json_response(const OrderedJson& json) {
+  HttpResponse response;
+  response.body = dump(json);
+  return response;
+}
+
+// Why an answer is no answer; nothing if it is one.
+std::optional<ApiError> failure(const Answer& answer) {
+  switch (answer.finish_reason) {
+    case FinishReason::deadline:
+      return ApiError(504, "", "deadline_exceeded",
+                      fmt::format("the request was not done in time: {} tokens of its answer were computed",
+                                  answer.tokens.size()));
+    case FinishReason::no_room:
+      return ApiError(503, "", "no_room", "what is pinned leaves too few KV pages for this request");
+    case FinishReason::cancelled:
+      return ApiError(503, "", "cancelled", "the request was cancelled");
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// One ask on its way through the engine.
+struct Completions::Run {
+  Ask ask;
+  ResponseHead head;
+  std::shared_ptr<Box> box;
+  EngineLoop::Ticket ticket;
+  std::vector<std::vector<TokenId>> prompts;  // only if they are echoed
+
+  Usage usage;
+  uint32_t finished = 0;
+  std::optional<Answer> first;  // of choice 0, for the report
+  std::optional<ApiError> failed;
+
+  bool done() const { return finished == ask.answers(); }
+  // Takes the figures of one that is complete.
+  void settle(const Delivery& delivery) {
+    ++finished;
+    if (!delivery.refused.empty()) {
+      finished = ask.answers();
+      failed = ApiError(400, "", "invalid_value", delivery.refused);
+      return;
+    }
+    const Answer& answer = *delivery.answer;
+    if (const auto why = failure(answer); why && !failed) failed = why;
+    usage.answer_tokens += answer.tokens.size();
+    if (delivery.index % ask.choices == 0) {
+      usage.prompt_tokens += answer.prompt_tokens;
+      usage.cached_tokens += answer.account.cached_tokens;
+    }
+    if (delivery.index == 0) first = answer;
+  }
+};
+
+Completions::Completions(const asio::any_io_executor& executor, const ServedModel& model, EngineLoop& loop,
+                         RequestBook& book, Metrics& metrics, const CompletionLimits& limits,
+                         std::string fingerprint)
+    : executor_(executor),
+      model_(model),
+      loop_(loop),
+      book_(book),
+      metrics_(metrics),
+      limits_(limits),
+      fingerprint_(std::move(fingerprint)) {}
+
+std::string Completions::new_id(AskKind kind) {
+  return fmt::format("{}-{:016x}", kind == AskKind::chat ? "chatcmpl" : "cmpl", ids_());
+}
+
+EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
+                                      const std::optional<ForkPoint>& fork, const std::shared_ptr<Box>& box) {
+  // On the engine's thread: submits every prompt, or none.
+  const auto sequences = std::make_shared<std::vector<SequenceId>>();
+  const Clock::time_point submitted = Clock::now();
+  const auto begin = [this, ask, id, fork, box, sequences, submitted](Engine& engine) {
+    for (uint32_t p = 0; p < ask.prompts.size(); ++p) {
+      Request request = ask.request;
+      request.prompt = ask.prompts[p];
+      request.on_token = [box, base = p * ask.choices](const TokenEvent& event) {
+        box->put({.index = base + event.choice, .token = event, .answer = {}, .refused = {}});
+      };
+      try {
+        std::optional<SequenceId> parent;
+        if (fork) {
+          parent = book_.find_live(fork->request, fork->choice);
+          const auto tokens = parent ? std::nullopt : book_.find_finished(fork->request, fork->choice);
+          if (!parent && !tokens) throw Error("there is no request '{}' any more", fork->request);
+          const size_t known = parent ? engine.scheduler().find(*parent)->tokens.size() : tokens->size();
+          if (fork->at > known) throw Error("'at' is {}, but the request has {} tokens", fork->at, known);
+          if (tokens) request.prompt.assign(tokens->begin(), tokens->begin() + fork->at);
+        }
+        const auto ids = parent ? std::vector{engine.fork(*parent, fork->at, request).value()}
+                                : engine.submit_choices(request, ask.choices);
+        sequences->insert(sequences->end(), ids.begin(), ids.end());
+      } catch (const Error&) {
+        for (SequenceId sequence : *sequences) {
+          engine.cancel(sequence);
+          book_.forget(sequence);
+        }
+        throw;
+      }
+      for (uint32_t c = 0; c < ask.choices; ++c) {
+        const SequenceId sequence = (*sequences)[p * ask.choices + c];
+        const Sequence* started = engine.scheduler().find(sequence);
+        book_.add(sequence, {id, ask.kind, p * ask.choices + c, ask.request.client, ask.request.max_tokens,
+                             submitted, started->request.prompt});
+      }
+    }
+    return *sequences;
+  };
+  return loop_.start(begin, [this, box, sequences, submitted](uint32_t index, const Answer* answer,
+                                                              const std::string& refused) {
+    if (answer != nullptr) {
+      const Clock::time_point now = Clock::now();
+      if (answer->finish_reason == FinishReason::cancelled) {
+        book_.forget((*sequences)[index]);
+        metrics_.cancelled();
+      } else {
+        book_.finish((*sequences)[index], *answer, now);
+        metrics_.finished(*answer, milliseconds_between(submitted, now));
+      }
+    }
+    box->put({.index = index,
+              .token = {},
+              .answer = answer != nullptr ? std::optional(*answer) : std::nullopt,
+              .refused = refused});
+  });
+}
+
+asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {
+  const uint32_t answers = ask.answers();
+  if (answers > limits_.open_answers)
+    bad_field("n", "'n' and the prompts ask for {} answers, but the server takes {} at once", answers,
+              limits_.open_answers);
+  if (open_answers_ + answers > limits_.open_answers) {
+    throw ApiError(
+        429, "", "queue_full",
+        fmt::format("{} answers run or wait already, and {} more would be too many; try again later",
+                    open_answers_, answers));
+  }
+  const double seconds = std::min(limits_.request_seconds, ask.deadline_ms.value_or(1e12) / 1000);
+  ask.request.deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+
+  Run run;
+  run.head = {ask.kind, new_id(ask.kind), seconds_since_1970(), model_.name, fingerprint_};
+  if (ask.echo) run.prompts = ask.prompts;
+  run.ask = std::move(ask);
+  if (run.ask.prompt_only) {
+    co_await send_prompts(exchange, run);
+    co_return;
+  }
+  run.box = std::make_shared<Box>(executor_);
+  run.ticket = start(run.ask, run.head.id, fork, run.box);
+  open_answers_ += answers;
+  tickets_[run.head.id] = run.ticket;
+  exchange.when_gone([this, ticket = run.ticket] { loop_.cancel(ticket); });
+  exchange.add_header("X-Request-Id", run.head.id);
+  std::exception_ptr problem;
+  try {
+    if (run.ask.stream) {
+      co_await stream(exchange, run);
+    } else {
+      co_await collect(exchange, run);
+    }
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  open_answers_ -= answers;
+  tickets_.erase(run.head.id);
+  if (problem) std::rethrow_exception(problem);
+}
+
+bool Completions::cancel(const std::string& id) {
+  const auto found = tickets_.find(id);
+  if (found == tickets_.end()) return false;
+  loop_.cancel(found->second);
+  return true;
+}
+
+asio::awaitable<void> Completions::send_prompts(Exchange& exchange, const Run& run) {
+  std::vector<WholeAnswer> answers;
+  Usage usage;
+  for (uint32_t i = 0; i < run.ask.answers(); ++i) {
+    const auto& prompt = run.prompts[i / run.ask.choices];
+    answers.push_back(
+        {.part = {.choice = i, .text = model_.text->tokenizer.decode(prompt)}, .finish = "length"});
+    if (i % run.ask.choices == 0) usage.prompt_tokens += prompt.size();
+  }
+  const OrderedJson response =
+      whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, usage);
+  if (!run.ask.stream) {
+    co_await exchange.respond(json_response(response));
+    co_return;
+  }
+  std::string events;
+  const auto add_event = [&](OrderedJson event) {
+    if (run.ask.include_usage) event["usage"] = nullptr;
+    events += sse_event(event);
+  };
+  for (const WholeAnswer& answer : answers) {
+    add_event(part_chunk(run.head, answer.part, run.ask.request, model_.text->tokenizer));
+    add_event(last_chunk(run.head, answer.part.choice, answer.finish));
+  }
+  if (run.ask.include_usage) events += sse_event(usage_chunk(run.head, usage));
+  HttpResponse all = event_stream();
+  all.body = events + std::string(kSseDone);
+  co_await exchange.respond(std::move(all));
+}
+
+asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
+  std::vector<WholeAnswer> answers(run.ask.answers());
+  for (uint32_t i = 0; i < answers.size(); ++i) {
+    answers[i].part.choice = i;
+    if (!run.ask.echo) continue;
+    answers[i].part.text = model_.text->tokenizer.decode(run.prompts[i / run.ask.choices]);
+    answers[i].part.text_offset = count_characters(answers[i].part.text);
+  }
+  while (!run.done()) {
+    const std::vector<Delivery> deliveries = co_await run.box->take();
+    for (const Delivery& delivery : deliveries) {
+      WholeAnswer& whole = answers[delivery.index];
+      if (delivery.token) {
+        whole.part.text += delivery.token->text;
+        if (run.ask.request.logprobs) whole.part.tokens.push_back(*delivery.token);
+        continue;
+      }
+      run.settle(delivery);
+      if (delivery.answer) whole.finish = name(delivery.answer->finish_reason);
+    }
+  }
+  if (run.failed) throw *run.failed;
+  OrderedJson response =
+      whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, run.usage);
+  if (run.ask.report) response["quire"] = report_json(run.head.id, *run.first);
+  co_await exchange.respond(json_response(response));
+}
+
+asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
+  const Tokenizer& tokenizer = model_.text->tokenizer;
+  std::vector<size_t> offsets(run.ask.answers(), 0);
+  std::set<uint32_t> begun;
+  bool heard = true;  // the client is still there
+  std::string events;
+
+  const auto add_event = [&](OrderedJson event) {
+    if (run.ask.include_usage) event["usage"] = nullptr;
+    events += sse_event(event);
+  };
+  const auto begin_choice = [&](uint32_t index) {
+    if (!begun.insert(index).second) return;
+    if (run.ask.kind == AskKind::chat) add_event(first_chunk(run.head, index));
+    if (!run.ask.echo) return;
+    AnswerPart part{.choice = index, .text = tokenizer.decode(run.prompts[index / run.ask.choices])};
+    offsets[index] = count_characters(part.text);
+    add_event(part_chunk(run.head, part, {}, tokenizer));
+  };
+  // Tokens of one answer that have come since the last write go together: a slow reader gets fewer, larger events.
+  const auto add_part = [&](AnswerPart& part) {
+    if (!part.text.empty() || !part.tokens.empty())
+      add_event(part_chunk(run.head, part, run.ask.request, tokenizer));
+    offsets[part.choice] += count_characters(part.text);
+    part = {};
+  };
+
+  while (!run.done()) {
+    const std::vector<Delivery> deliveries = co_await run.box->take();
+    AnswerPart part;
+    for (const Delivery& delivery : deliveries) {
+      if (!heard) {
+        if (!delivery.token) run.settle(delivery);
+        continue;
+      }
+      if (delivery.index != part.choice) add_part(part);
+      if (delivery.token) {
+        begin_choice(delivery.index);
+        if (part.text.empty() && part.tokens.empty()) part.text_offset = offsets[delivery.index];
+        part.choice = delivery.index;
+        part.text += delivery.token->text;
+        if (run.ask.request.logprobs) part.tokens.push_back(*delivery.token);
+        continue;
+      }
+      add_part(part);
+      run.settle(delivery);
+      if (delivery.answer && !failure(*delivery.answer)) {
+        begin_choice(delivery.index);
+        add_event(last_chunk(run.head, delivery.index, name(delivery.answer->finish_reason)));
+      }
+    }
+    add_part(part);
+    if (run.failed && !exchange.responded()) throw *run.failed;
+    if (!exchange.responded()) {
+      heard = co_await exchange.begin_stream(event_stream());
+    }
+    if (heard) heard = co_await exchange.write(std::exchange(events, {}));
+    if (!heard) loop_.cancel(run.ticket);
+  }
+  if (!heard) co_return;
+  if (run.failed) events += sse_event(run.failed->json());
+  if (!run.failed && (run.ask.include_usage || run.ask.report)) {
+    OrderedJson last = usage_chunk(run.head, run.usage);
+    if (run.ask.report) last["quire"] = report_json(run.head.id, *run.first);
+    events += sse_event(last);
+  }
+  events += kSseDone;
+  heard = co_await exchange.write(std::move(events));
+  co_await exchange.end_stream();
+}
+
+}  // namespace quire

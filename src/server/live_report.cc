@@ -1,0 +1,203 @@
+#include "server/live_report.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "text/utf8.h"
+
+namespace quire {
+namespace {
+
+constexpr uint64_t kMostListed = 512;  // events, steps
+constexpr size_t kMostPages = 16384;   // of a group
+
+struct PageUse {
+  std::set<std::string> requests;
+  bool pinned = false;
+  uint32_t index = 0;
+  uint32_t tokens = 0;  // rows that are computed
+};
+
+// By page: who holds it, and what is in it.
+std::map<uint32_t, PageUse> page_uses(const Engine& engine, const RequestBook& book, uint32_t group) {
+  std::map<uint32_t, PageUse> uses;
+  const uint32_t page_tokens = engine.kv().layout().groups[group].page_tokens;
+  const auto add = [&](const PageTable& table, uint32_t computed, const std::string& request) {
+    const auto& pages = table.pages(group);
+    for (uint32_t i = 0; i < pages.size(); ++i) {
+      if (!pages[i]) continue;
+      PageUse& use = uses[pages[i]->id().value];
+      if (request.empty()) use.pinned = true;
+      if (!request.empty()) use.requests.insert(request);
+      use.index = i;
+      use.tokens =
+          std::max(use.tokens, std::min(page_tokens, computed - std::min(computed, i * page_tokens)));
+    }
+  };
+  for (const auto& sequence : engine.scheduler().running())
+    add(sequence->table, sequence->computed, book.request_of(sequence->id));
+  for (const auto& [id, table] : engine.pins()) add(table, table.reserved_tokens(), "");
+  return uses;
+}
+
+OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t group, Clock::time_point now) {
+  const std::map<uint32_t, PageUse> uses = page_uses(engine, book, group);
+  OrderedJson map = OrderedJson::array();
+  for (const KvCache::PageState& page : engine.kv().pages_in_use(group)) {
+    if (map.size() == kMostPages) break;
+    const auto found = uses.find(page.page.value);
+    const PageUse use = found == uses.end() ? PageUse{{}, false, page.index, page.tokens} : found->second;
+    map.push_back({{"page", page.page.value},
+                   {"state", page.shares > 0 ? "held" : "cached"},
+                   {"shares", page.shares},
+                   {"requests", use.requests},
+                   {"index", use.index},
+                   {"tokens", std::max(use.tokens, page.tokens)},
+                   {"age_ms", milliseconds_between(page.used, now)},
+                   {"pinned", use.pinned}});
+  }
+  return map;
+}
+
+OrderedJson events_json(const KvEvents& events, const RequestBook& book, uint64_t since) {
+  OrderedJson counts = OrderedJson::object(), last = OrderedJson::array();
+  for (size_t kind = 0; kind <= size_t(KvEventKind::evicted); ++kind)
+    counts[std::string(name(KvEventKind(kind)))] = events.count(KvEventKind(kind));
+  const uint64_t total = events.total();
+  uint64_t number = std::max(since, total - std::min(total, kMostListed));
+  for (const KvEvent& event : events.since(number)) {
+    const std::string request = book.request_of(event.sequence);
+    last.push_back({{"n", number++},
+                    {"at_ms", book.moment(event.time)},
+                    {"kind", name(event.kind)},
+                    {"group", event.group},
+                    {"page", event.page.value},
+                    {"index", event.index},
+                    {"request", request.empty() ? OrderedJson() : OrderedJson(request)}});
+  }
+  return {{"total", total}, {"counts", std::move(counts)}, {"last", std::move(last)}};
+}
+
+std::string bound_of(const MachineLimits& limits, const StepCost& cost, double ms) {
+  const double memory = limits.memory_ms(cost), arithmetic = limits.arithmetic_ms(cost);
+  if (ms <= 0 || std::max(memory, arithmetic) < 0.2 * ms) return "neither";
+  return memory > arithmetic ? "memory" : "arithmetic";
+}
+
+// How many times longer than the machine's limits allow such steps have taken lately: the median of those with about
+// so many tokens, or of all.
+double slowness(const StepLog& log, const MachineLimits& limits, uint32_t tokens) {
+  std::vector<double> alike, all;
+  for (const StepRecord& step : log.since(log.total() - std::min<uint64_t>(log.total(), kMostListed))) {
+    const double least = limits.least_ms(step.cost);
+    if (least <= 0) continue;
+    const uint32_t count = step.prompt_tokens + step.stream_tokens;
+    all.push_back(step.ms / least);
+    if (count <= 3 * tokens && tokens <= 3 * count) alike.push_back(step.ms / least);
+  }
+  std::vector<double>& chosen = alike.size() >= 3 ? alike : all;
+  if (chosen.empty()) return 2;
+  const auto middle = chosen.begin() + ptrdiff_t(chosen.size() / 2);
+  std::nth_element(chosen.begin(), middle, chosen.end());
+  return *middle;
+}
+
+}  // namespace
+
+OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t since, Clock::time_point now) {
+  const KvCache& kv = engine.kv();
+  const KvCache::Stats stats = kv.stats();
+  OrderedJson groups = OrderedJson::array(), pins = OrderedJson::array();
+  for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
+    const KvGroupLayout& group = kv.layout().groups[g];
+    const KvCache::GroupStats pages = kv.group_stats(g);
+    groups.push_back({{"window", group.window},
+                      {"layers", group.layers.size()},
+                      {"page_bytes", group.page_bytes},
+                      {"pages", pages.pages},
+                      {"held", pages.held},
+                      {"cached", pages.cached},
+                      {"free", pages.free},
+                      {"map", page_map(engine, book, g, now)}});
+  }
+  for (const auto& [id, table] : engine.pins())
+    pins.push_back({{"pin", id.value}, {"tokens", table.reserved_tokens()}});
+  return {{"now_ms", book.moment(now)},
+          {"page_tokens", kv.page_tokens()},
+          {"capacity_bytes", stats.capacity_bytes},
+          {"held_bytes", stats.held_bytes},
+          {"cached_bytes", stats.cached_bytes},
+          {"shared_bytes", stats.shared_bytes},
+          {"unused_share", engine.unused_share()},
+          {"bytes_per_token", kv.layout().bytes_per_token()},
+          {"groups", std::move(groups)},
+          {"pins", std::move(pins)},
+          {"events", events_json(kv.events(), book, since)}};
+}
+
+OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateMeter& meter, uint64_t since,
+                            Clock::time_point now) {
+  const MachineLimits& limits = meter.limits();
+  const StepLog& log = engine.steps();
+  OrderedJson steps = OrderedJson::array();
+  uint64_t number = std::max(since, log.total() - std::min(log.total(), kMostListed));
+  for (const StepRecord& step : log.since(number)) {
+    steps.push_back({{"n", number++},
+                     {"at_ms", book.moment(step.begin)},
+                     {"ms", step.ms},
+                     {"runs", step.runs},
+                     {"prompt_tokens", step.prompt_tokens},
+                     {"stream_tokens", step.stream_tokens},
+                     {"draft_tokens", step.draft_tokens},
+                     {"gops", step.cost.ops() / 1e9},
+                     {"gbytes", step.cost.bytes() / 1e9},
+                     {"bound", bound_of(limits, step.cost, step.ms)}});
+  }
+  const RateMeter::Rates rates = meter.rates(now);
+  const bool busy = std::max(rates.bandwidth_share, rates.arithmetic_share) >= 0.2;
+  const char* bound = !busy                                            ? "neither"
+                      : rates.bandwidth_share > rates.arithmetic_share ? "memory"
+                                                                       : "arithmetic";
+  return {
+      {"now_ms", book.moment(now)},
+      {"running", engine.scheduler().running().size()},
+      {"waiting", engine.scheduler().waiting().size()},
+      {"requests", book.report(engine, now)},
+      {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
+      {"machine",
+       {{"read_gb_s", limits.read_gb_s}, {"int8_gops", limits.int8_gops}, {"f32_gflops", limits.f32_gflops}}},
+      {"rates",
+       {{"answer_tok_s", rates.answer_tok_s},
+        {"prompt_tok_s", rates.prompt_tok_s},
+        {"bandwidth_share", rates.bandwidth_share},
+        {"arithmetic_share", rates.arithmetic_share},
+        {"bound", bound}}}};
+}
+
+OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt, const MachineLimits& limits,
+                          const Tokenizer& tokenizer) {
+  const PrefixMatch match = engine.lookup(prompt);
+  const uint32_t tokens = uint32_t(prompt.size());
+  const uint32_t computed = tokens - std::min(tokens, match.tokens);
+  const StepCost cost = engine.prompt_cost(tokens, match.tokens);
+  OrderedJson report = {
+      {"prompt_tokens", tokens},
+      {"cached_tokens", match.tokens},
+      {"computed_tokens", tokens - match.tokens},
+      {"why", match.miss.text()},
+      {"diverges_at", nullptr},
+      {"diverges_text", nullptr},
+      {"predicted_ttft_ms", limits.least_ms(cost) * slowness(engine.steps(), limits, computed)}};
+  if (match.miss.why != PrefixMiss::Why::nothing && match.tokens < tokens) {
+    const uint32_t at = match.miss.position, first = at - std::min(at, 8u), last = std::min(tokens, at + 8);
+    const auto text = [&](uint32_t from, uint32_t to) {
+      return replace_broken_utf8(tokenizer.decode(prompt.subspan(from, to - from), Tokenizer::Special::keep));
+    };
+    report["diverges_at"] = at;
+    report["diverges_text"] = text(first, at) + "|" + text(at, last);
+  }
+  return report;
+}
+
+}  // namespace quire

@@ -1,0 +1,208 @@
+#include "server/metrics.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace quire {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using Buckets = Histogram::BucketBoundaries;
+
+const Buckets kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                          1,     2.5,    5,     10,   25,    60,   150, 600};
+const Buckets kGaps = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075,
+                       0.1,    0.15,  0.2,    0.3,   0.5,  1,    2.5,  10};
+
+// One metric under one name or two.
+template <class Metric>
+class Twin {
+ public:
+  void add(Metric& metric) { metrics_.push_back(&metric); }
+  template <class... Args>
+  void observe(Args... args) {
+    for (Metric* m : metrics_) m->Observe(args...);
+  }
+  void set(double value) {
+    for (Metric* m : metrics_) m->Set(value);
+  }
+  void increase(double by) {
+    for (Metric* m : metrics_) m->Increment(by);
+  }
+  // For counters that somebody else counts.
+  void raise_to(double value) {
+    for (Metric* m : metrics_) m->Increment(std::max(0.0, value - m->Value()));
+  }
+
+ private:
+  std::vector<Metric*> metrics_;
+};
+
+}  // namespace
+
+struct Metrics::State {
+  State(const std::string& model, Names names) : model(model), with_vllm(names == Names::own_and_vllm) {}
+
+  std::string model;
+  bool with_vllm;
+  prometheus::Registry registry;
+  Twin<Histogram> ttft, gap, queue, prefill, decode, e2e;
+  Twin<Gauge> running, waiting, kv_usage;
+  Twin<Counter> prompt_tokens, answer_tokens, cached_tokens, queried_tokens, preemptions, drafted, accepted;
+  Counter *evictions = nullptr, *cancelled = nullptr, *steps = nullptr;
+  Gauge *kv_cached = nullptr, *kv_unused = nullptr, *bandwidth = nullptr, *arithmetic = nullptr,
+        *connections = nullptr;
+  prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
+
+  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({{"model_name", model}},
+                                                                                     buckets);
+  }
+  Gauge& gauge(const std::string& name, const std::string& help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({{"model_name", model}});
+  }
+  Counter& counter(const std::string& name, const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({{"model_name", model}});
+  }
+  void add(Twin<Histogram>& twin, const char* own, const char* vllm, const char* help,
+           const Buckets& buckets) {
+    twin.add(histogram(std::string("quire_") + own, help, buckets));
+    if (with_vllm) twin.add(histogram(std::string("vllm:") + vllm, help, buckets));
+  }
+  void add(Twin<Gauge>& twin, const char* own, const char* vllm, const char* help) {
+    twin.add(gauge(std::string("quire_") + own, help));
+    if (with_vllm) twin.add(gauge(std::string("vllm:") + vllm, help));
+  }
+  void add(Twin<Counter>& twin, const char* own, const char* vllm, const char* help) {
+    twin.add(counter(std::string("quire_") + own, help));
+    if (with_vllm && vllm != nullptr) twin.add(counter(std::string("vllm:") + vllm, help));
+  }
+};
+
+Metrics::Metrics(const std::string& model, Names names) : state_(std::make_unique<State>(model, names)) {
+  State& s = *state_;
+  s.add(s.ttft, "time_to_first_token_seconds", "time_to_first_token_seconds",
+        "From the request to its first token.", kSeconds);
+  s.add(s.gap, "inter_token_latency_seconds", "inter_token_latency_seconds",
+        "Between two tokens of an answer.", kGaps);
+  s.add(s.queue, "request_queue_time_seconds", "request_queue_time_seconds",
+        "Until a request's first token is computed.", kSeconds);
+  s.add(s.prefill, "request_prefill_time_seconds", "request_prefill_time_seconds",
+        "From there to its first answered token.", kSeconds);
+  s.add(s.decode, "request_decode_time_seconds", "request_decode_time_seconds",
+        "From the first answered token to the last.", kSeconds);
+  s.add(s.e2e, "e2e_request_latency_seconds", "e2e_request_latency_seconds",
+        "From the request to its last token.", kSeconds);
+  s.add(s.running, "requests_running", "num_requests_running", "Sequences that are being computed.");
+  s.add(s.waiting, "requests_waiting", "num_requests_waiting", "Sequences that wait for room.");
+  s.add(s.kv_usage, "kv_usage_ratio", "kv_cache_usage_perc",
+        "Share of the KV pages that sequences hold, 0 to 1.");
+  s.add(s.prompt_tokens, "prompt_tokens_total", "prompt_tokens_total", "Tokens of prompts.");
+  s.add(s.answer_tokens, "answer_tokens_total", "generation_tokens_total", "Tokens of answers.");
+  s.add(s.cached_tokens, "cached_prompt_tokens_total", "prefix_cache_hits_total",
+        "Tokens of prompts that were in the cache.");
+  s.add(s.queried_tokens, "looked_up_prompt_tokens_total", "prefix_cache_queries_total",
+        "Tokens of prompts that were looked up.");
+  s.add(s.preemptions, "preemptions_total", "num_preemptions_total",
+        "Sequences that gave up their pages to others.");
+  s.add(s.drafted, "draft_tokens_total", "spec_decode_num_draft_tokens_total",
+        "Tokens that a drafter guessed.");
+  s.add(s.accepted, "draft_tokens_accepted_total", "spec_decode_num_accepted_tokens_total",
+        "Guesses that were right.");
+  s.evictions = &s.counter("quire_kv_evicted_pages_total", "Cached pages whose memory was needed.");
+  s.cancelled =
+      &s.counter("quire_requests_cancelled_total", "Answers that a client or a shutdown ended early.");
+  s.steps = &s.counter("quire_steps_total", "Steps of the engine.");
+  s.kv_cached = &s.gauge("quire_kv_cached_ratio",
+                         "Share of the KV pages that nobody holds and prompts can find, 0 to 1.");
+  s.kv_unused = &s.gauge("quire_kv_unused_ratio",
+                         "Share of the held KV bytes in which nothing is written yet, 0 to 1.");
+  s.bandwidth = &s.gauge("quire_bandwidth_ratio", "Share of the machine's read bandwidth in use, 0 to 1.");
+  s.arithmetic = &s.gauge("quire_arithmetic_ratio", "Share of the machine's arithmetic in use, 0 to 1.");
+  s.connections = &s.gauge("quire_connections", "Open connections.");
+  s.finished = &prometheus::BuildCounter()
+                    .Name("quire_requests_finished_total")
+                    .Help("Answers, by why they ended.")
+                    .Register(s.registry);
+  s.refused = &prometheus::BuildCounter()
+                   .Name("quire_requests_refused_total")
+                   .Help("Requests that were refused, by status.")
+                   .Register(s.registry);
+  if (s.with_vllm)
+    s.vllm_finished = &prometheus::BuildCounter()
+                           .Name("vllm:request_success_total")
+                           .Help("Answers, by why they ended.")
+                           .Register(s.registry);
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::finished(const Answer& answer, double e2e_ms) {
+  State& s = *state_;
+  const RequestAccount& account = answer.account;
+  double decode_ms = 0;
+  for (const RequestAccount::Gap& gap : account.gaps) {
+    s.gap.observe(gap.ms / 1000);
+    decode_ms += gap.ms;
+  }
+  if (!answer.tokens.empty()) s.ttft.observe(answer.timings.ttft_ms / 1000);
+  s.queue.observe(account.queue_ms / 1000);
+  s.prefill.observe(std::max(0.0, answer.timings.ttft_ms - account.queue_ms) / 1000);
+  s.decode.observe(decode_ms / 1000);
+  s.e2e.observe(e2e_ms / 1000);
+  s.prompt_tokens.increase(answer.prompt_tokens);
+  s.answer_tokens.increase(double(answer.tokens.size()));
+  s.cached_tokens.increase(account.cached_tokens);
+  s.queried_tokens.increase(answer.prompt_tokens);
+  s.drafted.increase(account.drafted);
+  s.accepted.increase(account.accepted);
+  const std::string reason(name(answer.finish_reason));
+  s.finished->Add({{"model_name", s.model}, {"reason", reason}}).Increment();
+  if (s.vllm_finished != nullptr)
+    s.vllm_finished->Add({{"model_name", s.model}, {"finished_reason", reason}}).Increment();
+}
+
+void Metrics::cancelled() {
+  state_->cancelled->Increment();
+}
+
+void Metrics::refused(int status) {
+  state_->refused->Add({{"model_name", state_->model}, {"status", std::to_string(status)}}).Increment();
+}
+
+void Metrics::watch(const Engine& engine) {
+  State& s = *state_;
+  s.running.set(double(engine.scheduler().running().size()));
+  s.waiting.set(double(engine.scheduler().waiting().size()));
+  s.preemptions.raise_to(double(engine.scheduler().preemptions()));
+  uint64_t pages = 0, held = 0, cached = 0;
+  for (uint32_t g = 0; g < engine.kv().layout().groups.size(); ++g) {
+    const KvCache::GroupStats stats = engine.kv().group_stats(g);
+    pages += stats.pages;
+    held += stats.held;
+    cached += stats.cached;
+  }
+  s.kv_usage.set(pages == 0 ? 0 : double(held) / double(pages));
+  s.kv_cached->Set(pages == 0 ? 0 : double(cached) / double(pages));
+  s.kv_unused->Set(engine.unused_share());
+  s.evictions->Increment(double(engine.kv().events().count(KvEventKind::evicted)) - s.evictions->Value());
+  s.steps->Increment(double(engine.steps().total()) - s.steps->Value());
+}
+
+std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections) {
+  State& s = *state_;
+  s.bandwidth->Set(rates.bandwidth_share);
+  s.arithmetic->Set(rates.arithmetic_share);
+  s.connections->Set(connections);
+  return prometheus::TextSerializer().Serialize(s.registry.Collect());
+}
+
+}  // namespace quire

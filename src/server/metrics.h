@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "server/rate_meter.h"
+
+namespace quire {
+
+// What dashboards read. Any thread may use it.
+class Metrics {
+ public:
+  enum class Names {
+    own,
+    own_and_vllm
+  };  // vllm: also under the names that vLLM's dashboards and gateways know
+  Metrics(const std::string& model, Names names);
+  ~Metrics();
+
+  // An answer that was completed, with its figures.
+  void finished(const Answer& answer, double e2e_ms);
+  void cancelled();
+  void refused(int status);
+  // The engine as it is after a step. Engine thread only.
+  void watch(const Engine& engine);
+
+  // In Prometheus' text format.
+  std::string text(const RateMeter::Rates& rates, uint32_t connections);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/engine.h"
+#include "openai/openai_request.h"
+
+namespace quire {
+
+// Who asked for what, and how it went: the requests that live and the last that ended. Engine thread only.
+class RequestBook {
+ public:
+  explicit RequestBook(Clock::time_point start) : start_(start) {}
+
+  struct Entry {
+    std::string id;  // of the request; several answers to one prompt have the same
+    AskKind kind = AskKind::chat;
+    uint32_t choice = 0;
+    std::string client;
+    uint32_t max_tokens = 0;
+    Clock::time_point submitted;
+    std::vector<TokenId> prompt;
+  };
+  void add(SequenceId sequence, Entry entry);
+  void finish(SequenceId sequence, const Answer& answer, Clock::time_point now);
+  void forget(SequenceId sequence) { live_.erase(sequence); }  // it was cancelled
+
+  // The sequence of a request that lives; nothing if there is none.
+  std::optional<SequenceId> find_live(const std::string& id, uint32_t choice) const;
+  // All tokens of one that ended, prompt and answer.
+  std::optional<std::vector<TokenId>> find_finished(const std::string& id, uint32_t choice) const;
+  // The request that a sequence belongs to; empty if it is not known.
+  std::string request_of(SequenceId sequence) const;
+
+  // The newest first. Of those that ended a while ago the moments of their tokens are left out.
+  OrderedJson report(const Engine& engine, Clock::time_point now) const;
+  double moment(Clock::time_point time) const { return milliseconds_between(start_, time); }
+
+ private:
+  struct Finished {
+    SequenceId sequence;
+    Entry entry;
+    Answer answer;
+    Clock::time_point ended;
+  };
+  static constexpr size_t kKept = 64;
+  static constexpr std::chrono::seconds kTokensShown{60};
+
+  OrderedJson head_json(const Entry& entry, const Answer& answer) const;
+  OrderedJson live_json(const Entry& entry, const Sequence& sequence) const;
+  OrderedJson finished_json(const Finished& finished, bool with_tokens) const;
+
+  Clock::time_point start_;
+  std::map<SequenceId, Entry> live_;
+  std::deque<Finished> finished_;  // the newest first
+};
+
+}  // namespace quire

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/loaded_model.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/rate_meter.h"
+#include "server/service.h"
+
+namespace quire {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 8080;  // 0: any that is free
+  HttpLimits http;
+  ServiceOptions service;
+  Metrics::Names metric_names = Metrics::Names::own;
+  double grace_seconds = 30;  // that running answers get when it is told to stop
+};
+
+// One model behind an OpenAI-compatible API and a page.
+class Server {
+ public:
+  // The model must outlive it. Throws Error if it cannot listen.
+  Server(const LoadedModel& model, std::unique_ptr<Engine> engine, const std::string& model_name,
+         const MachineLimits& limits, const ServerOptions& options);
+  ~Server();
+
+  uint16_t port() const;
+  // Serves until stop(), SIGINT or SIGTERM, and returns when all is done. A second signal ends at once.
+  void run();
+  // Any thread may call it.
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/thread_pool.hpp>
+
+#include "openai/api_error.h"
+#include "server/completions.h"
+
+namespace quire {
+
+struct ServiceOptions {
+  std::vector<std::string> api_keys;         // none: everybody may ask
+  std::vector<std::string> allowed_origins;  // of pages elsewhere; "*": any
+  CompletionLimits limits;
+  std::string version;
+  std::string kv_format;
+  std::string fingerprint;
+};
+
+// What is served, and by whom. All of it must outlive the service.
+struct ServiceParts {
+  const ServedModel& model;
+  EngineLoop& loop;
+  RequestBook& book;
+  RateMeter& meter;
+  Metrics& metrics;
+};
+
+// The endpoints. Belongs to the thread of its io_context.
+class Service {
+ public:
+  Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions options);
+  ~Service();
+
+  // Answers one request, with an error if need be.
+  asio::awaitable<void> handle(Exchange& exchange);
+  // From now on new requests are refused.
+  void close() { closing_ = true; }
+  void count_connections(std::function<uint32_t()> count) { connections_ = std::move(count); }
+
+ private:
+  using Handler = asio::awaitable<void> (Service::*)(Exchange&);
+  struct Route {
+    const char* method;
+    const char* path;  // one that ends in * takes all that begin so
+    Handler handler;
+    bool open = false;  // no key is needed
+  };
+  static const std::vector<Route>& routes();
+  // Of a path that is known.
+  static std::string allowed_methods(std::string_view path);
+
+  void admit(Exchange& exchange, const Route& route) const;
+  void allow_origin(Exchange& exchange) const;
+  asio::awaitable<void> dispatch(Exchange& exchange);
+  asio::awaitable<void> refuse(Exchange& exchange, const ApiError& error);
+
+  asio::awaitable<void> page_file(Exchange& exchange);
+  asio::awaitable<void> health(Exchange& exchange);
+  asio::awaitable<void> version(Exchange& exchange);
+  asio::awaitable<void> metrics(Exchange& exchange);
+  asio::awaitable<void> models(Exchange& exchange);
+  asio::awaitable<void> chat(Exchange& exchange);
+  asio::awaitable<void> complete(Exchange& exchange);
+  asio::awaitable<void> tokenize(Exchange& exchange);
+  asio::awaitable<void> detokenize(Exchange& exchange);
+  asio::awaitable<void> kv(Exchange& exchange);
+  asio::awaitable<void> kv_lookup(Exchange& exchange);
+  asio::awaitable<void> kv_pin(Exchange& exchange);
+  asio::awaitable<void> kv_unpin(Exchange& exchange);
+  asio::awaitable<void> requests(Exchange& exchange);
+  asio::awaitable<void> fork(Exchange& exchange);
+  asio::awaitable<void> cancel(Exchange& exchange);
+
+  asio::awaitable<void> ask_and_answer(Exchange& exchange, AskKind kind);
+  // Which of the API keys the client has, from 1 on.
+  std::optional<size_t> key_number(const HttpRequest& request) const;
+  std::string client_name(const HttpRequest& request, const std::string& user) const;
+  // Runs `work` where it does not hold up the streams.
+  template <class Work>
+  asio::awaitable<std::invoke_result_t<Work>> aside(Work work);
+  // Runs `question` on the engine's thread, between two steps.
+  template <class Question>
+  asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
+
+  asio::io_context& io_;
+  ServiceParts parts_;
+  ServiceOptions options_;
+  Completions completions_;
+  asio::thread_pool workers_{1};  // parses, renders and tokenizes
+  std::function<uint32_t()> connections_;
+  bool closing_ = false;
+};
+
+}  // namespace quire

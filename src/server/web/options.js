@@ -1,0 +1,63 @@
+// System message and sampling options: fields of the fold above the message, remembered in this browser.
+
+import { by_id, set_text } from './dom.js';
+
+const kStored = 'quire.options';
+
+export class Options {
+  #fields = [...document.querySelectorAll('#option-fields [data-option]')];
+  #texts = [by_id('system'), by_id('stop-texts')];
+
+  constructor() {
+    this.#restore();
+    by_id('options').addEventListener('input', () => this.#store());
+    by_id('reset-options').addEventListener('click', () => {
+      for (const field of this.#all()) field.value = '';
+      this.#store();
+      set_text(by_id('option-error'), '');
+    });
+  }
+
+  get system() {
+    return by_id('system').value.trim();
+  }
+
+  // What to send: only what was filled in. Null, with the reason shown, when a field cannot be meant.
+  read() {
+    const wrong = this.#fields.find((field) => !field.checkValidity());
+    set_text(by_id('option-error'), wrong ? `${wrong.labels[0].textContent.trim()}: ${wrong.validationMessage}` : '');
+    if (wrong) {
+      by_id('options').open = true;
+      wrong.focus();
+      return null;
+    }
+    const options = {};
+    for (const field of this.#fields) {
+      if (field.value !== '') options[field.dataset.option] = Number(field.value);
+    }
+    const stop = by_id('stop-texts').value.split('\n').filter((line) => line !== '');
+    if (stop.length) options.stop = stop;
+    return options;
+  }
+
+  #all() {
+    return [...this.#fields, ...this.#texts];
+  }
+
+  #name(field) {
+    return field.dataset.option ?? field.id;
+  }
+
+  #store() {
+    try {
+      localStorage.setItem(kStored, JSON.stringify(Object.fromEntries(this.#all().map((f) => [this.#name(f), f.value]))));
+    } catch { /* a private window: this visit only */ }
+  }
+
+  #restore() {
+    try {
+      const stored = JSON.parse(localStorage.getItem(kStored)) ?? {};
+      for (const field of this.#all()) field.value = stored[this.#name(field)] ?? '';
+    } catch { /* nothing kept */ }
+  }
+}

@@ -1,0 +1,497 @@
+#!/usr/bin/env python3
+"""Drives the page of `quire serve` in a real browser, as a reader would.
+
+    page_test.py [--quire PROGRAM | --url http://127.0.0.1:PORT] [--screenshots DIR]
+
+With --quire it serves the house model with that program. Without either it starts mock_server.py, and checks some more: what only a server that fails on purpose can show. Exits with 0 when every
+check holds, 1 when one does not, 77 when there is no Chromium or chromedriver.
+"""
+import argparse
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import mock_server
+from webdriver import Browser, find_programs
+
+LONG = "Tell me a long story about a fox, a stream and all the stars."
+ANSWER = "document.querySelector('.turn.assistant:last-of-type .text')"
+
+
+class Page:
+    """The page under test, in the words of the checks."""
+
+    def __init__(self, browser, url):
+        self.browser, self.url = browser, url
+        self.js = browser.js
+
+    def load(self, hash=""):
+        self.browser.open("about:blank")
+        self.browser.open(self.url + "/" + hash)
+        self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
+
+    def until(self, script, what, seconds=12):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            value = self.js(script)
+            if value:
+                return value
+            time.sleep(0.03)
+        raise AssertionError(f"waited {seconds} s in vain: {what}")
+
+    def text(self, selector):
+        return self.js("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+
+    def focused(self):
+        return self.js("const e = document.activeElement; return e.id || e.className || e.tagName")
+
+    def ask(self, text):
+        self.browser.fill("#message", text)
+        self.browser.press("Enter")
+
+    def wait_for_answer(self, seconds=25):
+        self.until(f"return !document.querySelector('.writing') && {ANSWER}?.textContent", "the answer ends", seconds)
+
+    def wander(self):
+        """Options that make any model go on and on, so that there is something to stop."""
+        self.js("""document.getElementById('options').open = true;
+                   const context = Number(document.getElementById('model').textContent.match(/, ([\\d,]+) tokens/)[1].replaceAll(',', ''));
+                   for (const [name, value] of [['temperature', 2], ['max_tokens', Math.min(1500, context >> 1)]]) {
+                     const field = document.querySelector(`[data-option=${name}]`);
+                     field.value = value;
+                     field.dispatchEvent(new Event('input', {bubbles: true}));
+                   }
+                   document.getElementById('options').open = false;""")
+
+    def map_pixels(self):
+        return self.js("return [...document.querySelectorAll('.map')].map((canvas) => canvas.toDataURL()).join()")
+
+    def overflow(self):
+        return self.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+@check
+def the_page_names_the_model_and_shows_a_title_page(page):
+    page.browser.size(1280, 900)
+    page.browser.prefer(color_scheme="light")
+    page.load()
+    assert page.text("#title-model") == page.text("#model").split(",")[0]
+    assert page.js("return document.querySelectorAll('#suggestions button').length") == 3
+    return page.text("#model")
+
+
+@check
+def events_are_read_whole_wherever_the_bytes_are_cut(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        import('./sse.js').then(({SseParser}) => {
+          const text = 'data: {"a":"é🦊"}\\r\\n\\r\\n: comment\\ndata: one\\ndata: two\\n\\nid: 7\\rdata:three\\r\\rdata: [DONE]\\n\\n';
+          const bytes = new TextEncoder().encode(text);
+          const results = new Set();
+          for (let i = 0; i <= bytes.length; ++i) {
+            for (let j = i; j <= bytes.length; ++j) {
+              const parser = new SseParser();
+              const pieces = [bytes.slice(0, i), bytes.slice(i, j), bytes.slice(j)];
+              results.add(JSON.stringify([...pieces.flatMap((piece) => parser.feed(piece)), ...parser.end()]));
+            }
+          }
+          done([...results]);
+        }, (error) => done([String(error)]));""")
+    assert [json.loads(result) for result in seen] == [['{"a":"é🦊"}', "one\ntwo", "three", "[DONE]"]], seen
+    return "every pair of cuts gives the same four events"
+
+
+@check
+def text_of_a_model_never_becomes_markup(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        import('./answer_text.js').then(({TextView}) => {
+          const element = document.createElement('div');
+          const view = new TextView(element);
+          const text = 'One <b>bold</b>\\nline.\\n\\n```html\\n<img src=x onerror=alert(1)>\\n\\n# kept\\n```\\nAnd `code`.\\n\\n```\\nopen';
+          for (let end = 0; end <= text.length; ++end) view.show(text.slice(0, end));
+          done([[...element.children].map((e) => `${e.tagName}:${e.textContent}`), element.querySelectorAll('b, img').length]);
+        }, (error) => done([String(error)]));""")
+    assert seen == [["P:One <b>bold</b>\nline.", "PRE:<img src=x onerror=alert(1)>\n\n# kept", "P:And code.", "PRE:open"], 0], seen
+    return f"{len(seen[0])} blocks, no foreign element"
+
+
+@check
+def a_message_is_answered_as_a_growing_text(page):
+    page.until("return document.querySelector('.map')?.width > 50", "a map is drawn")
+    page.map_before = page.map_pixels()
+    page.js("""window.lengths = [];
+               new MutationObserver(() => {
+                 const length = document.querySelector('.turn.assistant .text')?.textContent.length ?? 0;
+                 if (length > (lengths.at(-1)?.[0] ?? 0)) lengths.push([length, performance.now()]);
+               }).observe(document.getElementById('turns'), {childList: true, subtree: true, characterData: true});""")
+    page.ask("Tell me a short story about a fox.")
+    page.until("return document.querySelector('.turn.user .text')?.textContent.includes('fox')", "the message stands in the conversation")
+    page.wait_for_answer()
+    lengths = page.js("return lengths")
+    assert len(lengths) >= 4, f"the text grew only {len(lengths)} times"
+    assert lengths[-1][1] - lengths[0][1] > 20, "all of it came at once"
+    return f"{len(lengths)} pictures of the text, {lengths[0][0]} to {lengths[-1][0]} characters in {lengths[-1][1] - lengths[0][1]:.0f} ms"
+
+
+@check
+def figures_stand_under_the_answer(page):
+    figures = page.text(".turn.assistant .report-figures")
+    for words in ("to the first token", "between tokens", "tokens/s", "prompt tokens cached", "KV page"):
+        assert words in figures, f"no '{words}' in: {figures}"
+    assert re.search(r"\d+ of \d+ prompt tokens cached", figures), figures
+    page.js("document.querySelectorAll('.report details').forEach((fold) => { fold.open = true; })")
+    return figures
+
+
+@check
+def a_screen_reader_hears_the_answer_once_it_is_complete(page):
+    heard = page.text("#announce")
+    assert heard and heard.split()[:3] == page.js(f"return {ANSWER}.textContent").split()[:3], heard
+    assert page.js("return document.querySelectorAll('#log [aria-live]').length") == 0, "the streamed text itself is announced"
+    return f"{len(heard)} characters, announced once"
+
+
+@check
+def the_page_map_changes_with_a_request(page):
+    page.until("return /^[1-9]/.test(document.getElementById('events-aside').textContent)", "page events are counted")
+    deadline = time.monotonic() + 5
+    while page.map_pixels() == page.map_before:
+        assert time.monotonic() < deadline, "the map still looks as it did before the request"
+        time.sleep(0.1)
+    held = page.js("return document.querySelector('.group .legend').textContent.trim().replace(/\\s+/g, ' ')")
+    assert page.js("return document.querySelectorAll('#events li').length") > 0, "no event is listed"
+    return held
+
+
+@check
+def the_timeline_has_a_row_for_the_request(page):
+    page.until("return document.querySelectorAll('#timeline li').length > 0", "a row is there")
+    assert page.js("const e = document.querySelector('.row-head'); return e.scrollWidth <= e.clientWidth"), "its name does not fit"
+    page.browser.click("#timeline li .row-head")
+    words = page.text("#timeline li .row-more")
+    assert "prompt token" in words and "came from the cache" in words, words
+    page.browser.hover("#timeline li canvas", 20)
+    told = page.text("#timeline-readout")
+    assert "At that moment" in told, told
+    page.browser.click("#timeline li .row-head")
+    return f"{page.js('return document.querySelector(`#timeline li`).dataset.request')}: {told}"
+
+
+@check
+def the_stop_button_ends_an_answer(page):
+    page.wander()
+    page.ask(LONG)
+    page.until("return document.querySelectorAll('.turn.assistant').length === 2 && " + ANSWER + ".textContent.length > 3", "its text begins")
+    page.browser.click("#stop")
+    page.until("return !document.querySelector('.writing')", "it stops", 3)
+    page.until("return document.querySelector('.turn.assistant:last-of-type .note')?.textContent.startsWith('Stopped')", "it says so", 3)
+    length = page.js(f"return {ANSWER}.textContent.length")
+    time.sleep(0.4)
+    assert page.js(f"return {ANSWER}.textContent.length") == length, "text came after the stop"
+    page.until("return /^0 running/.test(document.getElementById('request-counts').textContent)", "the engine is idle again", 4)
+    assert page.js("return !document.getElementById('send').hidden && document.getElementById('stop').hidden")
+    return f"stopped after {length} characters"
+
+
+@check
+def the_next_answer_finds_the_conversation_in_the_cache(page):
+    page.browser.click("#reset-options") if page.js("return document.getElementById('options').open") else page.js(
+        "document.getElementById('reset-options').click()")
+    page.browser.fill("#message", "What is a KV cache?")
+    predicted = page.until("return document.getElementById('prediction').textContent", "a prediction", 5)
+    assert re.match(r"Predicted first token .* m?s, \d[\d,]* of [\d,]+ tokens? cached", predicted), predicted
+    page.browser.press("Enter")
+    page.until("return document.querySelectorAll('.turn.assistant').length === 3", "the turn begins")
+    page.wait_for_answer()
+    figures = page.js("return [...document.querySelectorAll('.report-figures')].at(-1).textContent")
+    cached = int(re.search(r"([\d,]+) of [\d,]+ prompt", figures).group(1).replace(",", ""))
+    assert cached > 0, figures
+    return f"{predicted}; then {cached} tokens came from the cache"
+
+
+@check
+def everything_works_by_keyboard_alone(page):
+    page.load()
+    backwards = [page.focused()]
+    while backwards[-1] != "skip" and len(backwards) < 20:
+        page.browser.press("Shift+Tab")
+        backwards.append(page.focused())
+    assert backwards[0] == "message" and backwards[-1] == "skip", backwards
+    page.browser.press("Enter")
+    assert page.focused() == "message", page.focused()
+    page.browser.press(*"one", "Shift+Enter", *"two")
+    assert page.js("return document.getElementById('message').value") == "one\ntwo"
+    assert page.js("return document.querySelectorAll('.turn').length") == 0, "Shift+Enter has sent the message"
+    page.wander()
+    page.browser.fill("#message", LONG)
+    page.browser.press("Enter")
+    page.until(f"return {ANSWER}?.textContent.length > 3", "its text begins")
+    page.browser.press("Escape")
+    page.until("return document.querySelector('.turn.assistant .note')?.textContent.startsWith('Stopped')", "Escape stops it", 3)
+    page.js("document.getElementById('reset-options').click()")
+    page.js("document.getElementById('message').focus()")
+    order = []
+    for _ in range(60):
+        page.browser.press("Tab")
+        order.append(page.focused())
+        if order[-1] == "map":
+            break
+        ring = page.js("return document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== 'none'")
+        assert ring, f"no ring around {order[-1]}"
+    assert order[-1] == "map", f"the map is not reached: {order}"
+    page.browser.press("Home", "ArrowRight", "ArrowDown", "ArrowRight")
+    told = page.text(".group .readout")
+    assert re.match(r"Page \d+", told), told
+    page.browser.press("Tab")
+    assert page.focused() != "map", "the map is a trap"
+    return f"{' → '.join(order)}: {told}"
+
+
+@check
+def an_option_that_cannot_be_meant_is_refused_with_a_sentence(page):
+    page.js("document.getElementById('options').open = true")
+    page.browser.fill("[data-option=top_p]", "7")
+    page.ask("Hello")
+    said = page.text("#option-error")
+    assert said.startswith("Top-p:") and page.js("return document.activeElement.dataset.option") == "top_p", said
+    assert page.js("return document.getElementById('message').value") == "Hello", "the message is lost"
+    page.js("document.getElementById('reset-options').click(); document.getElementById('options').open = false")
+    return said
+
+
+@check
+def light_and_dark_follow_the_system_and_the_button(page):
+    def paper():
+        return page.js("return getComputedStyle(document.body).backgroundColor")
+    light = paper()
+    page.browser.prefer(color_scheme="dark")
+    dark = paper()
+    assert light != dark, "the system's choice changes nothing"
+    page.browser.click("#theme")
+    assert paper() == light, "the button changes nothing"
+    page.load()
+    assert paper() == light, "the choice is forgotten"
+    page.js("localStorage.removeItem('quire.theme')")
+    page.load()
+    assert paper() == dark
+    page.browser.prefer(color_scheme="light")
+    return f"{light} and {dark}"
+
+
+CONTRAST = """
+const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+const backdrop = (element) => {
+  for (let e = element; e; e = e.parentElement) {
+    const colour = rgb(getComputedStyle(e).backgroundColor);
+    if (colour[3] !== 0) return colour;
+  }
+  return [255, 255, 255];
+};
+const poor = [];
+let texts = 0;
+for (const element of document.querySelectorAll('body *')) {
+  if (![...element.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !element.checkVisibility() || element.closest('.visually-hidden')) continue;
+  const [a, b] = [luminance(rgb(getComputedStyle(element).color)), luminance(backdrop(element))].sort((x, y) => y - x);
+  ++texts;
+  if ((a + 0.05) / (b + 0.05) < 4.5) poor.push(`${element.className || element.tagName} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+}
+return [texts, poor];
+"""
+
+
+@check
+def every_text_has_a_contrast_of_4_5_in_light_and_dark(page):
+    counts = []
+    for scheme in ("light", "dark"):
+        page.browser.prefer(color_scheme=scheme)
+        texts, poor = page.js(CONTRAST)
+        assert not poor, f"{scheme}: {poor}"
+        counts.append(texts)
+    page.browser.prefer(color_scheme="light")
+    return f"{counts[0]} texts in light, {counts[1]} in dark"
+
+
+@check
+def every_control_has_a_name(page):
+    nameless = page.js("""return [...document.querySelectorAll('button, input, textarea, a, [tabindex]')].filter((e) =>
+        !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.textContent.trim())).map((e) => e.outerHTML)""")
+    assert not nameless, nameless
+    assert page.js("return [...document.querySelectorAll('header, main, nav')].length") == 3
+    return "landmarks header, nav, main; no control without a name"
+
+
+@check
+def a_phone_shows_one_column_with_two_views(page):
+    page.browser.size(360, 740)
+    page.load()
+    assert page.overflow() <= 0, f"{page.overflow()} px too wide"
+    assert page.js("return document.getElementById('live').offsetParent === null"), "both views are there at once"
+    page.browser.click("#show-live")
+    page.until("return document.getElementById('live').offsetParent !== null && document.querySelector('.map')?.width > 0", "the live view")
+    assert page.js("return document.getElementById('chat').offsetParent === null")
+    assert page.overflow() <= 0 and page.js("const e = document.getElementById('live'); return e.scrollWidth <= e.clientWidth"), "too wide"
+    page.browser.click("#show-chat")
+    page.ask("What is a KV cache?")
+    page.wait_for_answer()
+    assert page.overflow() <= 0
+    box = page.js("const b = document.getElementById('send').getBoundingClientRect(); return [b.right, b.bottom]")
+    assert box[0] <= 360 and box[1] <= 740, box
+    return "nothing wider than 360 px; Send is in reach"
+
+
+@check
+def a_wide_window_shows_both_side_by_side(page):
+    page.browser.size(1280, 900)
+    page.load()
+    boxes = page.js("return ['chat', 'live'].map((id) => document.getElementById(id).getBoundingClientRect().toJSON())")
+    assert boxes[0]["right"] <= boxes[1]["left"] + 1 and boxes[1]["right"] <= 1280 and page.overflow() <= 0, boxes
+    return f"chat {boxes[0]['width']:.0f} px, live {boxes[1]['width']:.0f} px"
+
+
+@check
+def asking_rests_while_the_tab_is_hidden(page):
+    page.js("""Object.defineProperty(document, 'hidden', {configurable: true, get: () => true});
+               document.dispatchEvent(new Event('visibilitychange'));""")
+    time.sleep(0.3)
+    page.js("performance.clearResourceTimings()")
+    time.sleep(2.3)
+    asked = page.js("return performance.getEntriesByType('resource').length")
+    assert asked == 0, f"{asked} calls while hidden"
+    page.js("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    page.until("return performance.getEntriesByType('resource').length >= 2", "it goes on", 2)
+    return "no call in 2.3 s, then it goes on"
+
+
+@check
+def less_motion_is_shown_to_who_asks_for_it(page):
+    page.browser.prefer(color_scheme="light", reduced_motion="reduce")
+    duration = page.js("return getComputedStyle(document.querySelector('.meter span')).transitionDuration")
+    page.browser.prefer(color_scheme="light")
+    assert duration == "0s", duration
+    return "meters jump"
+
+
+@check
+def nothing_is_said_on_the_console(page):
+    page.said += page.browser.console()
+    bad = [entry["message"] for entry in page.said if entry["level"] in ("SEVERE", "WARNING")]
+    assert not bad, bad
+    return f"{len(page.said)} entries, none a warning or an error"
+
+
+def check_failures(page):
+    """With the mock only: a refusal, a server that goes away and comes back, a key."""
+    page.ask("Please fail.")
+    page.until("return document.querySelector('.turn .error')", "the error is told")
+    said = page.js("return document.querySelector('.turn .error').firstChild.data")
+    assert said == "The prompt has 9000 tokens, but the model's context has room for 4096.", said
+    yield "an error is a sentence", said
+
+    port = page.server.server_port
+    page.server.go_away()
+    page.until("return document.getElementById('server-state').textContent === 'The server does not answer; trying again.'", "the loss is told")
+    page.server = mock_server.start(port, key="sesame")
+    page.until("return document.getElementById('key-dialog').open", "the new server's key is asked for")
+    lost = [entry for entry in page.browser.console() if entry["level"] == "SEVERE"]
+    assert lost, "the browser's log is not heard, so its silence above means nothing"
+    page.browser.type("#key", "sesame")
+    page.browser.press("Enter")
+    page.until("return document.getElementById('server-state').textContent === ''", "it recovers")
+    page.browser.fill("#message", "What is a KV cache?")
+    page.browser.press("Enter")
+    page.wait_for_answer()
+    yield "a lost server is told, comes back and asks for its key", page.text(".turn.assistant:last-of-type .report-figures")
+
+
+def take_screenshots(page, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for width, height in ((1280, 900), (360, 740)):
+        page.browser.size(width, height)
+        for scheme in ("light", "dark"):
+            page.browser.prefer(color_scheme=scheme)
+            for view in ("chat", "live"):
+                page.js("location.hash = arguments[0]", view)
+                page.js("document.getElementById('log').scrollTop = 0; document.getElementById('live').scrollTop = arguments[0]",
+                        500 if view == "live" and width > 900 else 0)
+                time.sleep(0.6)
+                page.browser.screenshot(folder / f"{view}_{scheme}_{width}.png")
+
+
+def start_program(path):
+    """The program serving the house model on a port that is free, and its address."""
+    program = subprocess.Popen([path, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
+    said = program.stderr.readline()
+    found = re.search(r"http://\S+", said)
+    if not found:
+        sys.exit(f"{path} serve said: {said}")
+    threading.Thread(target=program.stderr.read, daemon=True).start()
+    return program, found.group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quire", help="the program to serve the page with")
+    parser.add_argument("--url")
+    parser.add_argument("--screenshots", type=Path)
+    options = parser.parse_args()
+    chromedriver, chromium = find_programs()
+    if not (chromedriver and chromium):
+        print("skipped: the page is tested with chromium and chromedriver, and this machine does not have both")
+        return 77
+    program = None
+    if options.quire:
+        program, options.url = start_program(options.quire)
+    server = None if options.url else mock_server.start(token_ms=12)
+    url = (options.url or f"http://127.0.0.1:{server.server_port}").rstrip("/")
+    began = time.monotonic()
+    failures = 0
+    browser = Browser(chromedriver, chromium)
+    try:
+        page = Page(browser, url)
+        page.server, page.said = server, []
+        for function in CHECKS:
+            name = function.__name__.replace("_", " ")
+            try:
+                print(f"ok      {name}: {function(page)}", flush=True)
+            except Exception as error:
+                failures += 1
+                print(f"FAILED  {name}: {error}", flush=True)
+                if not isinstance(error, AssertionError):
+                    traceback.print_exc()
+        if options.screenshots:
+            page.ask("Tell me a short story about a fox.")
+            page.wait_for_answer()
+            take_screenshots(page, options.screenshots)
+            page.browser.size(1280, 900)
+        if server:
+            try:
+                for name, seen in check_failures(page):
+                    print(f"ok      {name}: {seen}", flush=True)
+            except Exception as error:
+                failures += 1
+                print(f"FAILED  {error}", flush=True)
+    finally:
+        browser.close()
+        if program:
+            program.terminate()
+            program.wait()
+    print(f"{len(CHECKS)} checks, {failures} failed, {time.monotonic() - began:.1f} s")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
