@@ -12,8 +12,8 @@ using Json = nlohmann::json;
 // Keeps the order of an object's members, as templates that print them expect.
 using OrderedJson = nlohmann::ordered_json;
 
-// Parses text from outside: invalid JSON, broken UTF-8 or nesting deeper than 128 throws Error, naming
-// `what`.
+// Parses text from outside: invalid JSON, broken UTF-8, nesting deeper than 128 or, in order, objects so large that
+// they would take seconds throw Error, naming `what`.
 Json parse_json(std::string_view text, const std::string& what);
 OrderedJson parse_ordered_json(std::string_view text, const std::string& what);
 
