@@ -175,8 +175,11 @@ TEST_F(ServerFaults, ARequestThatFollowsEarlyIsAnsweredAfterTheFirst) {
   start();
   RawClient client(server_->port());
   std::string all;
-  for (int i = 0; i < 4; ++i)
-    all += RawClient::request("POST", "/v1/completions", question("turn " + std::to_string(i), 30).dump());
+  for (int i = 0; i < 4; ++i) {
+    Json ask = question("turn " + std::to_string(i), 30);
+    if (i >= 2) ask["metadata"] = std::string(100'000, 'm');  // more than is taken early
+    all += RawClient::request("POST", "/v1/completions", ask.dump());
+  }
   client.send(all);
   for (int i = 0; i < 4; ++i) expect_right_answer(client, "turn " + std::to_string(i), 30);
 }
@@ -380,6 +383,7 @@ TEST_F(ServerFaults, BodiesThatMakeNoSenseAreRefused) {
       keys + "}",
       "{\"prompt\":\"a\",\"user\":\"" + std::string(1 << 20, 'u') + "\"}",
       "{\"prompt\":\"a\",\"stop\":[" + std::string(100'000, ' ') + "]}}",
+      "{\"prompt\":\"a\",\"stop\":[\"b\",\"" + std::string(100'000, 'a') + "\"]}",
       "{\"prompt\":\"a\",\"logit_bias\":{\"99999999999\":1}}",
   };
   RawClient client(server_->port());  // none of it costs the connection
@@ -630,9 +634,9 @@ TEST_F(ServerFaults, RequestsThatAreBeingReadWhenItStopsAreToldThatItDoes) {
   options_.grace_seconds = 1e6;
   start();
   Json padded = question("padded", 5);
-  padded["metadata"] = std::vector<int>(400'000, 1);  // takes a while to understand
+  padded["metadata"] = std::vector<int>(300'000, 1);  // takes a while to understand
   std::vector<RawClient> clients;
-  for (int i = 0; i < 8; ++i) clients.push_back(asking(padded));
+  for (int i = 0; i < 5; ++i) clients.push_back(asking(padded));
   RawClient lookup(server_->port());
   lookup.ask("POST", "/kv/lookup", padded.dump());
   EXPECT_EQ(server_->get("/health").status, 200);

@@ -51,7 +51,8 @@ class ServerInProcess {
 
   uint64_t held_pages() const {
     uint64_t held = 0;
-    for (const Json& group : get("/kv").json()["groups"]) held += group["held"].get<uint64_t>();
+    const Json report = get("/kv").json();
+    for (const Json& group : report["groups"]) held += group["held"].get<uint64_t>();
     return held;
   }
   double metric(const std::string& name) const {
