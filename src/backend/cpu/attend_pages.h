@@ -268,7 +268,7 @@ class PagesAttention {
     for (size_t row = begin; row < end; ++row) {
       const Ints<N> at = Ints<N>{} + int32_t(row);
       const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
-      store_lanes((at >= first) & (at < last) ? score : all<N>(kNoScore), args_.scores + row * N);
+      store_lanes(((at >= first) & (at < last)) ? score : all<N>(kNoScore), args_.scores + row * N);
     }
   }
 
