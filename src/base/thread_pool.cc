@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <string>
@@ -12,20 +13,35 @@
 namespace quire {
 namespace {
 
-// Loops follow each other within microseconds during a step: look again for a while before going to sleep.
-constexpr int kSpins = 2000;
+// Loops follow each other within microseconds during a step, and a thread that sleeps takes tens of them to wake up: look
+// again for a while first. Where threads have to share CPUs, others could use the time.
+constexpr std::chrono::microseconds kPatience{200}, kPatienceOnSharedCpus{3};
+constexpr int kLooks = 32;  // between two looks at the clock
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
 
 template <class T>
-void wait_while_equal(const std::atomic<T>& value, T old) {
-  for (int spin = 0; spin < kSpins; ++spin) {
-    if (value.load(std::memory_order_acquire) != old) return;
-  }
+void wait_while_equal(const std::atomic<T>& value, T old, std::chrono::microseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      if (value.load(std::memory_order_acquire) != old) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
 
 }  // namespace
 
-ThreadPool::ThreadPool(uint32_t threads) {
+ThreadPool::ThreadPool(uint32_t threads)
+    : patience_(threads <= usable_cpus() ? kPatience : kPatienceOnSharedCpus) {
   CHECK(threads >= 1);
   workers_.reserve(threads - 1);
   for (uint32_t i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
@@ -54,7 +70,7 @@ void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<vo
   take_ranges();
   uint64_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
   while ((gate & kInside) != 0) {
-    wait_while_equal(gate_, gate);
+    wait_while_equal(gate_, gate, patience_);
     gate = gate_.load(std::memory_order_acquire);
   }
 }
@@ -71,7 +87,7 @@ bool ThreadPool::enter(uint32_t generation) {
 void ThreadPool::work() {
   uint32_t seen = 0;
   while (true) {
-    wait_while_equal(generation_, seen);
+    wait_while_equal(generation_, seen, patience_);
     if (stop_) return;
     seen = generation_.load(std::memory_order_acquire);
     if (!enter(seen)) continue;  // it is over already

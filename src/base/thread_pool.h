@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -40,11 +41,13 @@ class ThreadPool {
   static constexpr int kGenerationShift = 32;
   bool enter(uint32_t generation);
 
-  Loop loop_;                    // written by the caller only while the gate is closed and nobody is inside
-  std::atomic<size_t> next_{0};  // the first index that nobody took
-  std::atomic<uint64_t> gate_{kClosed};
-  std::atomic<uint32_t> generation_{0};  // raised to start a loop
-  std::atomic<bool> stop_{false};
+  const std::chrono::microseconds patience_;  // with which a thread waits before it sleeps
+  // What all threads write or watch has cache lines of its own.
+  Loop loop_;  // written by the caller only while the gate is closed and nobody is inside
+  alignas(64) std::atomic<size_t> next_{0};  // the first index that nobody took
+  alignas(64) std::atomic<uint64_t> gate_{kClosed};
+  alignas(64) std::atomic<uint32_t> generation_{0};  // raised to start a loop
+  alignas(64) std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
 

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "backend/cpu/kernel_choice.h"
 #include "backend/cpu/yardstick.h"
@@ -41,6 +43,23 @@ struct ServeCommand {
     return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, threads};
   }
 
+  // A connection is an open file, and many systems allow a program 1024 of them unless it asks for more.
+  void make_room_for_connections() {
+    constexpr rlim_t kOwnFiles = 64;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const rlim_t wanted = server.http.connections + kOwnFiles;
+    if (limit.rlim_cur < wanted) {
+      limit.rlim_cur = std::min(limit.rlim_max, wanted);
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+      ::getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (limit.rlim_cur >= wanted) return;
+    server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur, kOwnFiles));
+    fmt::print(stderr, "at most {} connections: the system allows {} open files\n", server.http.connections,
+               limit.rlim_cur);
+  }
+
   void operator()() {
     if (const char* key = std::getenv("QUIRE_API_KEY"); key != nullptr && *key != '\0')
       server.service.api_keys.emplace_back(key);
@@ -49,6 +68,7 @@ struct ServeCommand {
     }
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
     server.http.idle_time = std::chrono::seconds(idle_seconds);
+    make_room_for_connections();
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
     ModelOptions::Opened opened = model.open();

@@ -15,12 +15,14 @@ EngineLoop::~EngineLoop() {
   shut_down(Clock::now());
 }
 
-void EngineLoop::post(Job job) {
+bool EngineLoop::post(Job job) {
   {
     const std::lock_guard lock(mutex_);
+    if (ended_) return false;
     jobs_.push_back(std::move(job));
   }
   wake_.notify_one();
+  return true;
 }
 
 EngineLoop::Ticket EngineLoop::submit(Request request, Done done) {
@@ -109,7 +111,8 @@ void EngineLoop::run() {
     for (Job& job : jobs) job(*engine_);
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_ && jobs_.empty() && (open_.empty() || Clock::now() >= deadline_)) break;
+      ended_ = stopping_ && jobs_.empty() && (open_.empty() || Clock::now() >= deadline_);
+      if (ended_) break;
     }
     engine_->step();
     if (after_step_) after_step_(*engine_);

@@ -38,9 +38,9 @@ class EngineLoop {
   // Whatever the ticket stands for ends at the next step and frees all it held.
   void cancel(Ticket ticket);
 
-  // Runs `job(engine)` between two steps. After the end nothing runs any more.
+  // Runs `job(engine)` between two steps. False: the end has come, and it never will.
   using Job = std::function<void(Engine&)>;
-  void post(Job job);
+  bool post(Job job);
   template <class Question>
   auto ask(Question question) -> std::future<decltype(question(std::declval<Engine&>()))>;
 
@@ -74,7 +74,7 @@ class EngineLoop {
   std::condition_variable wake_;
   std::deque<Job> jobs_;
   uint32_t next_ticket_ = 1;
-  bool refusing_ = false, stopping_ = false;
+  bool refusing_ = false, stopping_ = false, ended_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();
   std::thread thread_;  // last: it uses all of the above
 };

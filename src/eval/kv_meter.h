@@ -35,7 +35,7 @@ struct KvMeterResult {
   std::vector<Span> spans;     // by position: later tokens see more of the cache
   double divergence_mean = 0;  // of the distribution from the 16-bit one, in nats
   double divergence_p99 = 0;
-  double agreement = 0;  // share of positions with the same likeliest token
+  double agreement = 0;                              // share of positions with the same likeliest token
   double noise_divergence = 0, noise_agreement = 1;  // the same of 32-bit floats
   size_t base_bytes_per_token = 0, bytes_per_token = 0;
   double base_step_ms = 0, step_ms = 0;  // of decode, at the end of a window

@@ -21,13 +21,19 @@ class ApiError : public std::runtime_error {
   bool worth_retrying() const { return code_ != "cancelled" && code_ != "deadline_exceeded"; }
   OrderedJson json() const {
     return {{"error",
-             {{"message", what()},
+             {{"message", message()},
               {"type", type()},
               {"param", param_.empty() ? OrderedJson() : OrderedJson(param_)},
               {"code", code_.empty() ? OrderedJson() : OrderedJson(code_)}}}};
   }
 
  private:
+  // Many quote what was sent, which may be long.
+  std::string message() const {
+    constexpr size_t kMost = 500;
+    const std::string all = what();
+    return all.size() <= kMost ? all : all.substr(0, kMost) + "...";
+  }
   std::string type() const {
     if (status_ == 401) return "authentication_error";
     if (status_ == 403) return "permission_error";

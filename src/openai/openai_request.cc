@@ -10,7 +10,8 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096;
+constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096, kMostUserBytes = 512,
+                 kMostStopBytes = 1024;
 constexpr int64_t kMostChoices = 128, kMostTopLogprobs = 20;
 
 [[noreturn]] void not_built(const std::string& field, const char* what) {
@@ -132,6 +133,8 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
   request.stop = fields.texts("stop", kMostStops);
   for (const std::string& stop : request.stop) {
     if (stop.empty()) bad_field("stop", "'stop' has an empty text");
+    if (stop.size() > kMostStopBytes)  // every token is compared with it
+      bad_field("stop", "'stop' has a text of {} bytes; at most {} are allowed", stop.size(), kMostStopBytes);
   }
   request.stop_tokens = fields.tokens("stop_token_ids", model.vocab);
   request.ignore_end = fields.boolean("ignore_eos").value_or(false);
@@ -142,6 +145,8 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     ask.include_usage = options->boolean("include_usage").value_or(false);
   }
   request.client = fields.text("user").value_or("");
+  if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
+    bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
   const OrderedJson& own = fields.get("quire");
   if (own.is_boolean()) {
     ask.report = own.get<bool>();

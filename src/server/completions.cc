@@ -192,6 +192,7 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
     }
   } catch (...) {
     problem = std::current_exception();
+    loop_.cancel(run.ticket);  // of several answers the others may still run
   }
   open_answers_ -= answers;
   tickets_.erase(run.head.id);

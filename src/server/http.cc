@@ -27,6 +27,9 @@ using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+constexpr size_t kMostEarlyBytes = 64 << 10;  // of a next request, taken while one is being answered
+constexpr uint32_t kMostTurnedAway = 64;      // connections beyond the limit that are told so at a time
+
 std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = char(std::tolower(static_cast<unsigned char>(c)));
@@ -90,6 +93,9 @@ struct HttpServer::State {
   bool closing = false;
   std::set<class Connection*> connections;
   uint32_t exchanges = 0;
+  uint32_t turned_away = 0;  // of the connections: those beyond the limit, on their way out
+
+  bool full() const { return connections.size() - turned_away >= limits.connections; }
 };
 
 // One client: reads a request, has it answered, and so on until one of them has had enough.
@@ -97,7 +103,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
  public:
   using State = HttpServer::State;
   Connection(std::shared_ptr<State> state, tcp::socket socket)
-      : state_(std::move(state)), stream_(std::move(socket)) {
+      : state_(std::move(state)),
+        stream_(std::move(socket)),
+        buffer_(state_->limits.header_bytes + kMostEarlyBytes) {
     error_code ignored;
     const auto remote = stream_.socket().remote_endpoint(ignored);
     if (!ignored) peer_ = remote.address().to_string();
@@ -129,7 +137,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void take_request(http::request<http::string_body>&& message);
   void watch();
   void stop_watching();
-  bool has_left();
+  bool take_early_bytes();
   template <class Message>
   void fill_head(Message& message, const HttpResponse& response) const;
   void close() {
@@ -140,7 +148,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   std::shared_ptr<State> state_;
   beast::tcp_stream stream_;
-  beast::flat_buffer buffer_;
+  beast::flat_buffer buffer_;  // never holds more than headers and what a client sends early
   std::string peer_;
   unsigned version_ = 11;
   bool keep_alive_ = true, head_only_ = false, chunked_ = false;
@@ -190,7 +198,7 @@ asio::awaitable<void> Connection::refuse(error_code problem) {
   if (problem == http::error::body_limit) {
     status = 413;
     why = "the request's body is too large";
-  } else if (problem == http::error::header_limit) {
+  } else if (problem == http::error::header_limit || problem == http::error::buffer_overflow) {
     status = 431;
     why = "the request's headers are too large";
   } else if (problem == beast::error::timeout) {
@@ -264,6 +272,8 @@ asio::awaitable<void> Connection::answer() {
   if (!failure.empty()) keep_alive_ = false;
   stop_watching();
   gone_ = nullptr;
+  std::exchange(request_,
+                {});  // gives its memory back: it may be large, and the connection may wait for long
   --state_->exchanges;
   answering_ = false;
 }
@@ -271,7 +281,9 @@ asio::awaitable<void> Connection::answer() {
 asio::awaitable<void> Connection::turn_away() {
   const auto self = shared_from_this();
   add_header("Retry-After", "1");
+  ++state_->turned_away;
   co_await respond_and_drain(failure_response(503, "too many connections"));
+  --state_->turned_away;
   close();
 }
 
@@ -295,12 +307,11 @@ asio::awaitable<void> Connection::respond(HttpResponse response) {
   message.prepare_payload();
   if (head_only_) message.body().clear();
   error_code problem;
-  stream_.expires_after(state_->limits.write_time);
   http::response_serializer<http::string_body> serializer(message);
-  if (head_only_) {
-    co_await http::async_write_header(stream_, serializer, redirect_error(use_awaitable, problem));
-  } else {
-    co_await http::async_write(stream_, serializer, redirect_error(use_awaitable, problem));
+  if (head_only_) serializer.split(true);
+  while (!problem && !(head_only_ ? serializer.is_header_done() : serializer.is_done())) {
+    stream_.expires_after(state_->limits.write_time);
+    co_await http::async_write_some(stream_, serializer, redirect_error(use_awaitable, problem));
   }
   if (problem) broken_ = true;
 }
@@ -325,13 +336,12 @@ asio::awaitable<bool> Connection::begin_stream(HttpResponse head) {
 asio::awaitable<bool> Connection::write(std::string part) {
   if (broken_) co_return false;
   if (part.empty()) co_return true;
+  if (chunked_) part = fmt::format("{:x}\r\n{}\r\n", part.size(), part);
   error_code problem;
-  stream_.expires_after(state_->limits.write_time);
-  if (chunked_) {
-    co_await asio::async_write(stream_, http::make_chunk(asio::buffer(part)),
-                               redirect_error(use_awaitable, problem));
-  } else {
-    co_await asio::async_write(stream_, asio::buffer(part), redirect_error(use_awaitable, problem));
+  for (size_t written = 0; !problem && written < part.size();) {
+    stream_.expires_after(state_->limits.write_time);
+    written += co_await stream_.async_write_some(asio::buffer(part) + written,
+                                                 redirect_error(use_awaitable, problem));
   }
   if (problem) broken_ = true;
   co_return !broken_;
@@ -356,7 +366,10 @@ void Connection::watch() {
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code problem) {
     self->watching_ = false;
     if (problem == asio::error::operation_aborted || !self->answering_) return;
-    if (!problem && !self->has_left()) return;
+    if (!problem && self->take_early_bytes()) {
+      if (self->buffer_.size() < kMostEarlyBytes) self->watch();
+      return;
+    }
     self->broken_ = true;
     if (const auto gone = std::exchange(self->gone_, nullptr)) gone();
   });
@@ -368,10 +381,12 @@ void Connection::stop_watching() {
   stream_.socket().cancel(ignored);
 }
 
-bool Connection::has_left() {
-  char byte = 0;
-  const ssize_t count = ::recv(stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+// Takes the beginning of the next request, behind which the end of the connection can be seen. False: it has come.
+bool Connection::take_early_bytes() {
+  const auto room = buffer_.prepare(std::min<size_t>(4096, buffer_.max_size() - buffer_.size()));
+  const ssize_t count = ::recv(stream_.socket().native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+  if (count > 0) buffer_.commit(size_t(count));
+  return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 namespace {
@@ -387,7 +402,8 @@ asio::awaitable<void> accept_all(std::shared_ptr<HttpServer::State> state) {
       co_await pause.async_wait(redirect_error(use_awaitable, problem));
       continue;
     }
-    const bool full = state->connections.size() >= state->limits.connections;
+    const bool full = state->full();
+    if (full && state->turned_away >= kMostTurnedAway) continue;  // closed without a word
     const auto connection = std::make_shared<Connection>(state, std::move(socket));
     asio::co_spawn(state->io, full ? connection->turn_away() : connection->serve(), asio::detached);
   }

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -50,7 +51,10 @@ struct Server::State {
   void wait_for_signals() {
     signals.async_wait([this](error_code problem, int) {
       if (problem) return;
-      if (closing) loop.hasten(Clock::now());
+      if (closing) {
+        deadline = Clock::now();
+        loop.hasten(deadline);
+      }
       begin_closing();
       wait_for_signals();
     });
@@ -60,17 +64,18 @@ struct Server::State {
     if (std::exchange(closing, true)) return;
     service.close();
     http.stop_accepting();
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                             std::chrono::duration<double>(options.grace_seconds));
-    finisher = std::thread([this, deadline] {
-      loop.shut_down(deadline);
+    deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(options.grace_seconds));
+    finisher = std::thread([this, until = deadline] {
+      loop.shut_down(until);
       asio::post(io, [this] { flush_then_stop(Clock::now() + kFlushTime); });
     });
   }
 
-  // The last words are on their way: the answers that were cut short need to be told so.
+  // The last words are on their way: the answers that were cut short need to be told so. Requests that are still being
+  // understood and readers that are slow have as long as the grace lasts.
   void flush_then_stop(Clock::time_point latest) {
-    if (http.exchanges() == 0 || Clock::now() >= latest) {
+    if (http.exchanges() == 0 || Clock::now() >= std::max(latest, deadline)) {
       io.stop();
       return;
     }
@@ -93,6 +98,7 @@ struct Server::State {
   asio::signal_set signals;
   asio::steady_timer flush;
   bool closing = false;
+  Clock::time_point deadline;  // of a shutdown that has begun
   std::thread finisher;
 };
 

@@ -17,6 +17,8 @@
 namespace quire {
 namespace {
 
+constexpr size_t kLargeBody = 64 << 10;  // bytes that take long enough to understand that others would notice
+
 // Takes as long whatever the difference is.
 bool same_secret(std::string_view a, std::string_view b) {
   unsigned char differs = a.size() == b.size() ? 0 : 1;
@@ -144,6 +146,7 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
 
 Service::~Service() {
   workers_.join();
+  large_workers_.join();
 }
 
 const std::vector<Service::Route>& Service::routes() {
@@ -282,10 +285,11 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange) {
 }
 
 template <class Work>
-asio::awaitable<std::invoke_result_t<Work>> Service::aside(Work work) {
+asio::awaitable<std::invoke_result_t<Work>> Service::aside(const Exchange& exchange, Work work) {
   std::exception_ptr problem;
   std::optional<std::invoke_result_t<Work>> result;
-  co_await asio::post(asio::bind_executor(workers_, asio::use_awaitable));
+  asio::thread_pool& workers = exchange.request().body.size() > kLargeBody ? large_workers_ : workers_;
+  co_await asio::post(asio::bind_executor(workers, asio::use_awaitable));
   try {
     result.emplace(work());
   } catch (...) {
@@ -300,7 +304,8 @@ template <class Question>
 asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Question question) {
   using Reply = std::invoke_result_t<Question, Engine&>;
   const auto box = std::make_shared<Mailbox<Reply>>(io_.get_executor());
-  parts_.loop.post([box, question](Engine& engine) { box->put(question(engine)); });
+  const bool posted = parts_.loop.post([box, question](Engine& engine) { box->put(question(engine)); });
+  if (!posted) throw ApiError(503, "", "shutting_down", "the server is shutting down");
   std::vector<Reply> replies = co_await box->take();
   co_return std::move(replies.front());
 }
@@ -352,8 +357,8 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
     const OrderedJson body = parse_body(exchange.request().body);
     return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
   };
-  Ask ask = co_await aside(understand);
-  refuse_if_closing();  // it may have begun meanwhile, and the engine's refusal would look like the client's fault
+  Ask ask = co_await aside(exchange, understand);
+  refuse_if_closing();  // it may have begun meanwhile
   ask.request.client = client_name(exchange.request(), ask.request.client);
   co_await completions_.answer(exchange, std::move(ask));
 }
@@ -387,10 +392,10 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
     return book.find_live(point.request, point.choice) || book.find_finished(point.request, point.choice);
   };
   const bool is_known = co_await ask_engine(known);
+  refuse_if_closing();
   if (!is_known)
     throw ApiError(404, "", "not_found",
                    fmt::format("the request '{}' is not known (any more)", point.request));
-  refuse_if_closing();
   ask.request.client = client_name(exchange.request(), ask.request.client);
   ask.prompts.emplace_back();  // comes from the other request
   co_await completions_.answer(exchange, std::move(ask), point);
@@ -405,13 +410,13 @@ asio::awaitable<void> Service::cancel(Exchange& exchange) {
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {
   const auto work = [&] { return tokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(work);
+  const OrderedJson reply = co_await aside(exchange, work);
   co_await exchange.respond(json_response(reply));
 }
 
 asio::awaitable<void> Service::detokenize(Exchange& exchange) {
   const auto work = [&] { return detokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(work);
+  const OrderedJson reply = co_await aside(exchange, work);
   co_await exchange.respond(json_response(reply));
 }
 
@@ -438,7 +443,7 @@ asio::awaitable<void> Service::requests(Exchange& exchange) {
 
 asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
   const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
-  const std::vector<TokenId> prompt = co_await aside(work);
+  const std::vector<TokenId> prompt = co_await aside(exchange, work);
   const auto look = [this, prompt](Engine& engine) {
     return lookup_report(engine, prompt, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
@@ -448,7 +453,7 @@ asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
 
 asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
   const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
-  const std::vector<TokenId> prompt = co_await aside(work);
+  const std::vector<TokenId> prompt = co_await aside(exchange, work);
   const auto pin = [prompt](Engine& engine) {
     const Engine::Pin pinned = engine.pin(prompt);
     if (pinned.tokens == 0) engine.unpin(pinned.id);

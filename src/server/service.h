@@ -81,9 +81,9 @@ class Service {
   // Which of the API keys the client has, from 1 on.
   std::optional<size_t> key_number(const HttpRequest& request) const;
   std::string client_name(const HttpRequest& request, const std::string& user) const;
-  // Runs `work` where it does not hold up the streams.
+  // Runs `work`, which understands a request, where it does not hold up the streams.
   template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> aside(Work work);
+  asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work);
   // Runs `question` on the engine's thread, between two steps.
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
@@ -92,7 +92,8 @@ class Service {
   ServiceParts parts_;
   ServiceOptions options_;
   Completions completions_;
-  asio::thread_pool workers_{1};  // parses, renders and tokenizes
+  asio::thread_pool workers_{1};        // parses, renders and tokenizes
+  asio::thread_pool large_workers_{1};  // the same for large requests: only they wait for one another
   std::function<uint32_t()> connections_;
   bool closing_ = false;
 };

@@ -13,7 +13,7 @@ namespace {
 
 struct Baseline {
   static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = true;
+  static constexpr bool kReadsKeys = true, kScoresQuads = false;
   using Quad = float32x4_t;
 
   template <KvFormat format>
@@ -47,7 +47,7 @@ struct Baseline {
 // Without fused multiply-adds: each product is rounded before it is added.
 struct Baseline {
   static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = false;
   using Quad = const float*;
 
   template <KvFormat format>

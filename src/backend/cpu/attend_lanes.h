@@ -57,6 +57,10 @@ constexpr float kNoScore = -__builtin_inff();
 //   add_product<i>(sum, a, b)  sum + a * b[i], rounded once, with a vector of any width in use and a Quad b
 //   multiply_add(a, b, c)      a * b + c, rounded once
 //   larger(a, b)               by lane
+//   kScoresQuads               whether queries that would fill only part of a vector are scored with the four sums of
+//                              each side by side. If so, of vectors of sixteen floats:
+//   repeat_quad(floats)        four floats, repeated
+//   join_quads(rows)           of four rows, each with four sums of four queries, the scores as [rows, queries]
 template <class Lanes>
 ALWAYS_INLINE bool any(Lanes mask) {
   int32_t bits = 0;
@@ -145,6 +149,30 @@ ALWAYS_INLINE void score_rows(const float* queries, const std::byte* keys, size_
     store_lanes((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]), out + r * N);
 }
 
+// The same for N / 4 vectors that hold the four sums of their queries side by side; `queries` are [dims / 4, N, 4], and
+// keys are floats.
+template <class Isa, size_t N, size_t kRows>
+ALWAYS_INLINE void score_quads(const float* queries, const std::byte* keys, size_t row_bytes, size_t dims,
+                               float* out) {
+  using Lanes = Floats<16>;
+  Lanes sums[kRows][N / 4] = {}, query[N / 4];
+  for (size_t left = dims / 4; left > 0; --left, keys += 4 * sizeof(float), queries += 4 * N) {
+    for (size_t i = 0; i < N / 4; ++i) query[i] = load_lanes<Lanes>(queries + 16 * i);
+    for (size_t r = 0; r < kRows; ++r) {
+      const Lanes key = Isa::repeat_quad(reinterpret_cast<const float*>(keys + r * row_bytes));
+      for (size_t i = 0; i < N / 4; ++i) sums[r][i] = Isa::multiply_add(query[i], key, sums[r][i]);
+    }
+  }
+  for (size_t r = 0; r < kRows; r += 4) {
+    for (size_t i = 0; i < N / 4; ++i) {
+      const Lanes four[4] = {sums[r][i], sums[r + 1][i], sums[r + 2][i], sums[r + 3][i]};
+      float scores[4][4];
+      store_lanes(Isa::join_quads(four), scores);
+      for (size_t k = 0; k < 4; ++k) store_lanes(load_lanes<Floats<4>>(scores[k]), out + (r + k) * N + 4 * i);
+    }
+  }
+}
+
 template <class Isa, size_t kQueries, size_t kVectors>
 struct ValueSums {
   using Lanes = Floats<Isa::kLanes>;
@@ -197,7 +225,9 @@ ALWAYS_INLINE void add_value_rows(const float* shares, const std::byte* rows, si
     }
   } else {
     for (size_t left = count; left > 0; --left, rows += row_bytes, shares += N) {
-      if constexpr (format != KvFormat::f32) __builtin_prefetch(rows + ahead);
+      if constexpr (format != KvFormat::f32) {
+        for (size_t i = 0; i < kVectors * kVectorBytes; i += 64) __builtin_prefetch(rows + ahead + i);
+      }
       for (size_t i = 0; i < kVectors; ++i)
         all.add(Isa::template load<format>(rows + i * kVectorBytes), i, quad(shares));
     }

@@ -89,14 +89,19 @@ class PagesAttention {
     }
   }
 
-  // Queries as [key_dim, N], scaled.
+  template <size_t N>
+  static constexpr bool kInQuads = Isa::kScoresQuads&& N < 16;
+
+  // Queries as [key_dim, N] or [key_dim / 4, N, 4], scaled.
   template <size_t N>
   void gather(const Tile<N>& tile) {
     float* out = args_.query_lanes + tile.first * args_.key_width;
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
-      for (size_t d = 0; d < args_.key_width; ++d)
-        out[d * N + lane] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+      for (size_t d = 0; d < args_.key_width; ++d) {
+        const size_t place = kInQuads<N> ? d / 4 * 4 * N + lane * 4 + d % 4 : d * N + lane;
+        out[place] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+      }
     }
   }
 
@@ -223,6 +228,21 @@ class PagesAttention {
     constexpr size_t kRows = Isa::kScoreRows;
     const float* queries = args_.query_lanes + tile.first * args_.key_width;
     const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
+    if constexpr (kInQuads<N>) {
+      constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
+      for (size_t row = begin; row < end;) {
+        const std::byte* at = keys.bytes + row * row_bytes;
+        const size_t count = row + kMost <= end ? kMost : 4;
+        prefetch(keys, at, count * row_bytes);
+        if (count == kMost) {
+          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, args_.scores + row * N);
+        } else {
+          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, args_.scores + row * N);
+        }
+        row += count;
+      }
+      return;
+    }
     for (size_t row = begin; row < end; row += kRows) {
       const std::byte* at = keys.bytes + row * row_bytes;
       prefetch(keys, at, kRows * row_bytes);
@@ -276,6 +296,12 @@ class PagesAttention {
       }
     }
     Floats<N> page_sum = {};
+    if constexpr (kInQuads<N>) {
+      exp_wide<N>(less, begin, end);
+      for (size_t row = begin; row < end; ++row) page_sum += load_lanes<Floats<N>>(scores + row * N);
+      store_lanes(sum + page_sum, args_.sum + tile.first);
+      return;
+    }
     constexpr size_t kRows = Isa::kScoreRows;
     for (size_t row = begin; row < end; row += kRows) {
       Floats<N> shares[kRows];
@@ -287,6 +313,21 @@ class PagesAttention {
       }
     }
     store_lanes(sum + page_sum, args_.sum + tile.first);
+  }
+
+  // Scores become e^(score - less), several rows in a vector. REQUIRES: `begin` and `end` are multiples of four.
+  template <size_t N>
+  ALWAYS_INLINE void exp_wide(Floats<N> less, size_t begin, size_t end) {
+    float repeated[16];
+    for (size_t i = 0; i < 16; i += N) store_lanes(less, repeated + i);
+    const Floats<16> all_less = load_lanes<Floats<16>>(repeated);
+    constexpr size_t kVectors = N / 4;  // of four rows
+    for (float* at = args_.scores + begin * N; at < args_.scores + end * N; at += 4 * N) {
+      Floats<16> shares[kVectors];
+      for (size_t i = 0; i < kVectors; ++i) shares[i] = load_lanes<Floats<16>>(at + 16 * i) - all_less;
+      exp_shares<Isa, 16>(shares);
+      for (size_t i = 0; i < kVectors; ++i) store_lanes(shares[i], at + 16 * i);
+    }
   }
 
   // Some lanes that see the same rows.

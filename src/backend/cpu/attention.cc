@@ -178,8 +178,10 @@ void CpuBackend::attend(const AttendParams& params) {
   std::vector<Block> blocks;
   for (uint32_t r = 0; r < batch_.runs.size(); ++r) {
     const TokenRun& run = batch_.runs[r];
-    for (uint32_t begin = 0; begin < run.count; begin += kQueryBlock) {
-      const uint32_t tokens = std::min(kQueryBlock, run.count - begin);
+    // The last first: they see the most, and no thread should begin such a block when the others are done.
+    for (uint32_t left = run.count; left > 0;) {
+      const uint32_t begin = (left - 1) / kQueryBlock * kQueryBlock, tokens = left - begin;
+      left = begin;
       for (uint32_t h = 0; h < shape.kv_heads; ++h) blocks.push_back({r, run.begin + begin, tokens, h});
     }
   }

@@ -249,7 +249,7 @@ const Case kCases[] = {
 // Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.
 struct SixteenLanes {
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = true;
   using Quad = const float*;
 
   template <KvFormat format>
@@ -269,6 +269,20 @@ struct SixteenLanes {
   template <int i, class Lanes>
   static Lanes add_product(Lanes sum, Lanes a, Quad b) {
     return multiply_add(a, Lanes{} + b[i], sum);
+  }
+  static Floats<16> repeat_quad(const float* values) {
+    Floats<16> out;
+    for (size_t i = 0; i < 16; ++i) out[i] = values[i % 4];
+    return out;
+  }
+  static Floats<16> join_quads(const Floats<16> (&rows)[4]) {
+    Floats<16> out;
+    for (size_t r = 0; r < 4; ++r) {
+      for (size_t q = 0; q < 4; ++q) {
+        out[4 * r + q] = (rows[r][4 * q] + rows[r][4 * q + 1]) + (rows[r][4 * q + 2] + rows[r][4 * q + 3]);
+      }
+    }
+    return out;
   }
   template <class Lanes>
   static Lanes multiply_add(Lanes a, Lanes b, Lanes c) {

@@ -5,19 +5,33 @@
 #include <cstring>
 
 #include "backend/cpu/lanes.h"
-#include "backend/cpu/nonlinearity.h"
 #include "base/check.h"
 #include "tensor/quantize.h"
 
 namespace quire {
 namespace {
 
+constexpr size_t kLargePageBytes = 2 << 20;  // of the usual machine
 constexpr size_t kFewTokens = 4;
+constexpr size_t kPartCols = 1024;  // of a row that threads share: a multiple of every group
+constexpr size_t kPartBytes = 4 * kPartCols;
+constexpr size_t kPartTokens = 32;       // kernels take tokens by so many at most
+constexpr size_t kLeastPartTokens = 64;  // that are worth unpacking rows for once more
+
+size_t round_up(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
 CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads)
     : kernels_(kernels), unpacked_(scalar_kernels()), pool_(threads) {}
+
+Buffer CpuBackend::allocate(size_t bytes) {
+  Buffer buffer(bytes);
+  if (bytes >= kLargePageBytes) buffer.use_large_pages();
+  return buffer;
+}
 
 Weight CpuBackend::prepare(const Weight& weight, size_t stacked) {
   const PanelFormat& format = kernels_.panels[size_t(weight.view.dtype)];
@@ -52,6 +66,23 @@ void CpuBackend::quantize(const Activation& activation, size_t row) const {
     if (!activation.forms.has(ActivationForm(form))) continue;
     kernels_.quantize_activation[form](activation.f32.row(row), activation.f32.width,
                                        activation.data[form] + row * activation.stride[form]);
+  }
+}
+
+void CpuBackend::quantize_part(const Activation& activation, size_t row, size_t col, size_t count) const {
+  if (count == activation.f32.width) return quantize(activation, row);
+  for (size_t form = kFirstQuantizedForm; form < kActivationFormCount; ++form) {
+    if (!activation.forms.has(ActivationForm(form))) continue;
+    const size_t group = group_values(ActivationForm(form));
+    alignas(64) std::byte memory[kPartBytes];
+    kernels_.quantize_activation[form](activation.f32.row(row) + col, count, memory);
+    const Q8Row from(memory, count, group);
+    std::byte* whole = activation.data[form] + row * activation.stride[form];
+    const MutableQ8Row to(whole, activation.f32.width, group);
+    std::memcpy(to.values + col, from.values, count);
+    std::memcpy(to.scales + col / group, from.scales, (count + group - 1) / group * sizeof(float));
+    std::memcpy(to.sums32 + col / 32, from.sums32, count / 32 * sizeof(float));
+    std::memcpy(to.sums16 + col / 16, from.sums16, count / 16 * sizeof(float));
   }
 }
 
@@ -91,47 +122,77 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
   return product;
 }
 
-void CpuBackend::run(std::span<const Product> products) {
-  size_t rows = 0;
-  for (const Product& product : products) rows += product.weight.rows;
-  // Blocks small enough that every thread gets several, large enough that unpacked rows are reused. With few tokens the
-  // weights stream from memory, and what is fetched ahead at the end of a block should be the thread's own next rows.
-  size_t tokens = 0;
-  for (const Product& product : products) tokens = std::max(tokens, product.tokens);
-  const size_t wanted = tokens <= kFewTokens ? rows / (pool_.size() * 3) : rows / (pool_.size() * 8);
-  const size_t most = tokens <= kFewTokens ? 64 * kPanelRows : 4 * kPanelRows;
-  const size_t block = std::clamp<size_t>(wanted / kPanelRows * kPanelRows, kPanelRows, most);
-  struct Block {
-    const Product* product;
-    size_t begin, end;
-  };
-  std::vector<Block> blocks;
+std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Product> products) const {
+  size_t rows = 0, tokens = 0;
   for (const Product& product : products) {
-    for (size_t begin = 0; begin < product.weight.rows; begin += block) {
-      blocks.push_back({&product, begin, std::min(begin + block, product.weight.rows)});
-    }
+    rows += product.weight.rows;
+    tokens = std::max(tokens, product.tokens);
   }
-  pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
-    for (size_t i = first; i < last; ++i) {
-      const auto& [product, begin, end] = blocks[i];
-      const size_t type = size_t(product->weight.dtype);
-      const bool needs_panels = kernels_.panels[type].pack != nullptr;
-      const CpuKernels& kernels = needs_panels && product->panels == nullptr ? unpacked_ : kernels_;
-      kernels.matmul[type]({.weight = product->weight,
-                            .panels = product->panels,
-                            .input = product->in,
-                            .input_stride_bytes = product->in_stride,
-                            .tokens = product->tokens,
-                            .row_begin = begin,
-                            .row_end = end,
-                            .out = product->out,
-                            .out_stride = product->out_stride});
-      if (product->bias == nullptr) continue;
-      for (size_t t = 0; t < product->tokens; ++t) {
-        float* out = product->out + t * product->out_stride;
-        for (size_t r = begin; r < end; ++r) out[r] += product->bias[r];
+  if (tokens <= kFewTokens) return streamed_blocks(products, rows);
+  // Blocks small enough that every thread gets several, large enough that unpacked rows are reused.
+  const size_t wanted = round_up(rows / (pool_.size() * 8), kPanelRows);
+  const size_t block_rows = std::clamp<size_t>(wanted, 2 * kPanelRows, 4 * kPanelRows);
+  // Where there are not rows enough for that, tokens are divided too.
+  const size_t row_blocks = (rows + block_rows - 1) / block_rows;
+  const size_t parts = std::clamp<size_t>(pool_.size() * 6 / row_blocks, 1, 1 + tokens / kLeastPartTokens);
+  std::vector<ProductBlock> blocks;
+  for (const Product& product : products) {
+    const size_t part = round_up((product.tokens + parts - 1) / parts, kPartTokens);
+    for (size_t token = 0; token < product.tokens; token += part) {
+      for (size_t begin = 0; begin < product.weight.rows; begin += block_rows) {
+        blocks.push_back({&product, begin, std::min(begin + block_rows, product.weight.rows), token,
+                          std::min(part, product.tokens - token)});
       }
     }
+  }
+  return blocks;
+}
+
+// With few tokens the weights stream from memory, and what is fetched ahead at the end of a block is best the thread's own
+// next rows. So each thread gets one long block first, and then short ones until all are done.
+std::vector<CpuBackend::ProductBlock> CpuBackend::streamed_blocks(std::span<const Product> products,
+                                                                  size_t rows) const {
+  const size_t quarter = rows / 4 / pool_.size();
+  const size_t large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows);
+  const size_t small = std::max(round_up(quarter, kPanelRows), 2 * kPanelRows);
+  std::vector<ProductBlock> blocks, short_blocks;
+  for (const Product& product : products) {
+    const size_t end = product.weight.rows;
+    size_t begin = 0;
+    for (; begin + large <= end / 4 * 3; begin += large)
+      blocks.push_back({&product, begin, begin + large, 0, product.tokens});
+    for (; begin < end; begin += small)
+      short_blocks.push_back({&product, begin, std::min(begin + small, end), 0, product.tokens});
+  }
+  blocks.insert(blocks.end(), short_blocks.begin(), short_blocks.end());
+  return blocks;
+}
+
+void CpuBackend::multiply(const ProductBlock& block) const {
+  const Product& product = *block.product;
+  const size_t type = size_t(product.weight.dtype);
+  const bool needs_panels = kernels_.panels[type].pack != nullptr;
+  const CpuKernels& kernels = needs_panels && product.panels == nullptr ? unpacked_ : kernels_;
+  float* out = product.out + block.token * product.out_stride;
+  kernels.matmul[type]({.weight = product.weight,
+                        .panels = product.panels,
+                        .input = product.in + block.token * product.in_stride,
+                        .input_stride_bytes = product.in_stride,
+                        .tokens = block.tokens,
+                        .row_begin = block.row_begin,
+                        .row_end = block.row_end,
+                        .out = out,
+                        .out_stride = product.out_stride});
+  if (product.bias == nullptr) return;
+  for (size_t t = 0; t < block.tokens; ++t, out += product.out_stride) {
+    for (size_t r = block.row_begin; r < block.row_end; ++r) out[r] += product.bias[r];
+  }
+}
+
+void CpuBackend::run(std::span<const Product> products) {
+  const std::vector<ProductBlock> blocks = blocks_of(products);
+  pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) multiply(blocks[i]);
   });
 }
 
@@ -144,11 +205,16 @@ void CpuBackend::project(const ProjectParams& params) {
 }
 
 void CpuBackend::activate(const ActivateParams& params) {
-  pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
-    for (size_t t = begin; t < end; ++t) {
-      activate_row(params.function, params.gate.row(t), params.up ? params.up.row(t) : nullptr,
-                   params.out.f32.row(t), params.out.f32.width);
-      quantize(params.out, t);
+  const Activation& out = params.out;
+  // A few rows are divided, or most threads would wait.
+  const size_t width = out.f32.width, part = out.f32.rows < pool_.size() ? kPartCols : width;
+  const size_t parts = (width + part - 1) / part;
+  pool_.parallel_for(out.f32.rows * parts, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const size_t row = i / parts, col = i % parts * part, count = std::min(part, width - col);
+      kernels_.activate(params.function, params.gate.row(row) + col,
+                        params.up ? params.up.row(row) + col : nullptr, out.f32.row(row) + col, count);
+      quantize_part(out, row, col, count);
     }
   });
 }

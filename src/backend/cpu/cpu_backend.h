@@ -20,7 +20,7 @@ class CpuBackend : public Backend {
   const CpuKernels& kernels() const { return kernels_; }
   uint32_t threads() const { return pool_.size(); }
 
-  Buffer allocate(size_t bytes) override { return Buffer(bytes); }
+  Buffer allocate(size_t bytes) override;
   Weight prepare(const Weight& weight, size_t stacked) override;
   ActivationForm form_for(DType weight) const override { return kernels_.form[size_t(weight)]; }
   size_t activation_bytes(ActivationForm form, size_t width) const override;
@@ -50,11 +50,22 @@ class CpuBackend : public Backend {
     float* out = nullptr;
     size_t out_stride = 0;
   };
+  // Rows and tokens of a product that a thread takes at a time.
+  struct ProductBlock {
+    const Product* product;
+    size_t row_begin, row_end;
+    size_t token, tokens;
+  };
   void run(std::span<const Product> products);
+  std::vector<ProductBlock> blocks_of(std::span<const Product> products) const;
+  std::vector<ProductBlock> streamed_blocks(std::span<const Product> products, size_t rows) const;
+  void multiply(const ProductBlock& block) const;
   // The panels of matrix `index` of a stack, or null.
   const std::byte* panels_of(const Weight& weight, size_t rows, size_t index) const;
   Product product(const Activation& in, const Weight& weight, const Weight& bias, const Rows& out) const;
   void quantize(const Activation& activation, size_t row) const;
+  // Columns [col, col + count) only; `col` is a multiple of every group.
+  void quantize_part(const Activation& activation, size_t row, size_t col, size_t count) const;
 
   CpuKernels kernels_;
   CpuKernels unpacked_;  // for weights that are not in panels: bit-equal to the others

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/nonlinearity.h"
 #include "base/check.h"
 
 namespace quire {
@@ -131,7 +130,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   pool_.parallel_for(order.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       float* gate = experts_.gate.data() + i * width;
-      activate_row(params.function, gate, experts_.up.data() + i * width, gate, width);
+      kernels_.activate(params.function, gate, experts_.up.data() + i * width, gate, width);
       quantize_for(params.down, gate, width, experts_.hidden.data(), i);
     }
   });

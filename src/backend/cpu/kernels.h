@@ -73,6 +73,8 @@ struct PanelFormat {
   void (*pack)(const MatrixView& weight, size_t panel, std::byte* out) = nullptr;
 };
 
+struct Gate;
+
 // The kernels of one instruction set, by weight type. i32 has none.
 struct CpuKernels {
   const char* name;
@@ -81,6 +83,9 @@ struct CpuKernels {
   void (*matmul[kDTypeCount])(const MatmulArgs& args);
   PanelFormat panels[kDTypeCount];
   void (*attend)(const AttendArgs& args);
+  void (*activate)(const Gate& function, const float* gate, const float* up, float* out,
+                   size_t count);                                    // as activate_row
+  void (*to_f16)(const float* values, size_t count, uint16_t* out);  // to nearest, ties to even
 };
 
 // Dequantized weights, f32 activations: what goldens compare with.

@@ -48,6 +48,13 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
   const size_t head_dim = params.head_dim;
   CHECK(params.key.width == shape.kv_heads * shape.key_dim &&
         params.value.width == shape.kv_heads * shape.value_dim);
+  const auto store = [&](KvFormat format, std::span<const float> values, std::byte* out) {
+    if (format == KvFormat::f16) {
+      kernels_.to_f16(values.data(), values.size(), reinterpret_cast<uint16_t*>(out));
+    } else {
+      store_kv_row(format, values, out);
+    }
+  };
   pool_.parallel_for(batch_.tokens.size(), 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
@@ -70,10 +77,10 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t position = batch_.positions[t];
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        store_kv_row(shape.key_format, {key + h * shape.key_dim, shape.key_dim},
-                     params.kv.key_row(run, h, position));
-        store_kv_row(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
-                     params.kv.value_row(run, h, position));
+        store(shape.key_format, {key + h * shape.key_dim, shape.key_dim},
+              params.kv.key_row(run, h, position));
+        store(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
+              params.kv.value_row(run, h, position));
       }
     }
   });

@@ -38,6 +38,10 @@ struct Amx {
   }
   static void release() { asm volatile("tilerelease" : : : "memory"); }
 
+  template <size_t kTile>
+  static ALWAYS_INLINE void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
   // All of memory is named because rows lie apart.
   template <size_t kTile>
   static ALWAYS_INLINE void load(const void* rows, size_t stride_bytes) {
@@ -56,8 +60,9 @@ struct Amx {
     __m512 v;
 
     static ALWAYS_INLINE Lanes load(const float* values) { return {_mm512_loadu_ps(values)}; }
-    static ALWAYS_INLINE Lanes load_bits(const int32_t* bits) {
-      return {_mm512_castsi512_ps(_mm512_loadu_si512(bits))};
+    static ALWAYS_INLINE Lanes load_moved(const int32_t* sums) {
+      const __m512i moved = _mm512_add_epi32(_mm512_loadu_si512(sums), _mm512_set1_epi32(kMagicBits));
+      return {_mm512_castsi512_ps(moved)};
     }
     static ALWAYS_INLINE Lanes broadcast(const float* value) { return {_mm512_set1_ps(*value)}; }
     ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v); }

@@ -11,8 +11,7 @@ namespace {
 
 constexpr size_t kPairTokens = 2 * kTileTokens;
 
-// Inputs that share the opening of panels: they stay in the second-level cache (2 MB on such machines) beside two
-// opened panels.
+// Inputs that share the opening of panels: they stay in the second-level cache (2 MB on such machines).
 constexpr size_t kSharedBytes = 5 << 18;
 constexpr size_t kMostSharedTokens = 256;
 
@@ -36,27 +35,30 @@ class TileMatmul {
         kernels_(kernels),
         cols_(args.weight.cols),
         tile_tokens_(std::min(args.tokens, kTileTokens)),
-        memory_(panel_scratch(sizeof(TileScratch) + 2 * open_bytes())),
-        scratch_(*reinterpret_cast<TileScratch*>(memory_)) {}
+        share_(shared_tokens()),
+        memory_(panel_scratch(sizeof(TileScratch) + pairs() * sizeof(TileResults) + 2 * open_bytes())),
+        scratch_(*reinterpret_cast<TileScratch*>(memory_)),
+        results_(reinterpret_cast<TileResults*>(memory_ + sizeof(TileScratch))) {}
 
   void run() const {
     const ConfiguredTiles tiles(kernels_, tile_tokens_);
     const size_t first = args_.row_begin / kPanelRows;
     const size_t last = (args_.row_end + kPanelRows - 1) / kPanelRows;
-    const size_t share = shared_tokens();
-    for (size_t begin = 0; begin < args_.tokens; begin += share) {
-      const size_t end = std::min(begin + share, args_.tokens);
+    for (size_t begin = 0; begin < args_.tokens; begin += share_) {
+      const size_t end = std::min(begin + share_, args_.tokens);
       for (size_t panel = first; panel < last; panel += 2) {
-        multiply(panel, std::min<size_t>(2, last - panel), begin, end);
+        const size_t panels = std::min<size_t>(2, last - panel);
+        clear();
+        for (size_t col = 0; col < cols_; col += kChunkCols) multiply(panel, panels, col, begin, end);
+        for (size_t t = begin; t < end; t += kPairTokens) store(panel, panels, t, end);
       }
     }
   }
 
  private:
-  size_t open_bytes() const { return OpenPanel::bytes(cols_, kernels_.sub, kernels_.group); }
-  OpenPanel open(size_t i) const {
-    return {memory_ + sizeof(TileScratch) + i * open_bytes(), cols_, kernels_.sub, kernels_.group};
-  }
+  size_t chunk_cols() const { return std::min(cols_, kChunkCols); }
+  size_t open_bytes() const { return OpenPanel::bytes(chunk_cols(), kernels_.sub, kernels_.group); }
+  size_t pairs() const { return share_ / kPairTokens; }
 
   // Equal shares, but that they are pairs of tiles.
   size_t shared_tokens() const {
@@ -66,33 +68,90 @@ class TileMatmul {
     return (equal + kPairTokens - 1) / kPairTokens * kPairTokens;
   }
 
-  // Panels [panel, panel + panels) with tokens [begin, end).
-  void multiply(size_t panel, size_t panels, size_t begin, size_t end) const {
-    const size_t bytes = cols_ / kernels_.block_values * kernels_.block_bytes;
-    TileBlock block = {.panels = {open(0), open(1)},
+  // Tiles of tokens in the pair that begins at `token`, and the first token of each: a tile that would go beyond the
+  // last token begins earlier, so that some tokens are computed twice.
+  struct TokenTiles {
+    size_t count, firsts[2];
+  };
+  TokenTiles token_tiles(size_t token, size_t end) const {
+    const size_t last = args_.tokens - tile_tokens_;
+    return {token + kTileTokens < end ? 2u : 1u,
+            {std::min(token, last), std::min(token + kTileTokens, last)}};
+  }
+
+  void clear() const {
+    for (size_t pair = 0; pair < pairs(); ++pair) {
+      std::memset(results_[pair].sums, 0, sizeof(results_[pair].sums));
+      if (kernels_.has_min) std::memset(results_[pair].min_sums, 0, sizeof(results_[pair].min_sums));
+    }
+  }
+
+  size_t packed_bytes(size_t cols) const { return cols / kernels_.block_values * kernels_.block_bytes; }
+  const uint8_t* packed(size_t panel, size_t col) const {
+    return reinterpret_cast<const uint8_t*>(args_.panels) + panel * packed_bytes(cols_) + packed_bytes(col);
+  }
+
+  // Brings what is opened next to the second-level cache.
+  void prefetch_after(size_t panel, size_t col) const {
+    const bool is_last = col + kChunkCols >= cols_;
+    const size_t next = is_last ? panel + 2 : panel, next_col = is_last ? 0 : col + kChunkCols;
+    for (size_t p = next; p < next + 2 && p * kPanelRows < args_.row_end; ++p) {
+      const uint8_t* begin = packed(p, next_col);
+      const uint8_t* end = begin + packed_bytes(std::min(kChunkCols, cols_ - next_col));
+      for (const uint8_t* line = begin; line < end; line += 64) __builtin_prefetch(line, 0, 2);
+    }
+  }
+
+  // The next columns of panels [panel, panel + panels) with tokens [begin, end).
+  void multiply(size_t panel, size_t panels, size_t col, size_t begin, size_t end) const {
+    const size_t cols = std::min(kChunkCols, cols_ - col);
+    std::byte* memory = memory_ + sizeof(TileScratch) + pairs() * sizeof(TileResults);
+    TileBlock block = {.panels = {{memory, cols, kernels_.sub, kernels_.group},
+                                  {memory + open_bytes(), cols, kernels_.sub, kernels_.group}},
                        .inputs = {},
                        .input_stride_bytes = args_.input_stride_bytes,
                        .tokens = tile_tokens_,
-                       .cols = cols_};
+                       .cols = cols_,
+                       .col_begin = col,
+                       .col_end = col + cols,
+                       .next_inputs = nullptr,
+                       .next_col = 0};
     for (size_t p = 0; p < panels; ++p) {
-      const uint8_t* packed = reinterpret_cast<const uint8_t*>(args_.panels) + (panel + p) * bytes;
-      kernels_.open(packed, cols_, block.panels[p]);
+      kernels_.open(packed(panel + p, col), cols, block.panels[p]);
     }
+    prefetch_after(panel, col);
     for (size_t t = begin; t < end; t += kPairTokens) {
-      const size_t tiles = t + kTileTokens < end ? 2 : 1;
-      // A tile that would go beyond the last token begins earlier: some tokens are then computed twice.
-      const size_t firsts[2] = {std::min(t, args_.tokens - tile_tokens_),
-                                std::min(t + kTileTokens, args_.tokens - tile_tokens_)};
-      for (size_t i = 0; i < tiles; ++i) block.inputs[i] = args_.input + firsts[i] * args_.input_stride_bytes;
-      kernels_.multiply[panels - 1][tiles - 1](block, scratch_);
-      for (size_t p = 0; p < panels; ++p) {
-        for (size_t i = 0; i < tiles; ++i) store(panel + p, firsts[i], scratch_.sums[2 * p + i]);
+      const TokenTiles tiles = token_tiles(t, end);
+      for (size_t i = 0; i < tiles.count; ++i) {
+        block.inputs[i] = args_.input + tiles.firsts[i] * args_.input_stride_bytes;
+      }
+      const bool is_last = t + kPairTokens >= end;
+      block.next_inputs = args_.input + (is_last ? begin : t + kPairTokens) * args_.input_stride_bytes;
+      block.next_col = is_last ? col + cols : col;
+      kernels_.multiply[panels - 1][tiles.count - 1](block, scratch_, results_[(t - begin) / kPairTokens]);
+    }
+  }
+
+  void store(size_t panel, size_t panels, size_t token, size_t end) const {
+    const TokenTiles tiles = token_tiles(token, end);
+    TileResults& results = results_[token % share_ / kPairTokens];
+    for (size_t p = 0; p < panels; ++p) {
+      for (size_t i = 0; i < tiles.count; ++i) {
+        TileFloats& sums = results.sums[2 * p + i];
+        if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
+        store_tile(panel + p, tiles.firsts[i], sums);
       }
     }
   }
 
+  static void subtract(TileFloats& sums, const TileFloats& min_sums) {
+    for (size_t t = 0; t < kTileTokens; ++t) {
+      for (size_t r = 0; r < kPanelRows; ++r) sums[t][r] -= min_sums[t][r];
+    }
+  }
+
   // The wanted rows of a panel's products with a tile of tokens.
-  void store(size_t panel, size_t token, const TileFloats& products) const {
+  void store_tile(size_t panel, size_t token, const TileFloats& products) const {
     const size_t first = panel * kPanelRows;
     const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
     for (size_t t = 0; t < tile_tokens_; ++t) {
@@ -105,8 +164,10 @@ class TileMatmul {
   const TileKernels& kernels_;
   size_t cols_;
   size_t tile_tokens_;
-  std::byte* memory_;  // the scratch, and after it two open panels
+  size_t share_;       // tokens that share the opening of panels
+  std::byte* memory_;  // the scratch, and after it the results of a share and two open panels
   TileScratch& scratch_;
+  TileResults* results_;  // [pairs]
 };
 
 }  // namespace

@@ -11,43 +11,53 @@ inline constexpr size_t kTileTokens = 16;      // at most; every tile of a produ
 inline constexpr size_t kLeastTileTokens = 8;  // for fewer, vectors are as fast
 inline constexpr size_t kTileSums = 4;         // tiles of sums: 2 * panel + tile of tokens
 
-// Sub-blocks between which the integer sums wait for their scales. Their number is that of the tiles of sums, so that
-// beside each sub-block's products the sums of one tile are scaled.
-inline constexpr size_t kStageSubs = kTileSums;
+// Sub-blocks whose integer sums wait in memory for their scales. Two hyperthreads of a core share 48 KB of first-level
+// cache, so there are few of them.
+inline constexpr size_t kStageSubs = 2;
+
+// Columns of panels that are opened and multiplied with all tokens before the next ones are: a multiple of every group,
+// and few enough that their codes stay in the first-level cache.
+inline constexpr size_t kChunkCols = 256;
 
 // One tile of sums, [tokens][rows].
 using TileInts = int32_t[kTileTokens][kPanelRows];
 using TileFloats = float[kTileTokens][kPanelRows];
 
-// What a block of tiles is computed in: about what the first-level cache of such machines holds.
 struct alignas(64) TileScratch {
-  TileInts prefixes[2][kTileSums]
-                   [kStageSubs];  // of this stage and the one before: kMagicBits and the prefix sums
-  TileFloats scaled[kTileSums];   // of a group that is longer than a stage
-  TileFloats sums[kTileSums];     // in the end, the products
+  TileInts prefixes[kTileSums][kStageSubs];
+  TileFloats scaled[kTileSums];  // of a group that is longer than a stage
+};
+
+// What the columns so far of a block come to.
+struct alignas(64) TileResults {
+  TileFloats sums[kTileSums];
   TileFloats min_sums[kTileSums];
 };
 
-// One or two panels and one or two tiles of tokens, with activations in rows of Q8Row.
+// Some columns of one or two panels and of one or two tiles of tokens, with activations in rows of Q8Row.
 struct TileBlock {
-  OpenPanel panels[2];         // codes as they are, signed
+  OpenPanel panels[2];         // of these columns only; codes as they are, signed
   const std::byte* inputs[2];  // the first row of a tile's tokens
   size_t input_stride_bytes;
   size_t tokens;  // of each tile
-  size_t cols;
+  size_t cols;    // of whole rows
+  size_t col_begin, col_end;
+  const std::byte* next_inputs;  // the first row of the tokens that come next,
+  size_t next_col;               // and where among their columns
 };
 
 struct TileKernels {
-  using Multiply = void (*)(const TileBlock& block, TileScratch& scratch);
+  using Multiply = void (*)(const TileBlock& block, TileScratch& scratch, TileResults& results);
 
   size_t block_bytes, block_values;  // of a packed block
   size_t sub, group;                 // values that share a scale: of the weights, of the activations
+  bool has_min;
   void (*open)(const uint8_t* panel, size_t cols, const OpenPanel& out);
   // Sets up the tiles of this thread for so many tokens each. They are given back at the end of a call: while they are
   // in use, the thread costs more to switch from and to.
   void (*configure)(size_t tokens);
   void (*release)();
-  Multiply multiply[2][2];  // by panels less one, and tiles of tokens less one
+  Multiply multiply[2][2];  // adds to the results; by panels less one, and tiles of tokens less one
 };
 
 // REQUIRES: the weight is packed as panel_format does it; there are kLeastTileTokens tokens or more.

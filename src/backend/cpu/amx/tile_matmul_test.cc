@@ -75,6 +75,11 @@ struct PlainTiles {
   }
 
   template <size_t kTile>
+  static void zero() {
+    CHECK(is_configured);
+    std::memset(tiles[kTile].bytes, 0, sizeof(tiles[kTile].bytes));
+  }
+  template <size_t kTile>
   static void load(const void* rows, size_t stride_bytes) {
     CHECK(is_configured);
     PlainTile& tile = tiles[kTile];
@@ -113,11 +118,14 @@ struct PlainTiles {
   struct Lanes {
     float v[kPanelRows];
 
-    static Lanes load(const float* values) { return load_bytes(values); }
-    static Lanes load_bits(const int32_t* bits) { return load_bytes(bits); }
-    static Lanes load_bytes(const void* bytes) {
+    static Lanes load(const float* values) {
       Lanes lanes;
-      std::memcpy(lanes.v, bytes, sizeof(lanes.v));
+      std::memcpy(lanes.v, values, sizeof(lanes.v));
+      return lanes;
+    }
+    static Lanes load_moved(const int32_t* sums) {
+      Lanes lanes;
+      for (size_t i = 0; i < kPanelRows; ++i) lanes.v[i] = std::bit_cast<float>(sums[i] + kMagicBits);
       return lanes;
     }
     static Lanes broadcast(const float* value) {
@@ -203,7 +211,7 @@ TEST(TileMatmul, IsThatOfTheScalarTwinForAnyNumberOfTokens) {
 }
 
 TEST(TileMatmul, IsThatOfTheScalarTwinWhenTokensDoNotShareAnOpening) {
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q5_1, 17, 64, 257)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q5_1, 17, 320, 257)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q6_k, 5, 8192 * 2, 100)));
 }
 

@@ -7,12 +7,13 @@
 // sixteen floats:
 //
 //   struct Machine {
+//     template <size_t kTile> static void zero();
 //     template <size_t kTile> static void load(const void* rows, size_t stride_bytes);
 //     template <size_t kTile> static void store(void* rows, size_t stride_bytes);
 //     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply();  // sums += inputs * codes
 //     struct Lanes {
 //       static Lanes load(const float*);
-//       static Lanes load_bits(const int32_t*);  // of floats
+//       static Lanes load_moved(const int32_t*);  // kMagicBits added, as floats
 //       static Lanes broadcast(const float*);
 //       void store(float*) const;
 //     };
@@ -23,9 +24,9 @@
 // It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
 //
 // Tiles 0 to 3 hold prefix sums, [tokens][16 rows]; 4 and 5 a sub-block of the tokens' activations, [tokens][kSub]; 6 and
-// 7 the same columns of the panels' codes, [kSub / 4][16 rows][4]. The sums of a sub-block are stored while those of the
-// next are added up; after some sub-blocks, a stage, vectors scale them. That is done beside the products of the next
-// stage, tile by tile, so that neither waits for the other.
+// 7 the same columns of the panels' codes, [kSub / 4][16 rows][4]. After each sub-block the sums are stored; after some
+// sub-blocks, a stage, vectors scale them. The two take turns: with two threads on a core, vector instructions between a
+// product and its store make a block take half as long again or more, as if tiles were not renamed there.
 
 namespace quire {
 
@@ -41,13 +42,6 @@ constexpr ALWAYS_INLINE TileShape tile_shape(size_t tile, size_t tokens, size_t 
   return {sub / 4, kPanelRows * 4};
 }
 
-struct alignas(64) MagicRow {
-  int32_t bits[kPanelRows];
-};
-inline constexpr MagicRow kMagicRow = {
-    {kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits,
-     kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits, kMagicBits}};
-
 // What one tile's sums of a stage are scaled with.
 struct TileStage {
   const TileInts* prefixes;  // [kStageSubs]
@@ -56,7 +50,6 @@ struct TileStage {
   const float* factors;      // the first token's scales from the first group on
   size_t input_stride_bytes;
   size_t tokens;
-  bool begins_group, ends_group;  // where a group is longer than a stage
   TileFloats* scaled;
   TileFloats* sums;
 
@@ -76,13 +69,14 @@ void scale_groups(TileStage stage) {
   for (size_t g = 0; g < kGroups; ++g) starts[g] = Lanes::load(stage.starts + g * kPanelRows);
 #pragma GCC unroll 4
   for (size_t s = 0; s < kSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
+#pragma GCC unroll 4
   for (size_t t = 0; t < stage.tokens; ++t) {
     const float* factors = stage.factors_of(t);
     Lanes sum = Lanes::load((*stage.sums)[t]), scaled = starts[0];
 #pragma GCC unroll 4
     for (size_t s = 0; s < kSubs; ++s) {
       if (s % kGroupSubs == 0) scaled = starts[s / kGroupSubs];
-      scaled = Machine::multiply_add(Lanes::load_bits(stage.prefixes[s][t]), differences[s], scaled);
+      scaled = Machine::multiply_add(Lanes::load_moved(stage.prefixes[s][t]), differences[s], scaled);
       if (s + 1 < kSubs && (s + 1) % kGroupSubs != 0) continue;
       sum = Machine::multiply_add(scaled, Lanes::broadcast(factors + s / kGroupSubs), sum);
     }
@@ -90,21 +84,24 @@ void scale_groups(TileStage stage) {
   }
 }
 
-// A stage's sub-blocks of one longer group.
-template <class Machine>
+// A stage's sub-blocks of one longer group, at its begin, in its midst or at its end.
+enum class Place { begin, midst, end };
+
+template <class Machine, Place kPlace>
 void scale_part(TileStage stage) {
   using Lanes = typename Machine::Lanes;
   const Lanes start = Lanes::load(stage.starts);
   Lanes differences[kStageSubs];
 #pragma GCC unroll 4
   for (size_t s = 0; s < kStageSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
+#pragma GCC unroll 4
   for (size_t t = 0; t < stage.tokens; ++t) {
-    Lanes scaled = stage.begins_group ? start : Lanes::load((*stage.scaled)[t]);
+    Lanes scaled = kPlace == Place::begin ? start : Lanes::load((*stage.scaled)[t]);
 #pragma GCC unroll 4
     for (size_t s = 0; s < kStageSubs; ++s) {
-      scaled = Machine::multiply_add(Lanes::load_bits(stage.prefixes[s][t]), differences[s], scaled);
+      scaled = Machine::multiply_add(Lanes::load_moved(stage.prefixes[s][t]), differences[s], scaled);
     }
-    if (stage.ends_group) {
+    if constexpr (kPlace == Place::end) {
       const Lanes factor = Lanes::broadcast(stage.factors_of(t));
       Machine::multiply_add(scaled, factor, Lanes::load((*stage.sums)[t])).store((*stage.sums)[t]);
     } else {
@@ -113,22 +110,25 @@ void scale_part(TileStage stage) {
   }
 }
 
-// The minimums' share of kLeastTileTokens tokens: so many chains hide the latency of an addition. `sums` are the first
-// token's sums of activations by sub-block.
-template <class Machine>
+// Adds the minimums' share of kCount tokens: eight chains hide the latency of an addition. `sums` are the first token's
+// sums of activations by sub-block.
+template <class Machine, size_t kCount>
 void add_mins(const float* mins, size_t subs, const std::byte* sums, size_t input_stride_bytes,
               float (*out)[kPanelRows]) {
   using Lanes = typename Machine::Lanes;
-  Lanes min_sums[kLeastTileTokens] = {};
+  Lanes min_sums[kCount];
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kCount; ++t) min_sums[t] = Lanes::load(out[t]);
   for (size_t s = 0; s < subs; ++s) {
     const Lanes min = Lanes::load(mins + s * kPanelRows);
 #pragma GCC unroll 8
-    for (size_t t = 0; t < kLeastTileTokens; ++t) {
+    for (size_t t = 0; t < kCount; ++t) {
       const float* sum = reinterpret_cast<const float*>(sums + t * input_stride_bytes) + s;
       min_sums[t] = Machine::multiply_add(min, Lanes::broadcast(sum), min_sums[t]);
     }
   }
-  for (size_t t = 0; t < kLeastTileTokens; ++t) min_sums[t].store(out[t]);
+#pragma GCC unroll 8
+  for (size_t t = 0; t < kCount; ++t) min_sums[t].store(out[t]);
 }
 
 template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
@@ -138,29 +138,26 @@ class TileProduct {
   static constexpr size_t kGroup = group_values(kForm);
   static constexpr size_t kGroupSubs = kGroup / kSub;
 
-  TileProduct(const TileBlock& block, TileScratch& scratch)
-      : block_(block), scratch_(scratch), subs_(block.cols / kSub) {}
+  TileProduct(const TileBlock& block, TileScratch& scratch, TileResults& results)
+      : block_(block),
+        scratch_(scratch),
+        results_(results),
+        subs_((block.col_end - block.col_begin) / kSub),
+        next_rows_((kTokenTiles * block.tokens + subs_ - 1) / subs_) {}
 
   void run() {
-    for_tiles([&](size_t tile) { __builtin_memset(scratch_.sums[tile], 0, sizeof(TileFloats)); });
     size_t first = 0;  // sub-block of the stage
     for (; first + kStageSubs <= subs_; first += kStageSubs) {
-#pragma GCC unroll 4
-      for (size_t s = 0; s < kStageSubs; ++s) step(first, s);
+#pragma GCC unroll 2
+      for (size_t s = 0; s < kStageSubs; ++s) step(first + s);
+      for_tiles([&](size_t tile) { scale<kStageSubs>(tile, first); });
     }
-    const size_t left = subs_ - first;
-#pragma GCC unroll 4
-    for (size_t s = 0; s < kStageSubs; ++s) {
-      if (s < left) {
-        step(first, s);
-      } else if (first > 0 && has_tile(s)) {
-        scale<kStageSubs>(s, first - kStageSubs);
-      }
+    if (first < subs_) {
+      static_assert(kStageSubs == 2);
+      step(first);
+      for_tiles([&](size_t tile) { scale<1>(tile, first); });
     }
-    if (left == 1) for_tiles([&](size_t tile) { scale<1>(tile, first); });
-    if (left == 2) for_tiles([&](size_t tile) { scale<2>(tile, first); });
-    if (left == 3) for_tiles([&](size_t tile) { scale<3>(tile, first); });
-    if constexpr (kHasMin) for_tiles([&](size_t tile) { subtract_mins(tile); });
+    if constexpr (kHasMin) for_tiles([&](size_t tile) { add_tile_mins(tile); });
   }
 
  private:
@@ -174,28 +171,39 @@ class TileProduct {
     }
   }
 
-  // The products of one sub-block of a stage, and scales for what the stage before left in one of the tiles.
-  ALWAYS_INLINE void step(size_t first, size_t s) {
-    const size_t sub = first + s;
+  ALWAYS_INLINE void step(size_t sub) {
     load_operands(sub);
     const bool begins_group = sub % kGroupSubs == 0;
     multiply<0>(begins_group);
     multiply<1>(begins_group);
     multiply<2>(begins_group);
     multiply<3>(begins_group);
-    if (first > 0 && has_tile(s)) scale<kStageSubs>(s, first - kStageSubs);
+    prefetch_next(sub);
     store<0>(sub);
     store<1>(sub);
     store<2>(sub);
     store<3>(sub);
   }
 
+  // Brings what the next tokens' rows have in as many columns to the first-level cache, a part with each sub-block:
+  // nothing else fetches it in time.
+  ALWAYS_INLINE void prefetch_next(size_t sub) const {
+    const std::byte* row = block_.next_inputs + sub * next_rows_ * block_.input_stride_bytes;
+    const size_t scale = block_.cols + block_.next_col / kGroup * sizeof(float);
+    for (size_t i = 0; i < next_rows_; ++i, row += block_.input_stride_bytes) {
+#pragma GCC unroll 4
+      for (size_t c = 0; c < kChunkCols; c += 64) __builtin_prefetch(row + block_.next_col + c);
+      __builtin_prefetch(row + scale);
+    }
+  }
+
   ALWAYS_INLINE void load_operands(size_t sub) const {
     const size_t column = sub * kSub, stride = block_.input_stride_bytes;
+    const std::byte* const* inputs = block_.inputs;
     Machine::template load<kFirstCodeTile>(block_.panels[0].codes + kPanelRows * column, kPanelRows * 4);
-    Machine::template load<kFirstInputTile>(block_.inputs[0] + column, stride);
+    Machine::template load<kFirstInputTile>(inputs[0] + block_.col_begin + column, stride);
     if constexpr (kTokenTiles == 2) {
-      Machine::template load<kFirstInputTile + 1>(block_.inputs[1] + column, stride);
+      Machine::template load<kFirstInputTile + 1>(inputs[1] + block_.col_begin + column, stride);
     }
     if constexpr (kPanels == 2) {
       const uint8_t* codes = block_.panels[1].codes + kPanelRows * column;
@@ -206,13 +214,13 @@ class TileProduct {
   template <size_t kTile>
   ALWAYS_INLINE void multiply(bool begins_group) const {
     if constexpr (has_tile(kTile)) {
-      if (begins_group) Machine::template load<kTile>(kMagicRow.bits, 0);
+      if (begins_group) Machine::template zero<kTile>();
       Machine::template multiply<kTile, kFirstInputTile + kTile % 2, kFirstCodeTile + kTile / 2>();
     }
   }
 
   TileInts* prefixes(size_t tile, size_t sub) const {
-    return &scratch_.prefixes[sub / kStageSubs % 2][tile][sub % kStageSubs];
+    return &scratch_.prefixes[tile][sub % kStageSubs];
   }
 
   template <size_t kTile>
@@ -234,47 +242,50 @@ class TileProduct {
     const TileStage stage = {.prefixes = prefixes(tile, first),
                              .starts = panel.starts + group * kPanelRows,
                              .differences = panel.differences + first * kPanelRows,
-                             .factors = input(tile).scales + group,
+                             .factors = input(tile).scales + block_.col_begin / kGroup + group,
                              .input_stride_bytes = block_.input_stride_bytes,
                              .tokens = block_.tokens,
-                             .begins_group = first % kGroupSubs == 0,
-                             .ends_group = (first + kCount) % kGroupSubs == 0,
                              .scaled = &scratch_.scaled[tile],
-                             .sums = &scratch_.sums[tile]};
+                             .sums = &results_.sums[tile]};
     if constexpr (kGroupSubs <= kStageSubs) {
       static_assert(kStageSubs % kGroupSubs == 0);
       scale_groups<Machine, kGroupSubs, kCount>(stage);
     } else if constexpr (kCount == kStageSubs) {  // rows are whole groups
-      static_assert(kGroupSubs % kStageSubs == 0);
-      scale_part<Machine>(stage);
+      static_assert(kGroupSubs % kStageSubs == 0 && kGroupSubs >= 2 * kStageSubs);
+      if (first % kGroupSubs == 0) {
+        scale_part<Machine, Place::begin>(stage);
+      } else if ((first + kCount) % kGroupSubs != 0) {
+        scale_part<Machine, Place::midst>(stage);
+      } else {
+        scale_part<Machine, Place::end>(stage);
+      }
     }
   }
 
-  void subtract_mins(size_t tile) const {
+  void add_tile_mins(size_t tile) const {
     const Q8Row row = input(tile);
-    const std::byte* sums = reinterpret_cast<const std::byte*>(kSub == 32 ? row.sums32 : row.sums16);
-    TileFloats& min_sums = scratch_.min_sums[tile];
-    // The second half may begin within the first.
-    const size_t firsts[2] = {0, block_.tokens - kLeastTileTokens};
-    for (size_t t : firsts) {
-      add_mins<Machine>(block_.panels[tile / 2].mins, subs_, sums + t * block_.input_stride_bytes,
-                        block_.input_stride_bytes, min_sums + t);
+    const float* first = (kSub == 32 ? row.sums32 : row.sums16) + block_.col_begin / kSub;
+    const std::byte* sums = reinterpret_cast<const std::byte*>(first);
+    const float* mins = block_.panels[tile / 2].mins;
+    TileFloats& out = results_.min_sums[tile];
+    const size_t stride = block_.input_stride_bytes;
+    size_t t = 0;
+    for (; t + kLeastTileTokens <= block_.tokens; t += kLeastTileTokens) {
+      add_mins<Machine, kLeastTileTokens>(mins, subs_, sums + t * stride, stride, out + t);
     }
-    static_assert(2 * kLeastTileTokens >= kTileTokens);
-    TileFloats& products = scratch_.sums[tile];
-    for (size_t t = 0; t < block_.tokens; ++t) {
-      Machine::subtract(Lanes::load(products[t]), Lanes::load(min_sums[t])).store(products[t]);
-    }
+    for (; t < block_.tokens; ++t) add_mins<Machine, 1>(mins, subs_, sums + t * stride, stride, out + t);
   }
 
   const TileBlock& block_;
   TileScratch& scratch_;
+  TileResults& results_;
   const size_t subs_;
+  const size_t next_rows_;  // fetched with each sub-block
 };
 
 template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
-void multiply_block(const TileBlock& block, TileScratch& scratch) {
-  TileProduct<Machine, kSub, kForm, kHasMin, kPanels, kTokenTiles>(block, scratch).run();
+void multiply_block(const TileBlock& block, TileScratch& scratch, TileResults& results) {
+  TileProduct<Machine, kSub, kForm, kHasMin, kPanels, kTokenTiles>(block, scratch, results).run();
 }
 
 // The kernels of a format on a machine, which also has:
@@ -291,6 +302,7 @@ constexpr TileKernels tile_kernels() {
           .block_values = Packed::kValues,
           .sub = kSub,
           .group = group_values(kForm),
+          .has_min = kHasMin,
           .open = Machine::template open<Format, kForm>,
           .configure = Machine::template configure<kSub>,
           .release = Machine::release,

@@ -11,7 +11,7 @@ namespace {
 
 struct Avx2 {
   static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
-  static constexpr bool kReadsKeys = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = false;
   using Quad = const float*;
 
   template <KvFormat format>
@@ -28,7 +28,13 @@ struct Avx2 {
   }
   template <int i, class Lanes>
   static ALWAYS_INLINE Lanes add_product(Lanes sum, Lanes a, Quad b) {
-    return multiply_add(a, Lanes{} + b[i], sum);
+    return multiply_add(a, broadcast<Lanes>(b + i), sum);
+  }
+  // From memory, where it costs nothing: a vector of zeros plus a number would be an addition, and a shuffle.
+  template <class Lanes>
+  static ALWAYS_INLINE Lanes broadcast(const float* value) {
+    if constexpr (sizeof(Lanes) == 32) return Lanes(_mm256_broadcast_ss(value));
+    if constexpr (sizeof(Lanes) == 16) return Lanes(_mm_broadcast_ss(value));
   }
   static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) {
     return Floats<4>(_mm_fmadd_ps(__m128(a), __m128(b), __m128(c)));

@@ -11,7 +11,7 @@ namespace {
 
 struct Avx512 {
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = true;
   using Quad = const float*;
 
   template <KvFormat format>
@@ -28,7 +28,29 @@ struct Avx512 {
   }
   template <int i, class Lanes>
   static ALWAYS_INLINE Lanes add_product(Lanes sum, Lanes a, Quad b) {
-    return multiply_add(a, Lanes{} + b[i], sum);
+    return multiply_add(a, broadcast<Lanes>(b + i), sum);
+  }
+  // From memory, where it costs nothing: a vector of zeros plus a number would be an addition, and a shuffle.
+  template <class Lanes>
+  static ALWAYS_INLINE Lanes broadcast(const float* value) {
+    if constexpr (sizeof(Lanes) == 64) return Lanes(_mm512_set1_ps(*value));
+    if constexpr (sizeof(Lanes) == 32) return Lanes(_mm256_broadcast_ss(value));
+    if constexpr (sizeof(Lanes) == 16) return Lanes(_mm_broadcast_ss(value));
+  }
+  static ALWAYS_INLINE Floats<16> repeat_quad(const float* values) {
+    return Floats<16>(_mm512_broadcast_f32x4(_mm_loadu_ps(values)));
+  }
+  static ALWAYS_INLINE Floats<16> join_quads(const Floats<16> (&rows)[4]) {
+    const Floats<16> ab = add_neighbours(rows[0], rows[1]), cd = add_neighbours(rows[2], rows[3]);
+    const __m512 by_query = __m512(add_neighbours(ab, cd));
+    const __m512i places = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return Floats<16>(_mm512_permutexvar_ps(places, by_query));
+  }
+  // In every four lanes: a0 + a1, a2 + a3, b0 + b1, b2 + b3.
+  static ALWAYS_INLINE Floats<16> add_neighbours(Floats<16> a, Floats<16> b) {
+    const __m512 even = _mm512_shuffle_ps(__m512(a), __m512(b), 0b10'00'10'00);
+    const __m512 odd = _mm512_shuffle_ps(__m512(a), __m512(b), 0b11'01'11'01);
+    return Floats<16>(_mm512_add_ps(even, odd));
   }
   static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) {
     return Floats<4>(_mm_fmadd_ps(__m128(a), __m128(b), __m128(c)));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from memory into the product
 constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
-constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
+constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 constexpr int kLess = 128;  // codes less this are what they are worth
 
@@ -245,6 +245,7 @@ void matmul_vnni(const MatmulArgs& args) {
 void use_avx512(CpuKernels& kernels) {
   kernels.name = "avx512";
   use_avx512_floats(kernels);
+  use_avx512_rows(kernels);
   kernels.attend = attend_avx512;
 #define QUIRE_FORMAT(dtype, Format, activation)                                                   \
   kernels.matmul[size_t(DType::dtype)] = matmul_vnni<format::Format, ActivationForm::activation>; \

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/scalar/matmul.h"
 #include "base/check.h"
+#include "tensor/float16.h"
 
 namespace quire::scalar {
 namespace {
@@ -56,6 +57,10 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
 template void quantize_q8<ActivationForm::q8_64>(const float*, size_t, std::byte*);
 template void quantize_q8<ActivationForm::q8_128>(const float*, size_t, std::byte*);
 template void quantize_q8<ActivationForm::q8_256>(const float*, size_t, std::byte*);
+
+void to_f16(const float* values, size_t count, uint16_t* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = f32_to_f16(values[i]);
+}
 
 void copy_f32(const float* values, size_t n, std::byte* row) {
   std::memcpy(row, values, n * sizeof(float));

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backend/cpu/nonlinearity.h"
 #include "backend/cpu/scalar/matmul.h"
 #include "base/check.h"
 #include "tensor/block_formats.h"
@@ -27,6 +28,8 @@ CpuKernels exact_kernels() {
   kernels.quantize_activation[size_t(ActivationForm::q8_128)] = scalar::quantize_q8<ActivationForm::q8_128>;
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = scalar::quantize_q8<ActivationForm::q8_256>;
   kernels.attend = attend_baseline;
+  kernels.activate = activate_row;
+  kernels.to_f16 = scalar::to_f16;
   return kernels;
 }
 

@@ -1,0 +1,160 @@
+// What is done to rows of activations between the products, by AVX-512. The same operations in the same order as the
+// scalar twin's, in wider vectors, so the bits are the same.
+//
+// Compiled for AVX-512 with VNNI, so nothing here may be inlined elsewhere.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "backend/cpu/avx512/avx512_kernels.h"
+#include "backend/cpu/nonlinearity.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace quire {
+namespace {
+
+typedef float Floats16 __attribute__((vector_size(64)));
+typedef int32_t Ints16 __attribute__((vector_size(64)));
+
+constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer at the bottom of the bits
+
+ALWAYS_INLINE Floats16 load(const float* values) {
+  return Floats16(_mm512_loadu_ps(values));
+}
+
+ALWAYS_INLINE Floats16 all(float value) {
+  return Floats16(_mm512_set1_ps(value));
+}
+
+// ---- nonlinearities ------------------------------------------------------------------------------------------------
+
+// As exp4 where the architecture's baseline has no fused multiply-add.
+ALWAYS_INLINE Floats16 exp16(Floats16 x) {
+  constexpr float kLog2E = 1.44269504088896341f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  const Floats16 clamped = x < all(-87.0f) ? all(-87.0f) : x > all(88.0f) ? all(88.0f) : x;
+  const Floats16 shifted = clamped * all(kLog2E) + all(kRound);
+  const Floats16 n = shifted - all(kRound);
+  Floats16 r = n * all(-kLn2High) + clamped;
+  r = n * all(-kLn2Low) + r;
+  Floats16 p = all(1.9875691500e-4f);
+  p = p * r + all(1.3981999507e-3f);
+  p = p * r + all(8.3334519073e-3f);
+  p = p * r + all(4.1665795894e-2f);
+  p = p * r + all(1.6666665459e-1f);
+  p = p * r + all(5.0000001201e-1f);
+  p = (p * (r * r) + r) + all(1.0f);
+  const Ints16 exponent = (Ints16(shifted) - Ints16(all(kRound))) << 23;
+  const Floats16 result = Floats16(Ints16(p) + exponent);
+  const Floats16 bounded = x < all(-87.0f) ? all(0.0f) : x > all(88.0f) ? all(__builtin_inff()) : result;
+  return x == x ? bounded : x;
+}
+
+ALWAYS_INLINE Floats16 silu(Floats16 x) {
+  return x / (all(1.0f) + exp16(-x));
+}
+
+ALWAYS_INLINE Floats16 gelu_tanh(Floats16 x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  const Floats16 inner = all(kSqrt2OverPi) * (x + all(0.044715f) * x * x * x);
+  const Floats16 tanh = all(1.0f) - all(2.0f) / (exp16(inner + inner) + all(1.0f));
+  return all(0.5f) * x * (all(1.0f) + tanh);
+}
+
+template <class F>
+ALWAYS_INLINE void apply(F f, const float* gate, const float* up, float* out, size_t count) {
+  for (size_t i = 0; i < count; i += 16) {
+    const Floats16 value = f(load(gate + i));
+    _mm512_storeu_ps(out + i, __m512(up == nullptr ? value : value * load(up + i)));
+  }
+}
+
+void activate(const Gate& function, const float* gate, const float* up, float* out, size_t count) {
+  const size_t whole = count / 16 * 16;
+  if (function.kind == Nonlinearity::silu) {
+    apply([](Floats16 x) { return silu(x); }, gate, up, out, whole);
+  } else if (function.kind == Nonlinearity::gelu_tanh) {
+    apply([](Floats16 x) { return gelu_tanh(x); }, gate, up, out, whole);
+  } else {
+    return activate_row(function, gate, up, out, count);
+  }
+  activate_row(function, gate + whole, up == nullptr ? nullptr : up + whole, out + whole, count - whole);
+}
+
+// ---- quantized activations -----------------------------------------------------------------------------------------
+
+// The largest magnitude as bits, which keep the order; infinity and NaN come out on top.
+ALWAYS_INLINE uint32_t peak_bits(const float* values, size_t count) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __m512i peak = _mm512_setzero_si512();
+  for (size_t i = 0; i < count; i += 16) {
+    peak = _mm512_max_epu32(peak, _mm512_and_si512(_mm512_loadu_si512(values + i), magnitude));
+  }
+  return _mm512_reduce_max_epu32(peak);
+}
+
+// Returns the scale. A multiple of 32 values.
+ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* out) {
+  const uint32_t bits = peak_bits(values, count);
+  const float peak = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int(bits))));
+  const __m128i nothing = _mm_setzero_si128();
+  if (!(peak >= 0x1p-100f && bits < 0x7f800000u)) {
+    for (size_t i = 0; i < count; i += 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), nothing);
+    return bits < 0x7f800000u ? 0.0f : __builtin_nanf("");
+  }
+  const Floats16 inverse = all(127.0f / peak);
+  for (size_t i = 0; i < count; i += 16) {
+    const Ints16 rounded = Ints16(load(values + i) * inverse + all(kRound)) - Ints16(all(kRound));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), _mm512_cvtepi32_epi8(__m512i(rounded)));
+  }
+  return peak / 127.0f;
+}
+
+// Sums of 16 and 32 values, times the scale; 32 values.
+ALWAYS_INLINE void store_sums(const int8_t* values, float scale, float* sums32, float* sums16) {
+  const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
+  const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), all);
+  const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
+  const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
+  const int low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
+  sums16[0] = scale * float(low);
+  sums16[1] = scale * float(high);
+  sums32[0] = scale * float(low + high);
+}
+
+template <ActivationForm kForm>
+void quantize_q8(const float* values, size_t n, std::byte* bytes) {
+  constexpr size_t kGroup = group_values(kForm);
+  const MutableQ8Row row(bytes, n, kGroup);
+  for (size_t i = 0; i < n; i += kGroup) {
+    const size_t count = n - i < kGroup ? n - i : kGroup;
+    const float scale = quantize_group(values + i, count, row.values + i);
+    row.scales[i / kGroup] = scale;
+    for (size_t k = i; k < i + count; k += 32) {
+      store_sums(row.values + k, scale, row.sums32 + k / 32, row.sums16 + k / 16);
+    }
+  }
+}
+
+void to_f16(const float* values, size_t count, uint16_t* out) {
+  for (size_t i = 0; i < count; i += 16) {
+    const __mmask16 live = count - i < 16 ? __mmask16((1u << (count - i)) - 1) : __mmask16(0xffff);
+    const __m256i halves =
+        _mm512_cvtps_ph(_mm512_maskz_loadu_ps(live, values + i), _MM_FROUND_TO_NEAREST_INT);
+    _mm256_mask_storeu_epi16(out + i, live, halves);
+  }
+}
+
+}  // namespace
+
+void use_avx512_rows(CpuKernels& kernels) {
+  kernels.quantize_activation[size_t(ActivationForm::q8_64)] = quantize_q8<ActivationForm::q8_64>;
+  kernels.quantize_activation[size_t(ActivationForm::q8_128)] = quantize_q8<ActivationForm::q8_128>;
+  kernels.quantize_activation[size_t(ActivationForm::q8_256)] = quantize_q8<ActivationForm::q8_256>;
+  kernels.activate = activate;
+  kernels.to_f16 = to_f16;
+}
+
+}  // namespace quire
+
+#endif
