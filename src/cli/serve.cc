@@ -45,7 +45,7 @@ struct ServeCommand {
 
   // A connection is an open file, and many systems allow a program 1024 of them unless it asks for more.
   void make_room_for_connections() {
-    constexpr rlim_t kOwnFiles = 64;
+    constexpr rlim_t kOwnFiles = 160;  // and the connections that are turned away
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     const rlim_t wanted = server.http.connections + kOwnFiles;
