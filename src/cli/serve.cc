@@ -45,7 +45,7 @@ struct ServeCommand {
 
   // A connection is an open file, and many systems allow a program 1024 of them unless it asks for more.
   void make_room_for_connections() {
-    constexpr rlim_t kOwnFiles = 64;
+    constexpr rlim_t kOwnFiles = 160;  // and the connections that are turned away
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
     const rlim_t wanted = server.http.connections + kOwnFiles;
@@ -55,7 +55,7 @@ struct ServeCommand {
       ::getrlimit(RLIMIT_NOFILE, &limit);
     }
     if (limit.rlim_cur >= wanted) return;
-    server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur, kOwnFiles));
+    server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur / 2, kOwnFiles));
     fmt::print(stderr, "at most {} connections: the system allows {} open files\n", server.http.connections,
                limit.rlim_cur);
   }
