@@ -26,10 +26,10 @@ uint32_t from_environment(const char* name, uint32_t otherwise) {
   return value == nullptr ? otherwise : uint32_t(std::strtoul(value, nullptr, 10));
 }
 
-const uint32_t kClients = from_environment("QUIRE_LOAD_CLIENTS", kSanitized ? 60 : 300);
+const uint32_t kClients = from_environment("QUIRE_LOAD_CLIENTS", kSanitized ? 30 : 300);
 const uint32_t kIdle = from_environment("QUIRE_LOAD_IDLE", 1000);
-constexpr uint32_t kTokens = kSanitized ? 6 : 16;
-constexpr uint32_t kQuestions = 25;  // each is asked by several clients
+constexpr uint32_t kTokens = kSanitized ? 4 : 16;
+constexpr uint32_t kQuestions = kSanitized ? 6 : 25;  // each is asked by several clients
 
 LoadedModel house() {
   return {QUIRE_SOURCE_DIR "/models/house/house.gguf", {.context = 256, .threads = 2}};
