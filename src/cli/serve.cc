@@ -55,7 +55,7 @@ struct ServeCommand {
       ::getrlimit(RLIMIT_NOFILE, &limit);
     }
     if (limit.rlim_cur >= wanted) return;
-    server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur, kOwnFiles));
+    server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur / 2, kOwnFiles));
     fmt::print(stderr, "at most {} connections: the system allows {} open files\n", server.http.connections,
                limit.rlim_cur);
   }
