@@ -16,6 +16,12 @@ class ServerCache : public ServerTest {
     while (ids.size() < tokens) ids.push_back(TokenId(4 + (ids.size() * 7 + first) % 300));
     return ids;
   }
+  // Of so many tokens of an answer: as good as their ids, which the API does not tell.
+  std::vector<double> logprobs_of(const Json& response, size_t first, size_t count) {
+    const auto all = response["choices"][0]["logprobs"]["token_logprobs"].get<std::vector<double>>();
+    EXPECT_GE(all.size(), first + count);
+    return {all.begin() + ptrdiff_t(first), all.begin() + ptrdiff_t(std::min(all.size(), first + count))};
+  }
   void check_counts(const Json& kv) {
     for (const Json& group : kv["groups"]) {
       const auto count = [&](const char* name) { return group[name].get<size_t>(); };
@@ -131,7 +137,8 @@ TEST_F(ServerCache, ARequestForWhichThePinsLeaveNoRoomIsToldSo) {
 }
 
 TEST_F(ServerCache, AForkOfAFinishedRequestGoesOnLikeTheSameTokens) {
-  const Json fields = {{"max_tokens", 20}, {"temperature", 0.9}, {"seed", 3}, {"ignore_eos", true}};
+  const Json fields = {
+      {"max_tokens", 20}, {"temperature", 0.9}, {"seed", 3}, {"ignore_eos", true}, {"logprobs", 0}};
   const std::vector<TokenId> tokens = prompt(4, 50);
   const Json first = complete(fields, tokens);
   const std::string fork = "/requests/" + first["id"].get<std::string>() + "/fork";
@@ -142,11 +149,13 @@ TEST_F(ServerCache, AForkOfAFinishedRequestGoesOnLikeTheSameTokens) {
   EXPECT_EQ(forked["usage"]["prompt_tokens"], 40);
   EXPECT_GT(forked["usage"]["prompt_tokens_details"]["cached_tokens"], 30);
   EXPECT_NE(forked["id"], first["id"]);
-  other["at"] = 60;  // ten tokens into the answer, with its own seed: the same text again
+  other["at"] = 60;  // ten tokens into the answer, with its own seed: the rest comes again, to the last bit
   other["seed"] = 3;
-  const std::string rest = text_of(good(post(fork, other)));
+  other["logprobs"] = 0;
+  const Json rest = good(post(fork, other));
+  EXPECT_EQ(logprobs_of(rest, 0, 10), logprobs_of(first, 10, 10));
   other["stream"] = true;
-  EXPECT_EQ(stream(fork, other).text(), rest);
+  EXPECT_EQ(stream(fork, other).text(), text_of(rest));
 
   other["at"] = 71;
   EXPECT_EQ(post(fork, other).status, 400);
@@ -168,10 +177,11 @@ TEST_F(ServerCache, AForkOfARunningRequestGoesOnLikeTheSameTokens) {
   const Json forked = good(post(fork, fields));
   EXPECT_EQ(text_of(forked),
             text_of(complete(fields, std::vector<TokenId>(tokens.begin(), tokens.begin() + 50))));
-  // Inside its answer.
-  fields["at"] = 75;
-  const std::string one = text_of(good(post(fork, fields)));
-  EXPECT_EQ(text_of(good(post(fork, fields))), one);
+  // Five tokens into its answer.
+  const Json greedy = {{"max_tokens", 20}, {"temperature", 0}, {"ignore_eos", true}, {"logprobs", 0}};
+  Json inside = greedy;
+  inside["at"] = 75;
+  EXPECT_EQ(logprobs_of(good(post(fork, inside)), 0, 15), logprobs_of(complete(greedy, tokens), 5, 15));
   fields["at"] = TestServer::kContext - 1;
   EXPECT_EQ(post(fork, fields).status, 400);
   check_counts(good(get("/kv")));
