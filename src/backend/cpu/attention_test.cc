@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -243,7 +244,7 @@ const Case kCases[] = {
       .window = 0,
       .key_format = KvFormat::f16,
       .value_format = KvFormat::int8},
-     40},
+     20},
 };
 
 // Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.
@@ -359,7 +360,8 @@ TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
 
 TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext) {
   for (const CpuKernels& kernels : fast_kernels()) {
-    for (const Case& test : kCases) {
+    for (const Case& test :
+         std::span(kCases).first(7)) {  // codes are unpacked alike: one format of them is enough
       Attention attention(test, 4130);
       const std::vector<float> whole = attention.compute(kernels, 41, 41, 1);
       const std::vector<double> expected = attention.expected(41);
