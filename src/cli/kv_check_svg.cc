@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/svg_text.h"
+
 namespace quire::cli {
 namespace {
 
@@ -31,7 +33,7 @@ std::string kv_check_svg(const KvMeterResult& result, const std::string& model, 
       "<rect class=\"back\" width=\"900\" height=\"{}\"/>\n"
       "<text x=\"{}\" y=\"28\" font-size=\"17\">{}: KV {} beside f16, {} tokens</text>\n"
       "<text x=\"{}\" y=\"50\">{}</text>\n",
-      kHeight, kHeight, kLeft, model, format, result.tokens, kLeft, result.sentence());
+      kHeight, kHeight, kLeft, escaped(model), format, result.tokens, kLeft, result.sentence());
   svg += fmt::format("<line class=\"axis\" x1=\"{0}\" y1=\"{1}\" x2=\"{2}\" y2=\"{1}\"/>\n", kLeft, kBottom,
                      kRight);
   for (int tick = 0; tick <= 4; ++tick) {

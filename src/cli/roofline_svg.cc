@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/svg_text.h"
+
 namespace quire::cli {
 namespace {
 
@@ -13,22 +15,6 @@ constexpr double kLeft = 70, kTop = 50, kWidth = 620, kHeight = 430;  // of the 
 constexpr double kLegendX = kLeft + kWidth + 30, kLegendWidth = 330;
 constexpr double kLegendLine = 20;
 constexpr double kNumberHeight = 13;  // of a point's number: two closer than this are moved apart
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else if (static_cast<unsigned char>(c) >= 0x20) {
-      result += c;
-    }
-  }
-  return result;
-}
 
 // Whole powers of ten from below the smallest to above the largest number.
 struct LogAxis {

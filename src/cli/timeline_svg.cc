@@ -5,27 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "cli/svg_text.h"
+
 namespace quire::cli {
 namespace {
 
 constexpr double kLeft = 110, kWidth = 760, kTop = 56, kLaneHeight = 34, kLaneStep = 84;
 constexpr const char *kPrefill = "#c2571a", *kDecode = "#2a6f97", *kInk = "#222";
-
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '&') {
-      result += "&amp;";
-    } else if (c == '<') {
-      result += "&lt;";
-    } else if (c == '>') {
-      result += "&gt;";
-    } else {
-      result += c;
-    }
-  }
-  return result;
-}
 
 std::string time_text(double ms) {
   if (ms < 1000) return fmt::format("{:.0f} ms", ms);
