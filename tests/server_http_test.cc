@@ -215,6 +215,19 @@ TEST_F(ServerHttp, APageFromElsewhereIsRefusedUnlessItIsAllowed) {
   EXPECT_EQ(from("https://evil.example").status, 403);
 }
 
+TEST_F(ServerHttp, ANameThatOnlyPretendsToBeThisMachineIsRefused) {
+  ServerOptions options = TestServer::server_options();
+  options.service.local_names_only = true;
+  serve(options);
+  EXPECT_EQ(ask("GET", "/v1/models").status, 403);  // to the host "test"
+  const HttpReply page = ask("GET", "/v1/models", "", "Origin: http://test\r\n");
+  EXPECT_EQ(page.status, 403);
+  EXPECT_NE(page.body.find("host_not_allowed"), std::string::npos);
+  options.service.allowed_origins = {"http://test"};
+  serve(options);
+  EXPECT_EQ(ask("GET", "/v1/models").status, 200);
+}
+
 TEST_F(ServerHttp, ABrowserMayAskBeforehandWhatItMaySend) {
   ServerOptions options = TestServer::server_options();
   options.service.allowed_origins = {"*"};

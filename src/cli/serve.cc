@@ -77,6 +77,7 @@ struct ServeCommand {
     server.service.limits.open_answers = model.max_sequences + max_queue;
     server.service.version = QUIRE_VERSION;
     server.service.kv_format = model.kv;
+    server.service.local_names_only = is_local() && server.service.api_keys.empty();
     server.service.fingerprint =
         fmt::format("quire-{}-{}-{}", QUIRE_VERSION, kernels_named(model.kernels).name, model.kv);
     const MachineLimits limits = look_at_machine(model.threads.value_or(usable_cpus()));
@@ -91,6 +92,10 @@ struct ServeCommand {
     std::fflush(stderr);
     service.run();
     fmt::print(stderr, "stopped\n");
+  }
+
+  bool is_local() const {
+    return server.host == "127.0.0.1" || server.host == "localhost" || server.host == "::1";
   }
 
   static std::string describe_room(const Engine& engine, const EngineOptions& options) {

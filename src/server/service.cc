@@ -198,6 +198,21 @@ asio::awaitable<void> Service::refuse(Exchange& exchange, const ApiError& error)
   co_await exchange.respond(std::move(response));
 }
 
+void Service::check_host(const HttpRequest& request) const {
+  const std::string host = request.header("host");
+  if (!options_.local_names_only || host.empty()) return;
+  const std::string name = host.substr(0, host.find(':', host.starts_with('[') ? host.find(']') : 0));
+  if (name == "localhost" || name == "127.0.0.1" || name == "[::1]") return;
+  for (const std::string& allowed : options_.allowed_origins) {
+    if (allowed == "*" || allowed == "http://" + host || allowed == "https://" + host) return;
+  }
+  throw ApiError(
+      403, "", "host_not_allowed",
+      fmt::format("this server answers to localhost only, not to '{}'; `quire serve --cors http://{}` "
+                  "allows it, and so does --api-key",
+                  host, host));
+}
+
 // A page from elsewhere may use a server on the visitor's own machine only if it was allowed to.
 void Service::allow_origin(Exchange& exchange) const {
   const std::string origin = exchange.request().header("origin");
@@ -256,6 +271,7 @@ std::string Service::allowed_methods(std::string_view path) {
 
 asio::awaitable<void> Service::dispatch(Exchange& exchange) {
   const HttpRequest& request = exchange.request();
+  check_host(request);
   allow_origin(exchange);
   const Route* found = nullptr;
   bool path_known = false;

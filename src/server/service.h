@@ -15,6 +15,8 @@ namespace quire {
 struct ServiceOptions {
   std::vector<std::string> api_keys;         // none: everybody may ask
   std::vector<std::string> allowed_origins;  // of pages elsewhere; "*": any
+  // Only requests to a name of this machine itself: a page elsewhere can make its own name mean 127.0.0.1.
+  bool local_names_only = false;
   CompletionLimits limits;
   std::string version;
   std::string kv_format;
@@ -56,6 +58,7 @@ class Service {
 
   void admit(Exchange& exchange, const Route& route) const;
   void refuse_if_closing() const;
+  void check_host(const HttpRequest& request) const;
   void allow_origin(Exchange& exchange) const;
   asio::awaitable<void> dispatch(Exchange& exchange);
   asio::awaitable<void> refuse(Exchange& exchange, const ApiError& error);
