@@ -85,6 +85,7 @@ class EngineSharing : public testing::TestWithParam<const char*> {
     EXPECT_EQ(engine.kv().stats().held_pages, 0u);
     preemptions_ = engine.scheduler().preemptions();
     shared_ = engine.kv().events().count(KvEventKind::shared);
+    pruned_pages_ = engine.kv().events().count(KvEventKind::pruned);
     accepted_ = 0;
     std::vector<Result> results;
     for (SequenceId id : ids) {
@@ -105,10 +106,15 @@ class EngineSharing : public testing::TestWithParam<const char*> {
     return alone_;
   }
 
+  uint32_t first_full_layer() const {
+    const auto found = std::ranges::find(model_.spec.layers, 0u, &LayerSpec::window);
+    return uint32_t(found - model_.spec.layers.begin());
+  }
+
   BareModel model_;
   std::vector<Request> requests_;
   std::vector<Result> alone_;
-  uint64_t preemptions_ = 0, shared_ = 0, accepted_ = 0;
+  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0;
 };
 
 TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAndAnyDrafter) {
@@ -123,6 +129,44 @@ TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAn
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model}), alone());
   EXPECT_GT(accepted_, 50u);
+}
+
+TEST_P(EngineSharing, PrunedPromptsGetTheSameAnswersWhateverTheChunksTheMemoryAndTheNeighbours) {
+  using Drafts = Setting::Drafts;
+  const std::vector<Result> whole = answers({});
+  uint32_t pruned = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const uint32_t prompt = uint32_t(requests_[i].prompt.size());
+    if (i % 4 == 0 || prompt < 12) continue;  // and some keep all
+    PruningOptions pruning{.share = 0.25 * double(1 + i % 3), .window = 4};
+    pruning.policy = kPruningPolicies[i / 2 % std::size(kPruningPolicies)];
+    pruning.evaluator = {.layer = first_full_layer(), .heads = {0, 2}};
+    if (pruning.policy == PruningPolicy::zip && 2 * prompt > kContext) continue;
+    if (i % 5 == 0) pruning.scored = prompt - 3;
+    requests_[i].pruning = pruning;
+    ++pruned;
+  }
+  ASSERT_GT(pruned, 80u);
+  // A prompt that is read again needs as much room in the window layers too.
+  const uint32_t pool = model_.spec.layers[0].window > 0 ? 190 : 130;
+  const std::vector<Result>& alone = this->alone();
+  EXPECT_NE(alone, whole);
+  EXPECT_EQ(answers({}), alone);
+  EXPECT_GT(shared_, 100u);
+  EXPECT_GT(pruned_pages_, 100u);
+  EXPECT_EQ(answers({.sharing = false, .reversed = true}), alone);
+  EXPECT_EQ(answers({.chunk = 5, .cancels = true}), alone);
+  EXPECT_EQ(answers({.pool_tokens = pool}), alone);
+  EXPECT_GT(preemptions_, 3u);
+  EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
+  EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
+}
+
+TEST_P(EngineSharing, KeepingTheWholePromptChangesNothing) {
+  const std::vector<Result> whole = answers({});
+  for (Request& request : requests_) request.pruning = PruningOptions{.share = 1};
+  EXPECT_EQ(answers({}), whole);
+  EXPECT_EQ(pruned_pages_, 0u);
 }
 
 TEST_P(EngineSharing, SeveralAnswersToOnePromptAreThoseOfEachChoiceAlone) {

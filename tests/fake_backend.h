@@ -37,7 +37,8 @@ class FakeBackend : public Backend {
 
   void rope_store(const RopeStoreParams& params) override {
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
-      const uint32_t run = batch_.run_of_token[t], position = batch_.positions[t];
+      const uint32_t run = batch_.run_of_token[t];
+      const uint32_t position = batch_.runs[run].row_of(uint32_t(t), params.kv.layer->shape.window);
       const uint64_t before = position == 0 ? kStart : read(params.kv, run, position - 1);
       const uint64_t now = mix(before, batch_.tokens[t]);
       std::memcpy(params.kv.key_row(run, 0, position), &now, sizeof(now));
@@ -46,11 +47,19 @@ class FakeBackend : public Backend {
   void attend(const AttendParams& params) override {
     const uint32_t window = params.kv.layer->shape.window;
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
-      const uint32_t position = batch_.positions[t];
+      const uint32_t position = batch_.runs[batch_.run_of_token[t]].row_of(uint32_t(t), window);
       const uint32_t first = window == 0 || position < window ? 0 : position + 1 - window;
       uint64_t sum = 0;
       for (uint32_t p = first; p <= position; ++p) sum += mix(read(params.kv, batch_.run_of_token[t], p), 1);
       states_[t] = mix(states_[t], sum);
+    }
+  }
+  void attention_shares(const AttentionSharesParams& params) override {
+    const uint32_t run = batch_.run_of_token[params.token];
+    const uint32_t last = batch_.runs[run].row_of(params.token, params.kv.layer->shape.window);
+    for (uint32_t h = 0; h < params.heads; ++h) {
+      for (uint32_t row = 0; row <= last; ++row)
+        params.out.row(h)[row] = float(mix(read(params.kv, run, row), batch_.positions[params.token]) % 1000);
     }
   }
   void logits(const LogitsParams& params) override {

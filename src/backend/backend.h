@@ -35,13 +35,20 @@ struct Weight {
 struct TokenRun {
   uint32_t begin = 0;  // in the batch's token arrays
   uint32_t count = 0;
-  uint32_t position = 0;  // of the first token in its sequence
+  // Where the first token's keys and values go in its sequence's pages: its position, less the tokens before it that were
+  // pruned. The others follow. Layers with a window have rows of their own, for pruning passes them by.
+  uint32_t row = 0;
+  uint32_t window_row = 0;
+
+  uint32_t row_of(uint32_t token, uint32_t window) const {
+    return (window == 0 ? row : window_row) + token - begin;
+  }
 };
 
 // One step as flat arrays: tokens of all runs, one after the other.
 struct BatchView {
   std::span<const TokenId> tokens;
-  std::span<const uint32_t> positions;     // by token
+  std::span<const uint32_t> positions;     // by token: what its rotation says
   std::span<const uint32_t> run_of_token;  // by token
   std::span<const TokenRun> runs;
   std::span<const uint32_t> logit_rows;  // the tokens whose logits are wanted, ascending
@@ -142,6 +149,19 @@ struct AttendParams {
   Activation out;  // [tokens, heads * value_dim]
 };
 
+// Where one token looks: for every query head, the share that each row of its context has in the sum. For those who choose
+// rows or show them; attend does not need it.
+struct AttentionSharesParams {
+  Rows query;  // [tokens, heads * head_dim], as attend takes it
+  uint32_t heads = 0;
+  KvView kv;
+  float scale = 1;
+  float soft_cap = 0;
+  Weight sinks;
+  uint32_t token = 0;  // of the batch
+  Rows out;            // [heads, rows up to its own]; 0 where a window hides a row
+};
+
 // What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
 enum class Routing : uint8_t { softmax_then_top, softmax_then_top_normalized, top_then_softmax };
 
@@ -200,6 +220,8 @@ class Backend {
   virtual void rope_table(const RopeTableParams& params) = 0;
   virtual void rope_store(const RopeStoreParams& params) = 0;
   virtual void attend(const AttendParams& params) = 0;
+  // REQUIRES: the token's keys are stored.
+  virtual void attention_shares(const AttentionSharesParams& params) = 0;
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

@@ -16,6 +16,11 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
   }
   line += fmt::format(" | KV {} per token, {} in {}]\n", human_bytes(engine.kv().layout().bytes_per_token()),
                       human_bytes(answer.kv_bytes), counted(answer.kv_pages, "page"));
+  if (answer.account.pruned_tokens > 0) {
+    line += fmt::format(
+        "[pruned: of {} tokens of prompt, {} were dropped from the KV cache once it was computed]\n",
+        answer.prompt_tokens, answer.account.pruned_tokens);
+  }
   if (answer.context_full) {
     line += fmt::format("[stopped: the context of {} tokens is full; a larger one is asked for with --ctx]\n",
                         engine.context());
@@ -35,10 +40,15 @@ OrderedJson account_json(const Answer& answer) {
     const std::string cause(name(gap.cause));
     causes[cause] = causes.value(cause, 0) + 1;
   }
-  return {{"queue_ms", account.queue_ms},      {"cached_tokens", account.cached_tokens},
-          {"cache_miss", account.miss.text()}, {"prefill_chunks", std::move(chunks)},
-          {"gap_causes", std::move(causes)},   {"preemptions", account.preemptions},
-          {"drafted", account.drafted},        {"accepted", account.accepted},
+  return {{"queue_ms", account.queue_ms},
+          {"cached_tokens", account.cached_tokens},
+          {"cache_miss", account.miss.text()},
+          {"prefill_chunks", std::move(chunks)},
+          {"gap_causes", std::move(causes)},
+          {"preemptions", account.preemptions},
+          {"drafted", account.drafted},
+          {"accepted", account.accepted},
+          {"pruned_tokens", account.pruned_tokens},
           {"verdict", judge(answer).lines}};
 }
 

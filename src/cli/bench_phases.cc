@@ -108,7 +108,7 @@ void PhaseRunner::step(KvCache& kv, std::span<PageTable> tables, const StepShape
   for (PageTable& table : tables) {
     CHECK(kv.reserve(table, shape.depth + shape.tokens));
     const uint32_t run = uint32_t(runs.size());
-    runs.push_back({uint32_t(tokens.size()), shape.tokens, shape.depth});
+    runs.push_back({uint32_t(tokens.size()), shape.tokens, shape.depth, shape.depth});
     of_run.push_back(&table);
     for (uint32_t i = 0; i < shape.tokens; ++i) {
       tokens.push_back(TokenId(random_() % spec_.vocab));

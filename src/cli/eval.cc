@@ -8,6 +8,7 @@
 #include "cli/house.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
+#include "cli/pruning_flags.h"
 #include "eval/house_eval.h"
 
 namespace quire::cli {
@@ -18,6 +19,7 @@ constexpr uint32_t kNeedleTokens[] = {1024, 2048, 3900};
 
 struct EvalCommand {
   ModelOptions model;
+  PruningFlags pruning;
   std::string suite = "house";
   std::string data;
   std::string draft = "house-draft";
@@ -49,6 +51,11 @@ struct EvalCommand {
         shown = part;
         progress->update(done, of);
       });
+      if (const auto options = pruning.options()) {
+        eval.prune(*options);
+        result["kv_keep"] = pruning.keep;
+        result["kv_policy"] = pruning.policy;
+      }
       measure(eval, result);
       judged = eval.judged();
     }
@@ -128,6 +135,7 @@ void add_eval(CLI::App& app) {
   auto command = std::make_shared<EvalCommand>();
   CLI::App* eval = app.add_subcommand("eval", "how well a model does what the house model was trained for");
   command->model.add_to(*eval);
+  command->pruning.add_to(*eval);
   eval->add_option("suite", command->suite, "what to ask: house")
       ->capture_default_str()
       ->check(CLI::IsMember({"house"}));

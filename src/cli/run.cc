@@ -7,6 +7,7 @@
 #include "cli/answer_line.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/pruning_flags.h"
 
 namespace quire::cli {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
+  PruningFlags pruning;
   std::string prompt = "-";
   std::string system;
   bool raw = false;
@@ -40,6 +42,7 @@ struct RunCommand {
     const std::unique_ptr<Engine> owned = opened.make_engine();
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
+    request.pruning = pruning.options();
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0;
@@ -79,6 +82,7 @@ void add_run(CLI::App& app) {
   command->model.add_to(*run);
   command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
+  command->pruning.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");

@@ -18,8 +18,12 @@ struct Batch {
   enum class Logits { none, last, all };
   // Appends a run of `run_tokens` that starts at `position` of its sequence.
   void add(std::span<const TokenId> run_tokens, uint32_t position, Logits logits);
-  // The same with the logits of its last `logits` tokens.
-  void add(std::span<const TokenId> run_tokens, uint32_t position, uint32_t logits);
+  // The same of tokens that are anywhere in their sequence, with the logits of the last `logits`.
+  struct Rows {
+    uint32_t row = 0, window_row = 0;  // see TokenRun
+  };
+  void add(std::span<const TokenId> run_tokens, std::span<const uint32_t> run_positions, Rows rows,
+           uint32_t logits);
   BatchView view() const { return {tokens, positions, run_of_token, runs, logit_rows}; }
 };
 

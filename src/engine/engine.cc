@@ -6,6 +6,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/batch.h"
+#include "engine/pruning/prompt_watcher.h"
+#include "engine/pruning/zip_scorer.h"
 
 namespace quire {
 namespace {
@@ -88,6 +90,7 @@ void Engine::check(const Request& request) const {
                   model_.spec->vocab);
     }
   }
+  if (request.pruning) check_pruning(request);
   uint64_t tokens = options_.context;
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
@@ -99,10 +102,43 @@ void Engine::check(const Request& request) const {
   }
 }
 
+void Engine::check_pruning(const Request& request) const {
+  const PruningOptions& pruning = *request.pruning;
+  pruning.check();
+  if (!options_.kv_cache) throw Error("without a KV cache there is nothing to prune");
+  if (pruning.scored > request.prompt.size())
+    throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
+                request.prompt.size());
+  const size_t layers = model_.spec->layers.size();
+  if (pruning.policy == PruningPolicy::evaluator) {
+    if (pruning.evaluator.layer >= layers || std::ranges::max(pruning.evaluator.heads) >= model_.spec->heads)
+      throw Error("the evaluator heads are those of another model");
+    if (model_.spec->layers[pruning.evaluator.layer].window > 0)
+      throw Error("layer {} sees a window only: its heads cannot judge a prompt", pruning.evaluator.layer);
+  }
+  const uint32_t scored = pruning.scored > 0 ? pruning.scored : uint32_t(request.prompt.size());
+  const uint32_t again = pruning.policy == PruningPolicy::zip ? ZipScorer::pass_tokens(scored) : 0;
+  if (scored + again > options_.context) {
+    throw Error(
+        "{} tokens of prompt are read again in parts of {} after themselves, but the context holds {}",
+        scored, again, options_.context);
+  }
+  if (!kv_.could_hold(scored + again, std::max(options_.prefill_chunk, again))) {
+    throw Error(
+        "{} tokens of prompt and {} that are read again need more KV cache than the {} bytes there are",
+        scored, again, kv_.stats().capacity_bytes);
+  }
+}
+
 void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id) {
   auto sequence = std::make_unique<Sequence>(id, std::move(request), kv_.make_table(id), model_.tokenizer,
                                              options_.now());
   sequence->lead = lead;
+  if (const auto& pruning = sequence->request.pruning) {
+    const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
+    if (pruning->kept_of(scored) < scored)
+      sequence->scorer = make_scorer(*pruning, *model_.spec, kv_.layout(), scored);
+  }
   scheduler_.add(std::move(sequence));
 }
 
@@ -199,6 +235,7 @@ void Engine::propose_drafts() {
   for (const auto& sequence : scheduler_.running()) {
     sequence->drafts.clear();
     if (sequence->backlog() != 1) continue;
+    if (sequence->scorer && sequence->dropped == 0) continue;  // guesses would be pruned with its prompt
     uint32_t left = options_.context - uint32_t(sequence->tokens.size());
     if (sequence->request.max_tokens > 0)
       left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
@@ -218,6 +255,8 @@ bool Engine::step() {
   const bool streams_run =
       std::ranges::any_of(scheduler_.running(), [](const auto& s) { return s->backlog() == 1; });
   const StepPlan plan = scheduler_.plan(budget_.tokens(streams_run));
+  for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
+  if (plan.runs.empty() && !plan.scorings.empty()) return true;
   if (plan.runs.empty()) {
     for (auto& sequence : scheduler_.take_hopeless()) {
       sequence->answer.finish_reason = FinishReason::no_room;
@@ -230,7 +269,16 @@ bool Engine::step() {
   KvCache::FlatTables flat;
   const std::vector<KvGroupView> views = kv_.view(tables, flat);
   const Batch batch = make_batch(plan);
-  const Rows logits = decoder_.forward(batch.view(), kv_.layout(), views);
+  PromptWatcher watcher(*model_.backend, kv_.layout());
+  for (size_t r = 0; r < plan.runs.size(); ++r) {
+    const Sequence& sequence = *plan.runs[r].sequence;
+    if (!sequence.scorer || sequence.dropped > 0) continue;
+    const uint32_t scored = sequence.scorer->tokens();
+    watcher.watch(*sequence.scorer, batch.runs[r], sequence.computed,
+                  scored - std::min(scored, sequence.scorer->observed_tokens()));
+  }
+  const Rows logits =
+      decoder_.forward(batch.view(), kv_.layout(), views, watcher.needed() ? &watcher : nullptr);
   const std::span<const SampleResult> results = sampler_.sample(*model_.backend, plan, logits);
   times.end = options_.now();
   times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
@@ -252,6 +300,50 @@ bool Engine::step() {
   }
   settle(plan, results, times);
   return true;
+}
+
+void Engine::score(const StepPlan::Scoring& scoring) {
+  Sequence& sequence = *scoring.sequence;
+  const Clock::time_point begin = options_.now();
+  const ScoringPass& pass = *sequence.due_pass();
+  Batch batch;
+  const uint32_t row = pass.row + sequence.pass_done;
+  batch.add(std::span(pass.tokens).subspan(sequence.pass_done, scoring.count), row, Batch::Logits::none);
+  const PageTable* tables[] = {&sequence.table};
+  KvCache::FlatTables flat;
+  PromptWatcher watcher(*model_.backend, kv_.layout());
+  watcher.watch(*sequence.scorer, batch.runs[0], row,
+                pass.row + uint32_t(pass.tokens.size()) - pass.observed);
+  decoder_.forward(batch.view(), kv_.layout(), kv_.view(tables, flat), &watcher, pass.layers);
+  sequence.pass_done += scoring.count;
+  // Of a pass over the prompt itself nothing is needed again; one that follows it must leave the windows as they are.
+  if (pass.row == 0) kv_.release_behind_window(sequence.table, sequence.pass_done);
+  const Clock::time_point end = options_.now();
+  StepRecord record;
+  record.begin = begin;
+  record.ms = milliseconds_between(begin, end);
+  record.runs = 1;
+  record.prompt_tokens = scoring.count;
+  record.cost = cost_of(costs_, batch.view(), kv_.layout());
+  const double computed_share = double(pass.layers) / double(model_.spec->layers.size());
+  record.cost *= computed_share;
+  record.attention_pairs = attention_pairs(batch.view()) * computed_share;
+  steps_.add(record);
+  if (!sequence.started) sequence.answer.account.queue_ms = milliseconds_between(sequence.submitted, begin);
+  sequence.started = true;
+  sequence.answer.account.prefill.push_back(
+      {milliseconds_between(sequence.submitted, begin), record.ms, scoring.count, scoring.count});
+  if (sequence.pass_done < pass.tokens.size()) return;
+  kv_.truncate(sequence.table, pass.row);
+  sequence.pass.reset();
+  sequence.pass_done = 0;
+  ++sequence.pass_index;
+  if (!sequence.scorer->chooses_before_prefill() || sequence.due_pass() != nullptr) return;
+  sequence.kept = sequence.scorer->choose_tokens();
+  sequence.dropped = sequence.scorer->tokens() - uint32_t(sequence.kept.size());
+  sequence.answer.account.pruned_tokens = sequence.dropped;
+  sequence.scorer->restart();
+  kv_.never_publish(sequence.table);
 }
 
 void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times) {
@@ -387,8 +479,8 @@ double Engine::unused_share() const {
       const KvGroupLayout& group = kv_.layout().groups[g];
       const uint32_t first = uint32_t(sequence->table.pages(g).size()) - sequence->table.held_pages(g);
       held += sequence->table.held_pages(g) * group.page_bytes;
-      used += (sequence->computed - std::min(sequence->computed, first * group.page_tokens)) *
-              group.bytes_per_token();
+      const uint32_t rows = sequence->computed + (group.window > 0 ? sequence->table.window_shift() : 0);
+      used += (rows - std::min(rows, first * group.page_tokens)) * group.bytes_per_token();
     }
   }
   return held == 0 ? 0 : 1 - double(used) / double(held);

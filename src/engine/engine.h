@@ -94,6 +94,7 @@ class Engine {
  private:
   void add(Request request, std::optional<SequenceId> lead, SequenceId id);
   void check(const Request& request) const;
+  void check_pruning(const Request& request) const;
   void end_overdue();
   void propose_drafts();
   void forget_drafts(SequenceId id);
@@ -101,6 +102,8 @@ class Engine {
     Clock::time_point begin, planned, end;
     uint64_t evicted;  // pages, in this step
   };
+  // Computes what scorers want to see of one sequence.
+  void score(const StepPlan::Scoring& scoring);
   void settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times);
   void account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
   // Adds what was drawn; says how many drafts were right.

@@ -11,6 +11,7 @@
 #include "backend/sample.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "engine/pruning/pruning_options.h"
 #include "kv/kv_cache.h"
 
 namespace quire {
@@ -66,6 +67,7 @@ struct Request {
   std::optional<Clock::time_point> deadline;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
+  std::optional<PruningOptions> pruning;            // what is kept of the prompt; nothing: all
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };
 
@@ -92,6 +94,7 @@ struct RequestAccount {
   std::vector<Gap> gaps;  // before each token of the answer but the first
   uint32_t preemptions = 0;
   uint32_t drafted = 0, accepted = 0;  // tokens of a drafter
+  uint32_t pruned_tokens = 0;          // of the prompt, in the layers that see everything
 };
 
 struct Timings {

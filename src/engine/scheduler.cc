@@ -70,14 +70,31 @@ void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
   plan.tokens += count + drafts;
 }
 
+uint32_t Scheduler::next_count(Sequence& sequence, uint32_t budget) const {
+  const ScoringPass* pass = sequence.due_pass();
+  return std::min(
+      pass != nullptr ? uint32_t(pass->tokens.size()) - sequence.pass_done : sequence.longest_run(), budget);
+}
+
+uint32_t Scheduler::rows_with(Sequence& sequence, uint32_t count) const {
+  const ScoringPass* pass = sequence.due_pass();
+  return count + (pass != nullptr ? pass->row + sequence.pass_done : sequence.computed);
+}
+
+void Scheduler::add_prompt(Sequence& sequence, uint32_t count, StepPlan& plan) {
+  if (sequence.due_pass() == nullptr) return add_run(sequence, count, plan);
+  plan.scorings.push_back({&sequence, count});
+}
+
 void Scheduler::plan_streams(StepPlan& plan) {
   std::vector<Sequence*> streams;
   for (const auto& sequence : running_) {
-    if (sequence->backlog() == 1) streams.push_back(sequence.get());
+    if (sequence->backlog() == 1 && sequence->due_pass() == nullptr) streams.push_back(sequence.get());
   }
   std::ranges::stable_sort(streams, std::greater(), [](Sequence* s) { return s->request.priority; });
   for (Sequence* sequence : streams) {
     if (!sequence->running) continue;  // it was preempted for one before it
+    if (!prune_or_preempt(*sequence, plan)) continue;
     const uint32_t known = sequence->computed + 1;
     if (!sequence->drafts.empty() && !kv_.reserve(sequence->table, known + uint32_t(sequence->drafts.size())))
       sequence->drafts.clear();  // guesses are not worth anybody's pages
@@ -90,7 +107,7 @@ void Scheduler::plan_streams(StepPlan& plan) {
 void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
   std::vector<Sequence*> prompts;
   for (const auto& sequence : running_) {
-    if (sequence->backlog() > 1) prompts.push_back(sequence.get());
+    if (sequence->backlog() > 1 || sequence->due_pass() != nullptr) prompts.push_back(sequence.get());
   }
   std::ranges::stable_sort(prompts, [&](Sequence* a, Sequence* b) {
     if (rank(*a) != rank(*b)) return rank(*a) > rank(*b);
@@ -98,11 +115,11 @@ void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
   });
   for (Sequence* sequence : prompts) {
     if (budget == 0) return;
-    if (!sequence->running) continue;
-    const uint32_t count = std::min(sequence->backlog(), budget);
+    if (!sequence->running || !prune_or_preempt(*sequence, plan)) continue;
+    const uint32_t count = next_count(*sequence, budget);
     sequence->drafts.clear();
-    if (!reserve_or_preempt(*sequence, sequence->computed + count, plan)) continue;
-    add_run(*sequence, count, plan);
+    if (!reserve_or_preempt(*sequence, rows_with(*sequence, count), plan)) continue;
+    add_prompt(*sequence, count, plan);
     charge(*sequence, kPromptWeight * count);
     budget -= count;
   }
@@ -115,7 +132,7 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
     return found == served_.end() ? 0.0 : found->second;
   };
   for (const auto& sequence : waiting_) {
-    if (std::ranges::find(passed_over, sequence.get()) != passed_over.end()) continue;
+    if (sequence->hopeless || std::ranges::find(passed_over, sequence.get()) != passed_over.end()) continue;
     if (sequence->lead) {
       const Sequence* lead = find(*sequence->lead);
       if (lead != nullptr && lead->computed < lead->request.prompt.size() && lead->answer_tokens() == 0)
@@ -144,7 +161,9 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
 void Scheduler::start(Sequence& sequence) {
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
-  if (lead != nullptr && lead->running && sequence.tokens.size() == sequence.request.prompt.size()) {
+  if (!sequence.kept.empty()) kv_.never_publish(sequence.table);
+  if (lead != nullptr && lead->running && !sequence.scorer &&
+      sequence.tokens.size() == sequence.request.prompt.size()) {
     // The last token of the prompt is computed again: its logits are needed.
     const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
     if (auto table = kv_.fork(lead->table, at, sequence.id)) {
@@ -152,7 +171,7 @@ void Scheduler::start(Sequence& sequence) {
       match = {at, {.why = PrefixMiss::Why::nothing, .position = at}};
     }
   }
-  if (match.tokens == 0) match = kv_.attach(sequence.table, sequence.tokens);
+  if (match.tokens == 0 && sequence.kept.empty()) match = kv_.attach(sequence.table, sequence.findable());
   sequence.computed = match.tokens;
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
@@ -166,7 +185,8 @@ bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
   for (const auto& other : running_) {
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
     const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
-    if (common > match.tokens && other->computed < common) return true;
+    const bool publishes = !other->scorer || !other->scorer->chooses_before_prefill();
+    if (common > match.tokens && publishes && other->computed + other->dropped < common) return true;
   }
   return false;
 }
@@ -181,9 +201,9 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
     }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
     start(*sequence);
-    const uint32_t count = std::min(sequence->backlog(), budget);
+    const uint32_t count = next_count(*sequence, budget);
     sequence->drafts.clear();
-    if (!kv_.reserve(sequence->table, sequence->computed + count)) {
+    if (!kv_.reserve(sequence->table, rows_with(*sequence, count))) {
       // Copying the page where the match ends took what was left.
       kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::forgotten);
       sequence->computed = 0;
@@ -191,7 +211,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
     }
     sequence->running = true;
     insert_by_arrival(running_, take(waiting_, sequence));
-    add_run(*sequence, count, plan);
+    add_prompt(*sequence, count, plan);
     charge(*sequence, kPromptWeight * count);
     budget -= count;
   }
@@ -200,6 +220,11 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_hopeless() {
   std::vector<std::unique_ptr<Sequence>> hopeless;
   if (!running_.empty() || waiting_.empty()) return hopeless;
+  for (auto& sequence : waiting_) {
+    if (sequence->hopeless) hopeless.push_back(std::move(sequence));
+  }
+  std::erase(waiting_, nullptr);
+  if (!hopeless.empty()) return hopeless;
   if (Sequence* sequence = next_waiting()) hopeless.push_back(take(waiting_, sequence));
   return hopeless;
 }
@@ -216,8 +241,28 @@ bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan
   while (!kv_.reserve(sequence.table, tokens)) {
     Sequence* victim = first_victim();
     preempt(*victim, plan);
-    if (victim == &sequence) return false;
+    if (victim == &sequence) return give_up_if_alone(sequence);
   }
+  return true;
+}
+
+bool Scheduler::give_up_if_alone(Sequence& sequence) {
+  sequence.hopeless = running_.empty();
+  return false;
+}
+
+bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
+  if (!sequence.must_prune()) return true;
+  const KeptRows kept = sequence.scorer->choose();
+  while (!kv_.keep_rows(sequence.table, sequence.computed, kept)) {
+    Sequence* victim = first_victim();
+    preempt(*victim, plan);
+    if (victim == &sequence) return give_up_if_alone(sequence);
+  }
+  sequence.dropped = sequence.computed - kept.count;
+  sequence.computed = kept.count;
+  sequence.answer.account.pruned_tokens = sequence.dropped;
+  sequence.scorer->restart();  // what it has seen is not needed any more
   return true;
 }
 
@@ -228,8 +273,13 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
     if (sequence.backlog() > 1) plan.prefill_tokens -= run.count;
     return true;
   });
+  std::erase_if(plan.scorings, [&](const StepPlan::Scoring& s) { return s.sequence == &sequence; });
   kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::preempted);
   sequence.computed = 0;
+  if (sequence.kept.empty()) sequence.dropped = 0;  // else what stays is known, and is computed again
+  sequence.pass.reset();
+  sequence.pass_index = sequence.pass_done = 0;
+  if (sequence.scorer) sequence.scorer->restart();
   sequence.drafts.clear();
   sequence.running = false;
   sequence.gap_cause = GapCause::preemption;

@@ -26,6 +26,13 @@ struct StepPlan {
     bool samples;     // its last known token is in it: new ones are drawn, one for it and one for each draft
   };
   std::vector<Run> runs;
+  // Tokens of a pass that a sequence's scorer wants to see, from sequence->pass_done on.
+  struct Scoring {
+    Sequence* sequence;
+    uint32_t count;
+  };
+  std::vector<Scoring> scorings;
+  bool empty() const { return runs.empty() && scorings.empty(); }
   uint32_t tokens = 0;          // drafts included
   uint32_t prefill_tokens = 0;  // of runs that had more than one token to do
 
@@ -69,8 +76,16 @@ class Scheduler {
   void admit_waiting(StepPlan& plan, uint32_t& budget);
   bool make_room_for(Sequence& sequence, StepPlan& plan);
   void add_run(Sequence& sequence, uint32_t count, StepPlan& plan);
+  // Plans the prompt, or the pass that is due before it.
+  uint32_t next_count(Sequence& sequence, uint32_t budget) const;
+  uint32_t rows_with(Sequence& sequence, uint32_t count) const;
+  void add_prompt(Sequence& sequence, uint32_t count, StepPlan& plan);
   // Room for its tokens up to `tokens`, taken from others if need be. False if it had to give up its own.
   bool reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan);
+  // Prunes its prompt if that is due, with room taken from others if need be. False if it had to give up its own.
+  bool prune_or_preempt(Sequence& sequence, StepPlan& plan);
+  // One that found no room with nobody else running will never find any. False.
+  bool give_up_if_alone(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
   // The best of those that wait, but for `passed_over`.
   Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;

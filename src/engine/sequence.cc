@@ -1,5 +1,6 @@
 #include "engine/sequence.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace quire {
@@ -20,6 +21,19 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
 void Sequence::append(TokenId token) {
   tokens.push_back(token);
   ++seen[token];
+}
+
+const ScoringPass* Sequence::due_pass() {
+  if (!at_pruning()) return nullptr;
+  if (!pass) pass = scorer->pass(pass_index, tokens);
+  return pass ? &*pass : nullptr;
+}
+
+std::span<const TokenId> Sequence::findable() const {
+  if (!scorer) return tokens;
+  if (scorer->chooses_before_prefill()) return {};
+  const uint32_t cacheable = scorer->tokens() - std::min(scorer->tokens(), scorer->observed_tokens());
+  return std::span(tokens).first(std::min<size_t>(cacheable + 1, tokens.size()));
 }
 
 }  // namespace quire

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
 #include "kv/page_table.h"
@@ -19,7 +21,16 @@ struct Sequence {
            Clock::time_point now);
 
   // Tokens that are known and not computed. No phases: prefill is a large backlog, decode a backlog of one.
-  uint32_t backlog() const { return uint32_t(tokens.size()) - computed; }
+  uint32_t backlog() const { return uint32_t(tokens.size()) - dropped - computed; }
+  // How many of them may be computed in one run: a prompt that will be pruned ends one.
+  uint32_t longest_run() const { return scorer && dropped == 0 ? scorer->tokens() - computed : backlog(); }
+  // Its prompt is computed, and nothing more may be before it is pruned.
+  bool must_prune() { return at_pruning() && !scorer->chooses_before_prefill() && due_pass() == nullptr; }
+  // What its scorer wants computed now, before anything else; null if nothing.
+  const ScoringPass* due_pass();
+  uint32_t position_of(uint32_t row) const { return row < kept.size() ? kept[row] : row + dropped; }
+  // The beginning of its tokens that may come from the cache, and the first one after it.
+  std::span<const TokenId> findable() const;
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
 
@@ -27,8 +38,13 @@ struct Sequence {
 
   SequenceId id;
   Request request;
-  std::vector<TokenId> tokens;  // the prompt, then the answer
-  uint32_t computed = 0;        // tokens whose keys and values are in pages
+  std::vector<TokenId> tokens;          // the prompt, then the answer
+  uint32_t computed = 0;                // rows of keys and values that are in pages
+  uint32_t dropped = 0;                 // tokens of the prompt that have no row any more, or never had
+  std::vector<uint32_t> kept;           // those that stay, if that was known before the prompt was computed
+  std::unique_ptr<TokenScorer> scorer;  // of a prompt that is to be pruned
+  std::optional<ScoringPass> pass;      // of the scorer, and how many of its tokens are computed
+  uint32_t pass_index = 0, pass_done = 0;
   PageTable table;
   std::vector<TokenId> drafts;       // guesses at what comes next, for the coming step
   std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
@@ -37,6 +53,7 @@ struct Sequence {
   Answer answer;
 
   bool running = false;
+  bool hopeless = false;  // all the room there is was not enough
   std::optional<SequenceId>
       lead;  // the first of several answers to one prompt, which computes the prompt for all
   uint64_t waiting_since = 0;  // the step
@@ -45,6 +62,11 @@ struct Sequence {
   bool started = false;  // some token of it was computed
   std::vector<Clock::time_point> token_times;
   GapCause gap_cause = GapCause::none;  // the worst since its last token
+
+ private:
+  bool at_pruning() const {
+    return scorer && dropped == 0 && computed == (scorer->chooses_before_prefill() ? 0 : scorer->tokens());
+  }
 };
 
 }  // namespace quire

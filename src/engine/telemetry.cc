@@ -20,8 +20,8 @@ StepCost cost_of(const CostModel& model, const BatchView& batch, const KvLayout&
     for (; next_logit < batch.logit_rows.size() && batch.logit_rows[next_logit] < run.begin + run.count;
          ++next_logit)
       ++logit_rows;
-    const StepCost cost = model.step(
-        {.sequences = 1, .tokens = run.count, .depth = run.position, .logit_rows = logit_rows}, layout);
+    const StepCost cost =
+        model.step({.sequences = 1, .tokens = run.count, .depth = run.row, .logit_rows = logit_rows}, layout);
     weights = std::max(weights, cost.weight_bytes);
     all += cost;
   }
@@ -32,7 +32,7 @@ StepCost cost_of(const CostModel& model, const BatchView& batch, const KvLayout&
 double attention_pairs(const BatchView& batch) {
   double pairs = 0;
   for (const TokenRun& run : batch.runs)
-    pairs += double(run.count) * run.position + double(run.count) * (run.count + 1) / 2;
+    pairs += double(run.count) * run.row + double(run.count) * (run.count + 1) / 2;
   return pairs;
 }
 

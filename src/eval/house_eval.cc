@@ -51,18 +51,21 @@ std::vector<TokenId> HouseEval::prompt_of(const std::string& text) const {
   return model_.text().encode_chat(chat);
 }
 
-std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<std::vector<TokenId>> prompts,
-                                          uint32_t max_tokens) {
+std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask> asks, uint32_t max_tokens) {
   // Pages for what is asked here, not for the whole context of the model.
   size_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  for (const Ask& ask : asks) longest = std::max(longest, ask.prompt.size());
   EngineOptions options = options_;
   options.context = std::min<uint32_t>(options.context, uint32_t(longest) + max_tokens);
   Engine engine(model_.engine_model(), options);
   std::vector<SequenceId> ids;
-  for (auto& prompt : prompts) {
+  for (Ask& ask : asks) {
     Request request;
-    request.prompt = std::move(prompt);
+    request.prompt = std::move(ask.prompt);
+    if (pruning_ && ask.text_tokens > pruning_->window) {
+      request.pruning = pruning_;
+      request.pruning->scored = ask.text_tokens;
+    }
     request.sampling.temperature = 0;
     request.max_tokens = max_tokens;
     ids.push_back(engine.submit(std::move(request)));
@@ -82,14 +85,19 @@ std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<std
   return answers;
 }
 
-Tally HouseEval::ask(const std::string& part,
-                     const std::vector<std::pair<std::string, HouseData::Question>>& cases) {
-  std::vector<std::vector<TokenId>> prompts;
-  for (const auto& [text, _] : cases) prompts.push_back(prompt_of(text));
-  const std::vector<Answer> answers = answer_all(part, std::move(prompts), kAnswerTokens);
+Tally HouseEval::ask(const std::string& part, const std::vector<Case>& cases) {
+  std::vector<Ask> asks;
+  for (const Case& one : cases) {
+    asks.push_back({prompt_of(one.text + one.asked.question)});
+    // What is the same whatever is asked stands before the question.
+    const std::vector<TokenId> other = prompt_of(one.text + "?");
+    const auto parted = std::ranges::mismatch(asks.back().prompt, other).in1;
+    asks.back().text_tokens = uint32_t(parted - asks.back().prompt.begin());
+  }
+  const std::vector<Answer> answers = answer_all(part, std::move(asks), kAnswerTokens);
   Tally tally{.asked = uint32_t(cases.size())};
   for (size_t i = 0; i < cases.size(); ++i) {
-    const HouseData::Question& asked = cases[i].second;
+    const HouseData::Question& asked = cases[i].asked;
     const bool right = same_answer(asked.answer, answers[i].text);
     tally.right += right;
     judged_.push_back({part, asked.question, asked.answer, answers[i].text, right});
@@ -98,11 +106,11 @@ Tally HouseEval::ask(const std::string& part,
 }
 
 Tally HouseEval::reading(const std::string& set) {
-  std::vector<std::pair<std::string, HouseData::Question>> all, cases;
+  std::vector<Case> all, cases;
   for (const HouseData::Reading& reading : data_.readings) {
     if (reading.set != set) continue;
     for (const HouseData::Question& question : reading.questions) {
-      all.emplace_back(reading.text + "\n\n" + question.question, question);
+      all.push_back({reading.text + "\n\n", question});
     }
   }
   for (size_t i : spread(all.size(), limited(all.size()))) cases.push_back(all[i]);
@@ -110,7 +118,7 @@ Tally HouseEval::reading(const std::string& set) {
 }
 
 NeedleTally HouseEval::needles(uint32_t tokens) {
-  std::vector<std::pair<std::string, HouseData::Question>> cases;
+  std::vector<Case> cases;
   const std::vector<size_t> chosen = spread(data_.needles.size(), limited(data_.needles.size()));
   const auto length_of = [&](const std::string& text) {
     return model_.text().tokenizer.encode(text, {.add_special = false}).size();
@@ -130,7 +138,7 @@ NeedleTally HouseEval::needles(uint32_t tokens) {
     paragraphs.insert(paragraphs.begin() + ptrdiff_t(depth), needle.sentence);
     std::string text;
     for (const std::string& paragraph : paragraphs) text += paragraph + "\n\n";
-    cases.emplace_back(text + needle.asked.question, needle.asked);
+    cases.push_back({text, needle.asked});
   }
   return {tokens, ask("needles " + std::to_string(tokens), cases)};
 }
@@ -142,9 +150,9 @@ Tally HouseEval::explanations() {
     for (const std::string& phrasing : topic.phrasings) topics.back().merge(trigrams_of(phrasing));
   }
   const std::vector<size_t> chosen = spread(data_.explanations.size(), limited(data_.explanations.size()));
-  std::vector<std::vector<TokenId>> prompts;
-  for (size_t i : chosen) prompts.push_back(prompt_of(data_.explanations[i].question));
-  const std::vector<Answer> answers = answer_all("inference", std::move(prompts), kExplanationTokens);
+  std::vector<Ask> asks;
+  for (size_t i : chosen) asks.push_back({prompt_of(data_.explanations[i].question)});
+  const std::vector<Answer> answers = answer_all("inference", std::move(asks), kExplanationTokens);
   Tally tally{.asked = uint32_t(chosen.size())};
   for (size_t k = 0; k < chosen.size(); ++k) {
     const HouseData::Explanation& asked = data_.explanations[chosen[k]];
@@ -196,7 +204,9 @@ Tally HouseEval::draft_agreement(const LoadedModel& draft) {
     tokens.resize(std::min<size_t>(tokens.size(), kStoryBeginning));
     beginnings.push_back(std::move(tokens));
   }
-  const std::vector<Answer> answers = answer_all("draft", beginnings, kStoryTokens);
+  std::vector<Ask> asks;
+  for (const auto& beginning : beginnings) asks.push_back({beginning});
+  const std::vector<Answer> answers = answer_all("draft", std::move(asks), kStoryTokens);
   Tally tally;
   for (size_t i = 0; i < count; ++i) {
     std::vector<TokenId> tokens = beginnings[i];

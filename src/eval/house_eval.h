@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,9 @@ class HouseEval {
   HouseEval(const LoadedModel& model, const EngineOptions& engine, const HouseData& data, uint32_t limit,
             Progress progress);
 
+  // Prunes every prompt where its question begins: what chooses does not know what will be asked.
+  void prune(const PruningOptions& pruning) { pruning_ = pruning; }
+
   // Questions about a text that stands before them; `set` is "new" or "unseen".
   Tally reading(const std::string& set);
   // A fact stated once among other texts, at every depth, asked at the end of a prompt of about `tokens` tokens.
@@ -58,15 +62,23 @@ class HouseEval {
 
  private:
   std::vector<TokenId> prompt_of(const std::string& text) const;
-  std::vector<Answer> answer_all(std::string_view part, std::vector<std::vector<TokenId>> prompts,
-                                 uint32_t max_tokens);
-  Tally ask(const std::string& part, const std::vector<std::pair<std::string, HouseData::Question>>& cases);
+  struct Ask {
+    std::vector<TokenId> prompt;
+    uint32_t text_tokens = 0;  // before the question
+  };
+  std::vector<Answer> answer_all(std::string_view part, std::vector<Ask> asks, uint32_t max_tokens);
+  struct Case {
+    std::string text;  // that stands before the question
+    HouseData::Question asked;
+  };
+  Tally ask(const std::string& part, const std::vector<Case>& cases);
   size_t limited(size_t count) const;
 
   const LoadedModel& model_;
   EngineOptions options_;
   const HouseData& data_;
   uint32_t limit_;
+  std::optional<PruningOptions> pruning_;
   Progress progress_;
   std::vector<Judged> judged_;
 };

@@ -124,10 +124,12 @@ bool KvCache::make_free(uint32_t group, uint32_t pages) {
 
 bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   if (tokens <= table.reserved_tokens_) return true;
-  const uint32_t pages = pages_covering(tokens, page_tokens());
+  const auto wanted = [&](size_t g) {
+    return pages_covering(tokens + (layout_.groups[g].window > 0 ? table.window_shift_ : 0), page_tokens());
+  };
   const auto missing = [&](size_t g) {
     const size_t held = table.groups_[g].pages.size();
-    return pages > held ? uint32_t(pages - held) : 0;
+    return wanted(g) > held ? uint32_t(wanted(g) - held) : 0;
   };
   for (size_t g = 0; g < pools_.size(); ++g) {
     if (missing(g) > pools_[g]->free_pages() + pools_[g]->cached_pages()) return false;
@@ -135,7 +137,7 @@ bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     CHECK(make_free(g, missing(g)));
     auto& held = table.groups_[g].pages;
-    while (held.size() < pages) {
+    while (held.size() < wanted(g)) {
       held.push_back(pools_[g]->take());
       record(KvEventKind::reserved, g, held.back()->id(), uint32_t(held.size() - 1), table.owner_);
     }
@@ -162,9 +164,10 @@ void KvCache::give_up(PageTable& table, uint32_t group, uint32_t index, KvEventK
 void KvCache::release_behind_window(PageTable& table, uint32_t next) {
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t window = layout_.groups[g].window;
-    if (window == 0 || next + 1 <= window) continue;
+    const uint32_t row = next + table.window_shift_;
+    if (window == 0 || row + 1 <= window) continue;
     PageTable::Group& group = table.groups_[g];
-    const uint32_t first_visible = next + 1 - window;
+    const uint32_t first_visible = row + 1 - window;
     const uint32_t first_page =
         std::min<uint32_t>(first_visible / page_tokens(), uint32_t(group.pages.size()));
     for (; group.first_page < first_page; ++group.first_page)

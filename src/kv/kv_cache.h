@@ -58,16 +58,24 @@ struct PrefixMatch {
 // The backend's memory, as far as the cache needs to know it.
 struct KvMemory {
   using Allocate = std::function<Buffer(size_t bytes)>;
-  using Copy = std::function<void(std::byte* to, const std::byte* from, size_t bytes)>;
+  using Copy = std::function<void(std::byte* to, const std::byte* from,
+                                  size_t bytes)>;  // they may overlap  // they may overlap
 
   template <std::convertible_to<Allocate> F>
   KvMemory(
       F allocate,
-      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memcpy(to, from, n); })
+      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memmove(to, from, n); })
       : allocate(std::move(allocate)), copy(std::move(copy)) {}
 
   Allocate allocate;
   Copy copy;
+};
+
+// Which rows of a sequence stay when it is pruned: as many of every KV head of every layer, but each its own.
+struct KeptRows {
+  uint32_t count = 0;
+  std::vector<std::vector<uint32_t>>
+      of_head;  // [layer * kv_heads + head], ascending; of layers with a window: empty
 };
 
 struct KvCacheOptions {
@@ -118,6 +126,15 @@ class KvCache {
   // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if there is no
   // room for the page where they part, or if a window has passed it.
   std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
+
+  // Of the first `computed` rows, moves those that stay together into pages of its own and gives up the shares of all
+  // others; what is published of them can still be found. Without room for a copy they move in the pages that nobody else
+  // holds. Layers with a window keep theirs. False, and nothing changed, if neither can be done.
+  [[nodiscard]] bool keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept);
+  // A table that will be filled with tokens that are not a prefix: nothing of it is published.
+  void never_publish(PageTable& table) const { table.pruned_ = true; }
+  // Gives up the room for all rows from `rows` on. REQUIRES: nothing of it is published.
+  void truncate(PageTable& table, uint32_t rows) const { table.truncate(rows, page_tokens()); }
 
   // Holds the full pages of the beginning of `tokens` until the table is released.
   PageTable pin(std::span<const TokenId> tokens, SequenceId owner);
@@ -174,6 +191,9 @@ class KvCache {
   void hold_node(PageTable& table, PrefixNodeId node);
   void touch_chain(PrefixNodeId node);
   bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index);
+  // Copies the rows that stay of one group, page lists to page lists.
+  void gather(uint32_t group, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
+              std::span<const std::optional<PageRef>> to);
   void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);
 
   KvLayout layout_;

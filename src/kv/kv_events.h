@@ -21,7 +21,9 @@ enum class KvEventKind : uint8_t {
   released,   // a sequence gave up its share
   preempted,  // the same, because another sequence needed the room
   evicted,    // nobody held it, and its memory was needed
+  pruned,     // a sequence kept some of its rows elsewhere and gave up its share
 };
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::pruned) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -50,7 +52,7 @@ class KvEvents {
  private:
   std::vector<KvEvent> ring_;
   uint64_t total_ = 0;
-  uint64_t counts_[size_t(KvEventKind::evicted) + 1] = {};
+  uint64_t counts_[kKvEventKinds] = {};
 };
 
 }  // namespace quire

@@ -195,7 +195,7 @@ void KvCache::publish_page(PageTable& table, uint32_t index, PrefixNodeId id) {
 }
 
 void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_t computed) {
-  if (!options_.sharing) return;
+  if (!options_.sharing || table.pruned_) return;
   while ((table.published_ + 1) * page_tokens() <= computed) {
     const uint32_t index = table.published_;
     const auto page_of_tokens = tokens.subspan(size_t(index) * page_tokens(), page_tokens());
@@ -229,7 +229,7 @@ void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
 }
 
 void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_t computed, Reason reason) {
-  if (options_.sharing && reason != Reason::forgotten) {
+  if (options_.sharing && reason != Reason::forgotten && !table.pruned_) {
     publish(table, tokens, computed);
     const uint32_t done = table.published_ * page_tokens();
     if (computed > done) publish_tail(table, tokens.subspan(done, computed - done));
@@ -245,6 +245,7 @@ void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_
 
 std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, SequenceId owner) {
   CHECK(at <= table.reserved_tokens_);
+  if (table.pruned_) return std::nullopt;
   PageTable other = make_table(owner);
   const uint32_t whole = at / page_tokens();
   for (uint32_t g = 0; g < pools_.size(); ++g) {

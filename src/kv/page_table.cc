@@ -8,12 +8,12 @@ namespace quire {
 
 PageTable::PageTable(const PageTable& other)
     : owner_(other.owner_), groups_(other.groups_), reserved_tokens_(other.reserved_tokens_) {
-  CHECK(other.published_ == 0 && other.node_ == PrefixIndex::kRoot);
+  CHECK(other.published_ == 0 && other.node_ == PrefixIndex::kRoot && !other.pruned_);
 }
 
 void PageTable::truncate(uint32_t tokens, uint32_t page_tokens) {
   if (tokens >= reserved_tokens_) return;
-  CHECK(published_ * page_tokens <= tokens);
+  CHECK(published_ * page_tokens <= tokens && !pruned_);
   const uint32_t pages = (tokens + page_tokens - 1) / page_tokens;
   for (Group& group : groups_) {
     if (group.pages.size() > pages) group.pages.resize(pages);

@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Position -> page for one sequence, in every layer group. Holds a share of each of its pages. Filled and emptied by
+// Row -> page for one sequence, in every layer group; a row is a token's position unless tokens before it were pruned. Holds a share of each of its pages. Filled and emptied by
 // KvCache.
 class PageTable {
  public:
@@ -21,9 +21,13 @@ class PageTable {
   PageTable& operator=(PageTable&&) = default;
 
   SequenceId owner() const { return owner_; }
-  // Positions below this have room in their pages (behind a window: had).
+  // Rows below this have room in their pages (behind a window: had).
   uint32_t reserved_tokens() const { return reserved_tokens_; }
   uint32_t groups() const { return uint32_t(groups_.size()); }
+  // How many more tokens the layers with a window have rows for than the others: those that were pruned.
+  uint32_t window_shift() const { return window_shift_; }
+  // Its rows are not those of a prefix any more: they are never published.
+  bool pruned() const { return pruned_; }
   // Pages from the first on that others can find.
   uint32_t published_pages() const { return published_; }
 
@@ -48,6 +52,8 @@ class PageTable {
   std::vector<Group> groups_;
   uint32_t reserved_tokens_ = 0;
   uint32_t published_ = 0;
+  uint32_t window_shift_ = 0;
+  bool pruned_ = false;
   PrefixNodeId node_ = PrefixIndex::kRoot;  // of the last published page; held in the index
 };
 

@@ -7,6 +7,14 @@
 
 namespace quire {
 
+StepCost& StepCost::operator*=(double factor) {
+  int8_ops *= factor;
+  f32_ops *= factor;
+  weight_bytes *= factor;
+  kv_bytes *= factor;
+  return *this;
+}
+
 StepCost& StepCost::operator+=(const StepCost& other) {
   int8_ops += other.int8_ops;
   f32_ops += other.f32_ops;

@@ -31,6 +31,7 @@ struct StepCost {
   double bytes() const { return weight_bytes + kv_bytes; }
   double ops_per_byte() const { return ops() / bytes(); }
   StepCost& operator+=(const StepCost& other);
+  StepCost& operator*=(double factor);
 };
 
 // Counts steps of one model on one backend. All three must outlive it.

@@ -1,5 +1,7 @@
 #include "model/decoder.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire {
@@ -7,7 +9,8 @@ namespace quire {
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend)
     : spec_(spec), weights_(weights), backend_(backend), workspace_(backend, spec, weights) {}
 
-Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv) {
+Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
+                      AttentionWatcher* watcher, size_t layers) {
   CHECK(!batch.tokens.empty() && layout.places.size() == spec_.layers.size());
   Workspace& w = workspace_;
   w.fit(batch.tokens.size(), batch.logit_rows.size());
@@ -27,14 +30,14 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   NormQuantizeParams norm{
       .stream = w.stream, .branch = {}, .branch_scale = spec_.residual_scale, .rows = {}, .out = {}};
   norm.out = w.normed;
-  for (size_t i = 0; i < spec_.layers.size(); ++i) {
+  for (size_t i = 0; i < std::min(layers, spec_.layers.size()); ++i) {
     const LayerWeights& layer = weights_.layers[i];
     const KvLayout::Place place = layout.places[i];
     const KvView view{&kv[place.group], &layout.groups[place.group].layers[place.slot]};
 
     norm.norm = spec_.pre_norms ? &layer.attention_norm : &no_norm_;
     backend_.norm_quantize(norm);
-    attention(layer, spec_.layers[i], view);
+    attention(i, view, watcher);
     norm.branch = w.branch;
 
     norm.branch_norm = spec_.post_norms ? &layer.attention_post_norm : nullptr;
@@ -43,6 +46,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     mlp(layer);
     norm.branch_norm = spec_.post_norms ? &layer.mlp_post_norm : nullptr;
   }
+  CHECK(batch.logit_rows.empty() || layers >= spec_.layers.size());
   if (batch.logit_rows.empty()) return w.logits;
   norm.norm = &weights_.output_norm;
   norm.rows = batch.logit_rows;
@@ -57,8 +61,10 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   return w.logits;
 }
 
-void Decoder::attention(const LayerWeights& weights, const LayerSpec& layer, const KvView& kv) {
+void Decoder::attention(size_t index, const KvView& kv, AttentionWatcher* watcher) {
   Workspace& w = workspace_;
+  const LayerWeights& weights = weights_.layers[index];
+  const LayerSpec& layer = spec_.layers[index];
   const Projection projections[] = {{weights.query, weights.query_bias, w.query},
                                     {weights.key, weights.key_bias, w.key},
                                     {weights.value, weights.value_bias, w.value}};
@@ -79,13 +85,15 @@ void Decoder::attention(const LayerWeights& weights, const LayerSpec& layer, con
     rope.pairing = spec_.ropes[*layer.rope].pairing;
   }
   backend_.rope_store(rope);
-  backend_.attend({.query = w.query,
-                   .heads = spec_.heads,
-                   .kv = kv,
-                   .scale = spec_.attention_scale,
-                   .soft_cap = spec_.attention_soft_cap,
-                   .sinks = weights.sinks,
-                   .out = w.attended});
+  const AttendParams attend{.query = w.query,
+                            .heads = spec_.heads,
+                            .kv = kv,
+                            .scale = spec_.attention_scale,
+                            .soft_cap = spec_.attention_soft_cap,
+                            .sinks = weights.sinks,
+                            .out = w.attended};
+  if (watcher != nullptr) watcher->see(index, attend);
+  backend_.attend(attend);
   const Projection out[] = {{weights.attention_out, weights.attention_out_bias, w.branch}};
   backend_.project({w.attended, out});
 }

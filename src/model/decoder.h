@@ -10,6 +10,14 @@
 
 namespace quire {
 
+// Sees each layer when its keys are stored and before its attention. Its calls belong to the step: engine thread only.
+class AttentionWatcher {
+ public:
+  virtual ~AttentionWatcher() = default;
+  // What attend is about to be given; `params.out` is not written yet.
+  virtual void see(size_t layer, const AttendParams& params) = 0;
+};
+
 // The layers, written once over the spec. Prefill, decode and draft verification are the same call over runs
 // of tokens; only shapes differ. Engine thread only.
 class Decoder {
@@ -17,14 +25,18 @@ class Decoder {
   // All three must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend);
 
+  static constexpr size_t kAllLayers = ~size_t(0);
+
   // Computes every token of the batch, writes its keys and values to the pages of `kv` (one view per layer
-  // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call.
-  Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv);
+  // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call. With fewer `layers` than all there
+  // are, only the first so many, and no logits.
+  Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
+               AttentionWatcher* watcher = nullptr, size_t layers = kAllLayers);
 
   size_t workspace_bytes() const { return workspace_.bytes(); }
 
  private:
-  void attention(const LayerWeights& weights, const LayerSpec& layer, const KvView& kv);
+  void attention(size_t layer, const KvView& kv, AttentionWatcher* watcher);
   void mlp(const LayerWeights& weights);
   void dense_mlp(const LayerWeights& weights);
   void expert_mlp(const LayerWeights& weights);

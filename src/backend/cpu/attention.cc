@@ -7,7 +7,7 @@
 #include "backend/cpu/vector_math.h"
 #include "base/check.h"
 
-// Attention over pages in one pass with a running maximum. A query's arithmetic depends on nothing but its position
+// Attention over pages in one pass with a running maximum. A query's arithmetic depends on nothing but its row
 // and what stands before it: it visits the pages in order, as attend.h says, and the context in segments of fixed places
 // that are joined in order. So neither the chunk a token came in, nor its neighbours, nor the threads that took the
 // segments can be seen in the result.
@@ -83,8 +83,8 @@ class BlockAttention {
         key_width_(round_up(layer_.shape.key_dim, kAttendLanes)),
         value_width_(round_up(layer_.shape.value_dim, kAttendLanes)) {}
 
-  uint32_t first_segment() const { return first_visible(position(0)) / kSegmentTokens; }
-  uint32_t last_segment() const { return position(block_.tokens - 1) / kSegmentTokens; }
+  uint32_t first_segment() const { return first_visible(row(0)) / kSegmentTokens; }
+  uint32_t last_segment() const { return row(block_.tokens - 1) / kSegmentTokens; }
 
   void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), Softmax& out) const {
     thread_local Scratch scratch;
@@ -95,8 +95,8 @@ class BlockAttention {
     scratch.value_rows.resize(page_tokens_ * value_width_);
     scratch.scores.resize((page_tokens_ + 1) * kAttendLanes);
     list_queries(scratch.queries);
-    const uint32_t begin = std::max(first_visible(position(0)), segment * kSegmentTokens);
-    const uint32_t end = std::min(position(block_.tokens - 1) + 1, (segment + 1) * kSegmentTokens);
+    const uint32_t begin = std::max(first_visible(row(0)), segment * kSegmentTokens);
+    const uint32_t end = std::min(row(block_.tokens - 1) + 1, (segment + 1) * kSegmentTokens);
     const uint32_t begin_page = begin / page_tokens_, end_page = (end + page_tokens_ - 1) / page_tokens_;
     scratch.pages.clear();
     for (uint32_t page = begin_page; page < end_page; ++page)
@@ -140,12 +140,14 @@ class BlockAttention {
   }
 
  private:
-  uint32_t position(uint32_t token) const { return batch_.positions[block_.first_token + token]; }
+  uint32_t row(uint32_t token) const {
+    return batch_.runs[block_.run].row_of(block_.first_token + token, layer_.shape.window);
+  }
   size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
 
-  uint32_t first_visible(uint32_t position) const {
+  uint32_t first_visible(uint32_t row) const {
     const uint32_t window = layer_.shape.window;
-    return window == 0 || position < window ? 0 : position + 1 - window;
+    return window == 0 || row < window ? 0 : row + 1 - window;
   }
 
   void list_queries(std::vector<AttendQuery>& queries) const {
@@ -153,7 +155,7 @@ class BlockAttention {
     for (size_t q = 0; q < queries_; ++q) {
       const uint32_t token = uint32_t(q / heads_per_kv_);
       queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.key_dim,
-                         first_visible(position(token)), position(token) + 1});
+                         first_visible(row(token)), row(token) + 1});
     }
   }
 

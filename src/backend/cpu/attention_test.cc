@@ -88,6 +88,49 @@ class Attention {
     return out;
   }
 
+  // Of the last token: [heads, tokens].
+  std::vector<float> shares(const CpuKernels& kernels, uint32_t threads) {
+    CpuBackend backend(kernels, threads);
+    KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
+    PageTable table = kv.make_table();
+    EXPECT_TRUE(kv.reserve(table, tokens_));
+    const PageTable* tables[] = {&table};
+    store(backend, kv, tables);
+    KvCache::FlatTables flat;
+    const std::vector<KvGroupView> groups = kv.view(tables, flat);
+    std::vector<float> out(size_t(test_.heads) * tokens_);
+    AttentionSharesParams params{.query = rows(stored_query_, 0, tokens_),
+                                 .heads = test_.heads,
+                                 .kv = {&groups[0], &layout_.groups[0].layers[0]},
+                                 .scale = 0.3f,
+                                 .soft_cap = test_.soft_cap,
+                                 .sinks = {},
+                                 .token = tokens_ - 1,
+                                 .out = {out.data(), test_.heads, tokens_, tokens_}};
+    if (test_.sinks)
+      params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, test_.heads},
+                      nullptr};
+    backend.attention_shares(params);
+    return out;
+  }
+
+  // What the last token's attention comes to if it takes such shares of the values.
+  std::vector<double> values_under(std::span<const float> shares) const {
+    const KvLayerShape& s = test_.shape;
+    std::vector<double> out;
+    for (uint32_t h = 0; h < test_.heads; ++h) {
+      const uint32_t kv_head = h / (test_.heads / s.kv_heads);
+      for (uint32_t d = 0; d < s.value_dim; ++d) {
+        double value = 0;
+        for (uint32_t p = 0; p < tokens_; ++p)
+          value += double(shares[h * tokens_ + p]) *
+                   double(seen_value_[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
+        out.push_back(value);
+      }
+    }
+    return out;
+  }
+
   void overflow_last_value() { value_.back() = std::numeric_limits<float>::infinity(); }
 
   std::vector<double> expected(uint32_t count) const {
@@ -136,7 +179,7 @@ class Attention {
     run_of_.assign(count, 0);
     positions_.clear();
     for (uint32_t i = 0; i < count; ++i) positions_.push_back(first + i);
-    run_ = {0, count, first};
+    run_ = {0, count, first, first};
     backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}});
   }
 
@@ -371,6 +414,19 @@ TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext)
         ASSERT_EQ(attention.compute(kernels, 41, chunk, threads), whole)
             << kernels.name << " " << chunk << " " << threads;
       }
+    }
+  }
+}
+
+TEST(Attention, SharesOfATokenAddUpItsValuesAsAttentionDoesForAnyThreads) {
+  for (const Case& test : kCases) {
+    for (uint32_t tokens : {1u, 33u, 150u}) {
+      Attention attention(test, tokens);
+      const std::vector<float> shares = attention.shares(twin(), 1);
+      EXPECT_EQ(attention.shares(twin(), 3), shares);
+      const std::vector<double> expected = attention.expected(1);
+      const std::vector<double> out = attention.values_under(shares);
+      for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 4e-6);
     }
   }
 }

@@ -33,6 +33,7 @@ class CpuBackend : public Backend {
   void rope_table(const RopeTableParams& params) override;
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
+  void attention_shares(const AttentionSharesParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;

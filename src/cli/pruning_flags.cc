@@ -1,0 +1,34 @@
+#include "cli/pruning_flags.h"
+
+#include "base/error.h"
+#include "cli/model_options.h"
+
+namespace quire::cli {
+
+void PruningFlags::add_to(CLI::App& command) {
+  std::string names;
+  for (const PruningPolicy known : kPruningPolicies)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(known));
+  command.add_option(
+      "--kv-keep", keep,
+      "keep only so much of the prompt's keys and values: a share (50%) or a number of tokens");
+  command.add_option("--kv-policy", policy, "how --kv-keep chooses: " + names)->capture_default_str();
+  command.add_option("--kv-window", window, "the last tokens of a prompt that --kv-keep always keeps")
+      ->capture_default_str();
+}
+
+std::optional<PruningOptions> PruningFlags::options() const {
+  if (keep.empty()) return std::nullopt;
+  PruningOptions pruning;
+  try {
+    read_kept(keep, pruning);
+    pruning.policy = pruning_policy_from_name(policy);
+    pruning.window = window;
+    pruning.check();
+  } catch (const Error& error) {
+    wrong_usage("{}", error.what());
+  }
+  return pruning;
+}
+
+}  // namespace quire::cli

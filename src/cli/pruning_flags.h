@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/pruning/pruning_options.h"
+
+namespace quire::cli {
+
+// What is kept of a prompt's keys and values: --kv-keep and what belongs to it.
+struct PruningFlags {
+  void add_to(CLI::App& command);
+  // Nothing without --kv-keep. Ends the program with a usage error if a value is wrong.
+  std::optional<PruningOptions> options() const;
+
+  std::string keep;
+  std::string policy = "snap";
+  uint32_t window = PruningOptions{}.window;
+};
+
+}  // namespace quire::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+// How the tokens of a prompt are told apart: those that later tokens will want, and the others.
+enum class PruningPolicy : uint8_t {
+  streaming,  // the first few and the most recent (StreamingLLM)
+  snap,       // those that the last tokens of the prompt look at, head by head (SnapKV)
+  zip,        // those that are looked at when the prompt is read a second time, head by head (KVzip)
+  evaluator,  // those that a few heads of an early layer look at; the others are never computed further (EHPC)
+};
+inline constexpr PruningPolicy kPruningPolicies[] = {PruningPolicy::streaming, PruningPolicy::snap,
+                                                     PruningPolicy::zip, PruningPolicy::evaluator};
+std::string_view name(PruningPolicy policy);
+PruningPolicy pruning_policy_from_name(std::string_view name);  // throws Error
+
+// Heads of one layer that were found to look at what matters (quire kv-heads).
+struct EvaluatorHeads {
+  uint32_t layer = 0;
+  std::vector<uint32_t> heads;
+};
+
+// What is kept of a prompt once it is computed. Exactly one of `share` and `tokens` is set.
+struct PruningOptions {
+  PruningPolicy policy = PruningPolicy::snap;
+  double share = 0;               // of the tokens, above 0 and up to 1
+  uint32_t tokens = 0;            // of each KV head
+  uint32_t window = 32;           // the last so many always stay, and are those that look
+  EvaluatorHeads evaluator = {};  // of the policy evaluator
+  uint32_t scored = 0;  // the first so many tokens of the prompt are pruned, the others stay; 0: all
+
+  // How many of `prompt` tokens stay: not fewer than the window.
+  uint32_t kept_of(uint32_t prompt) const;
+  void check() const;  // throws Error naming the first value that is out of range
+};
+
+// "50%" or "2000"; throws Error.
+void read_kept(std::string_view text, PruningOptions& options);
+
+}  // namespace quire

@@ -1,0 +1,54 @@
+#include "engine/pruning/zip_scorer.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kPart =
+    248;  // tokens that are read again at a time: room for them is wanted beside the prompt
+constexpr uint32_t kBeginning = 8;  // tokens before them, to find the place
+
+}  // namespace
+
+uint32_t ZipScorer::pass_tokens(uint32_t prompt) {
+  return std::min(prompt, kPart + kBeginning);
+}
+
+std::optional<ScoringPass> ZipScorer::pass(uint32_t index, std::span<const TokenId> prompt) const {
+  const uint32_t begin = index * kPart;
+  if (begin >= tokens_) return std::nullopt;
+  const uint32_t first = begin < kBeginning ? 0 : begin - kBeginning, end = std::min(begin + kPart, tokens_);
+  const auto part = prompt.subspan(first, end - first);
+  return ScoringPass{
+      .tokens = {part.begin(), part.end()}, .row = tokens_, .layers = layers_, .observed = end - begin};
+}
+
+void ZipScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
+                    uint32_t row) {
+  const uint32_t kv_heads = params.kv.layer->shape.kv_heads, group = params.heads / kv_heads;
+  shares_.resize(size_t(params.heads) * (row + 1));
+  const Rows shares{shares_.data(), params.heads, row + 1, row + 1};
+  backend.attention_shares({.query = params.query,
+                            .heads = params.heads,
+                            .kv = params.kv,
+                            .scale = params.scale,
+                            .soft_cap = params.soft_cap,
+                            .sinks = params.sinks,
+                            .token = token,
+                            .out = shares});
+  most_.resize(layers_);
+  most_[layer].resize(size_t(kv_heads) * tokens_);
+  for (uint32_t h = 0; h < params.heads; ++h) {
+    float* most = most_[layer].data() + size_t(h / group) * tokens_;
+    const float* share = shares.row(h);
+    for (uint32_t i = 0; i < tokens_; ++i) most[i] = std::max(most[i], share[i]);
+  }
+}
+
+std::vector<float> ZipScorer::scores(size_t layer, uint32_t head) const {
+  const float* most = most_[layer].data() + size_t(head) * tokens_;
+  return {most, most + tokens_};
+}
+
+}  // namespace quire

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "engine/pruning/token_scorer.h"
+
+namespace quire {
+
+// KVzip: the prompt is read a second time, after itself, in parts. A token is worth the most attention that any query head of
+// a KV head pays it then: what the model needs to say the text again it will need for any question about it.
+class ZipScorer : public TokenScorer {
+ public:
+  ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers)
+      : TokenScorer(options, layout, tokens), layers_(layers) {}
+
+  // Of its longest pass over a prompt of so many tokens.
+  static uint32_t pass_tokens(uint32_t prompt);
+
+  uint32_t observed_tokens() const override { return 0; }
+  std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
+  void see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token, uint32_t row) override;
+  void restart() override { most_.clear(); }
+
+ protected:
+  std::vector<float> scores(size_t layer, uint32_t head) const override;
+
+ private:
+  const uint32_t layers_;
+  std::vector<std::vector<float>> most_;  // [layer], each [kv_heads, tokens]
+  std::vector<float> shares_;             // of one token: [heads, rows]
+};
+
+}  // namespace quire
