@@ -19,9 +19,11 @@ std::string_view name(KvEventKind kind) {
     case KvEventKind::preempted:
       return "preempted";
     case KvEventKind::evicted:
+      return "evicted";
+    case KvEventKind::restored:
       break;
   }
-  return "evicted";
+  return "restored";
 }
 
 std::vector<KvEvent> KvEvents::since(uint64_t since) const {

@@ -21,7 +21,9 @@ enum class KvEventKind : uint8_t {
   released,   // a sequence gave up its share
   preempted,  // the same, because another sequence needed the room
   evicted,    // nobody held it, and its memory was needed
+  restored,   // its contents came from a snapshot: it can be found, and nobody holds it
 };
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::restored) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -30,7 +32,7 @@ struct KvEvent {
   uint32_t group = 0;
   PageId page;
   uint32_t index = 0;   // of the page in its sequence
-  SequenceId sequence;  // of no meaning where a page is evicted
+  SequenceId sequence;  // of no meaning where a page is evicted or restored
 };
 
 // The last events, and how many of each kind there ever were. Engine thread only.
@@ -50,7 +52,7 @@ class KvEvents {
  private:
   std::vector<KvEvent> ring_;
   uint64_t total_ = 0;
-  uint64_t counts_[size_t(KvEventKind::evicted) + 1] = {};
+  uint64_t counts_[kKvEventKinds] = {};
 };
 
 }  // namespace quire

@@ -62,7 +62,7 @@ OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t gro
 
 OrderedJson events_json(const KvEvents& events, const RequestBook& book, uint64_t since) {
   OrderedJson counts = OrderedJson::object(), last = OrderedJson::array();
-  for (size_t kind = 0; kind <= size_t(KvEventKind::evicted); ++kind)
+  for (size_t kind = 0; kind < kKvEventKinds; ++kind)
     counts[std::string(name(KvEventKind(kind)))] = events.count(KvEventKind(kind));
   const uint64_t total = events.total();
   uint64_t number = std::max(since, total - std::min(total, kMostListed));
