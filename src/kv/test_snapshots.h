@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "kv/kv_snapshot.h"
 
 namespace quire {
