@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/answer_line.h"
 #include "cli/commands.h"
+#include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
 
@@ -23,6 +24,7 @@ struct RunCommand {
   bool ignore_end = false;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
+  std::string load_kv_file, save_kv_file;
 
   std::vector<TokenId> prompt_tokens(const LoadedModel& loaded) const {
     if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
@@ -55,12 +57,21 @@ struct RunCommand {
       }
       std::cout << event.text << std::flush;
     };
+    std::vector<TokenId> tokens = request.prompt;
+    if (!load_kv_file.empty()) load_kv(engine, *loaded, load_kv_file);
     const Answer answer = engine.run(std::move(request));
-    if (!json) {
+    if (json) {
+      print_json(answer, engine, std::move(logprob_list));
+    } else {
       std::cout << std::endl;
       std::cerr << answer_line(answer, engine);
-      return;
     }
+    if (save_kv_file.empty()) return;
+    tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+    save_kv(engine, *loaded, tokens, save_kv_file);
+  }
+
+  void print_json(const Answer& answer, const Engine& engine, OrderedJson logprob_list) const {
     OrderedJson object = answer_json(answer, engine, model.kv);
     if (!logprob_list.empty()) object["logprobs"] = std::move(logprob_list);
     std::cout << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
@@ -90,6 +101,10 @@ void add_run(CLI::App& app) {
   run->add_flag("--ignore-eos", command->ignore_end, "go on past the model's end tokens");
   run->add_flag("--logprobs", command->logprobs, "with --json: the log-probability of each token");
   run->add_option("--top-logprobs", command->top_logprobs, "with --json: and of this many others");
+  run->add_option("--load-kv", command->load_kv_file,
+                  "a snapshot to start from: what it has of the prompt is not computed again");
+  run->add_option("--save-kv", command->save_kv_file,
+                  "where to save the keys and values of the prompt and the answer, for --load-kv");
   run->callback([command] { (*command)(); });
 }
 

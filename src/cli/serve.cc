@@ -69,6 +69,10 @@ struct ServeCommand {
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
     server.http.idle_time = std::chrono::seconds(idle_seconds);
     make_room_for_connections();
+    if (!server.kv_restore.empty() && server.kv_folder.empty())
+      wrong_usage("--kv-restore needs --kv-dir: the folder that the snapshot is in");
+    if (!server.kv_restore.empty() && !SnapshotFolder::is_name(server.kv_restore))
+      wrong_usage("--kv-restore wants the name of a snapshot in --kv-dir, not '{}'", server.kv_restore);
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
     ModelOptions::Opened opened = model.open();
@@ -82,8 +86,9 @@ struct ServeCommand {
         fmt::format("quire-{}-{}-{}", QUIRE_VERSION, kernels_named(model.kernels).name, model.kv);
     const MachineLimits limits = look_at_machine(model.threads.value_or(usable_cpus()));
     std::unique_ptr<Engine> engine = opened.make_engine();
-    const std::string room = describe_room(*engine, opened.engine);
+    std::string room = describe_room(*engine, opened.engine);
     Server service(loaded, std::move(engine), served_name(), limits, server);
+    if (!service.restored().empty()) room += service.restored() + "\n";
     fmt::print(stderr, "{} at http://{}:{} (the page; the API under /v1)\n{}", served_name(), server.host,
                service.port(), room);
     if (server.service.api_keys.empty() && server.host != "127.0.0.1" && server.host != "localhost" &&
@@ -157,7 +162,17 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   serve->add_option("--metrics-names", command->metrics_names, "vllm: export metrics under vLLM's names too")
       ->check(CLI::IsMember({"vllm"}));
-  serve->callback([command] { (*command)(); });
+  serve->add_option("--kv-dir", server.kv_folder, "the folder in which POST /kv/save keeps snapshots");
+  CLI::Option* restore =
+      serve
+          ->add_option("--kv-restore", server.kv_restore,
+                       "begin with this snapshot of --kv-dir (the usual one if no name is given)")
+          ->expected(0, 1);
+  serve->callback([command, restore] {
+    if (restore->count() > 0 && command->server.kv_restore.empty())
+      command->server.kv_restore = SnapshotFolder::kUsualName;
+    (*command)();
+  });
 }
 
 }  // namespace quire::cli

@@ -84,6 +84,7 @@ class Engine {
   const std::map<SequenceId, PageTable>& pins() const { return pins_; }
 
   const KvCache& kv() const { return kv_; }
+  KvCache& kv() { return kv_; }  // for snapshots, between two steps
   const Scheduler& scheduler() const { return scheduler_; }
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }

@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
+#include "model/model_identity.h"
 
 namespace quire {
 
@@ -10,6 +11,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
       spec_(read_model_spec(*file_, {.context = options.context})),
       weights_(load_weights(file_, spec_)),
+      kernels_(kernels_named(options.kernels).name),
       backend_(std::make_unique<CpuBackend>(kernels_named(options.kernels), options.threads)),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
   prepare_weights(weights_, spec_, *backend_);
@@ -25,6 +27,13 @@ EngineModel LoadedModel::engine_model() const {
           .backend = backend_.get(),
           .tokenizer = &text_->tokenizer,
           .end_tokens = text_->end_tokens};
+}
+
+KvIdentity LoadedModel::kv_identity() const {
+  return {.model_name = spec_.name.empty() ? spec_.architecture : spec_.name,
+          .model = model_identity(*file_),
+          .positions = positions_identity(spec_),
+          .kernels = kernels_};
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "engine/engine.h"
 #include "engine/model_text.h"
+#include "kv/kv_snapshot.h"
 #include "model/model_file.h"
 #include "model/model_spec.h"
 #include "model/weights.h"
@@ -29,11 +30,14 @@ class LoadedModel {
   const ModelText& text() const { return *text_; }
   Backend& backend() const { return *backend_; }
   EngineModel engine_model() const;
+  // Whose pages its engines compute. Reads samples of the file.
+  KvIdentity kv_identity() const;
 
  private:
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
   Weights weights_;
+  std::string kernels_;  // as the set is called
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<const ModelText> text_;
 };

@@ -172,6 +172,9 @@ class KvCache {
   void check_invariants() const;
 
  private:
+  friend class KvExport;  // kv_export.h: pages on their way out and in
+  friend class KvImport;
+
   // The way down the index along some tokens: full pages, then a part of one.
   struct Path {
     std::vector<PrefixNodeId> nodes;

@@ -21,9 +21,11 @@ std::string_view name(KvEventKind kind) {
     case KvEventKind::evicted:
       return "evicted";
     case KvEventKind::pruned:
+      return "pruned";
+    case KvEventKind::restored:
       break;
   }
-  return "pruned";
+  return "restored";
 }
 
 std::vector<KvEvent> KvEvents::since(uint64_t since) const {

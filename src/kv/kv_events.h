@@ -22,8 +22,9 @@ enum class KvEventKind : uint8_t {
   preempted,  // the same, because another sequence needed the room
   evicted,    // nobody held it, and its memory was needed
   pruned,     // a sequence kept some of its rows elsewhere and gave up its share
+  restored,   // its contents came from a snapshot: it can be found, and nobody holds it
 };
-inline constexpr size_t kKvEventKinds = size_t(KvEventKind::pruned) + 1;
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::restored) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -32,7 +33,7 @@ struct KvEvent {
   uint32_t group = 0;
   PageId page;
   uint32_t index = 0;   // of the page in its sequence
-  SequenceId sequence;  // of no meaning where a page is evicted
+  SequenceId sequence;  // of no meaning where a page is evicted or restored
 };
 
 // The last events, and how many of each kind there ever were. Engine thread only.

@@ -58,6 +58,7 @@ class PagePool {
   // used longest ago goes first, and of one use the deepest, because what is deeper is lost with what is before it.
   void touch(PageId page, uint64_t use, uint32_t depth);
   std::optional<PageId> least_recently_used() const;
+  uint64_t last_use(PageId page) const { return pages_[page.value].use; }
 
   std::byte* data() const { return storage_.data(); }
   std::byte* data(PageId page) const { return storage_.data() + page.value * page_bytes_; }

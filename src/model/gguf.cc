@@ -347,4 +347,8 @@ TensorData GgufFile::load(const TensorEntry& entry) const {
   return {contents_[index_of(entry)], nullptr};
 }
 
+std::vector<std::span<const std::byte>> GgufFile::stored(const TensorEntry& entry) const {
+  return {contents_[index_of(entry)]};
+}
+
 }  // namespace quire

@@ -56,6 +56,7 @@ class GgufFile : public ModelFile {
   explicit GgufFile(const std::string& path);
 
   TensorData load(const TensorEntry& entry) const override;
+  std::vector<std::span<const std::byte>> stored(const TensorEntry& entry) const override;
 
  private:
   void append(MappedFile file, GgufHead head);

@@ -12,4 +12,13 @@ TensorData HfFolder::load(const TensorEntry& entry) const {
   return load_hf_tensor(sources_[index_of(entry)], config_);
 }
 
+std::vector<std::span<const std::byte>> HfFolder::stored(const TensorEntry& entry) const {
+  std::vector<std::span<const std::byte>> pieces;
+  for (const HfPart& part : sources_[index_of(entry)].parts) {
+    pieces.push_back(part.data->bytes);
+    if (part.scale != nullptr) pieces.push_back(part.scale->bytes);
+  }
+  return pieces;
+}
+
 }  // namespace quire

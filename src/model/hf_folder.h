@@ -41,6 +41,7 @@ class HfFolder : public ModelFile {
   explicit HfFolder(const std::string& path);
 
   TensorData load(const TensorEntry& entry) const override;
+  std::vector<std::span<const std::byte>> stored(const TensorEntry& entry) const override;
   std::string folder() const override { return path_; }
 
  private:

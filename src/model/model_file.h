@@ -43,6 +43,10 @@ class ModelFile {
   // REQUIRES: `entry` is one of tensors(). The view lives as long as this file or `owned`.
   virtual TensorData load(const TensorEntry& entry) const = 0;
 
+  // The bytes that a tensor is made from, as the files have them: nothing is converted, and nothing read but what is
+  // looked at. REQUIRES: as load().
+  virtual std::vector<std::span<const std::byte>> stored(const TensorEntry& entry) const = 0;
+
   // The folder of a Hugging Face model (tokenizer.json and the rest are there); empty for a GGUF file.
   virtual std::string folder() const { return {}; }
 

@@ -57,7 +57,7 @@ struct Metrics::State {
   Twin<Histogram> ttft, gap, queue, prefill, decode, e2e;
   Twin<Gauge> running, waiting, kv_usage;
   Twin<Counter> prompt_tokens, answer_tokens, cached_tokens, queried_tokens, preemptions, drafted, accepted;
-  Counter *evictions = nullptr, *cancelled = nullptr, *steps = nullptr;
+  Counter *evictions = nullptr, *restored = nullptr, *cancelled = nullptr, *steps = nullptr;
   Gauge *kv_cached = nullptr, *kv_unused = nullptr, *bandwidth = nullptr, *arithmetic = nullptr,
         *connections = nullptr;
   prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
@@ -118,6 +118,7 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
   s.add(s.accepted, "draft_tokens_accepted_total", "spec_decode_num_accepted_tokens_total",
         "Guesses that were right.");
   s.evictions = &s.counter("quire_kv_evicted_pages_total", "Cached pages whose memory was needed.");
+  s.restored = &s.counter("quire_kv_restored_pages_total", "Pages whose contents came from a snapshot.");
   s.cancelled =
       &s.counter("quire_requests_cancelled_total", "Answers that a client or a shutdown ended early.");
   s.steps = &s.counter("quire_steps_total", "Steps of the engine.");
@@ -194,6 +195,7 @@ void Metrics::watch(const Engine& engine) {
   s.kv_cached->Set(pages == 0 ? 0 : double(cached) / double(pages));
   s.kv_unused->Set(engine.unused_share());
   s.evictions->Increment(double(engine.kv().events().count(KvEventKind::evicted)) - s.evictions->Value());
+  s.restored->Increment(double(engine.kv().events().count(KvEventKind::restored)) - s.restored->Value());
   s.steps->Increment(double(engine.steps().total()) - s.steps->Value());
 }
 

@@ -26,12 +26,14 @@ struct Server::State {
   State(const LoadedModel& loaded, std::unique_ptr<Engine> engine, const std::string& name,
         const MachineLimits& limits, const ServerOptions& given)
       : options(given),
+        snapshots(folder_of(loaded, given)),
+        restored(given.kv_restore.empty() ? "" : snapshots->restore(*engine, given.kv_restore)),
         model{name, &loaded.text(), loaded.spec().vocab, engine->context(), seconds_since_1970()},
         book(Clock::now()),
         meter(limits),
         metrics(name, given.metric_names),
         loop(std::move(engine), [this](const Engine& e) { watch(e); }),
-        service(io, {model, loop, book, meter, metrics}, given.service),
+        service(io, {model, loop, book, meter, metrics, snapshots.get()}, given.service),
         http(io, given.host, given.port, given.http,
              [this](Exchange& exchange) { return service.handle(exchange); }),
         signals(io),
@@ -40,6 +42,12 @@ struct Server::State {
   }
   ~State() {
     if (finisher.joinable()) finisher.join();
+  }
+
+  static std::unique_ptr<const SnapshotFolder> folder_of(const LoadedModel& loaded,
+                                                         const ServerOptions& given) {
+    if (given.kv_folder.empty()) return nullptr;
+    return std::make_unique<SnapshotFolder>(given.kv_folder, loaded.kv_identity());
   }
 
   void watch(const Engine& engine) {
@@ -86,6 +94,8 @@ struct Server::State {
   }
 
   const ServerOptions options;
+  const std::unique_ptr<const SnapshotFolder> snapshots;
+  const std::string restored;
   const ServedModel model;
   uint64_t seen_steps = 0;  // engine thread only, as the book
   RequestBook book;
@@ -110,6 +120,10 @@ Server::~Server() = default;
 
 uint16_t Server::port() const {
   return state_->http.port();
+}
+
+const std::string& Server::restored() const {
+  return state_->restored;
 }
 
 void Server::run() {

@@ -19,6 +19,8 @@ struct ServerOptions {
   ServiceOptions service;
   Metrics::Names metric_names = Metrics::Names::own;
   double grace_seconds = 30;  // that running answers get when it is told to stop
+  std::string kv_folder;      // of snapshots; empty: none are saved
+  std::string kv_restore;     // the one to begin with; empty: none. Needs a folder
 };
 
 // One model behind an OpenAI-compatible API and a page.
@@ -30,6 +32,8 @@ class Server {
   ~Server();
 
   uint16_t port() const;
+  // What came of the snapshot that it was to begin with: words for a person, or none.
+  const std::string& restored() const;
   // Serves until stop(), SIGINT or SIGTERM, and returns when all is done. A second signal ends at once.
   void run();
   // Any thread may call it.

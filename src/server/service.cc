@@ -110,6 +110,23 @@ OrderedJson unpinned_json(uint32_t pin) {
   return {{"pin", pin}, {"unpinned", true}};
 }
 
+std::string snapshot_name(std::string_view request_body) {
+  if (request_body.empty()) return SnapshotFolder::kUsualName;
+  const OrderedJson body = parse_body(request_body);
+  const std::string name = JsonFields(body).text("name").value_or(SnapshotFolder::kUsualName);
+  if (!SnapshotFolder::is_name(name))
+    bad_field("name", "'name' must be of letters, digits, '.', '_' and '-', at most 100 and no dot in front");
+  return name;
+}
+
+OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, double seconds) {
+  return {{"name", name},
+          {"tokens", saved.tokens},
+          {"pages", saved.pages},
+          {"bytes", saved.bytes},
+          {"seconds", seconds}};
+}
+
 OrderedJson tokenize_json(std::string_view request_body, const ServedModel& model) {
   const OrderedJson body = parse_body(request_body);
   const std::vector<TokenId> tokens = parse_prompt(body, model);
@@ -147,6 +164,7 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
 Service::~Service() {
   workers_.join();
   large_workers_.join();
+  saver_.join();
 }
 
 const std::vector<Service::Route>& Service::routes() {
@@ -165,6 +183,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/kv/lookup", &Service::kv_lookup},
       {"POST", "/kv/pin", &Service::kv_pin},
       {"DELETE", "/kv/pin/*", &Service::kv_unpin},
+      {"POST", "/kv/save", &Service::kv_save},
       {"GET", "/requests", &Service::requests},
       {"POST", "/requests/*", &Service::fork},
       {"DELETE", "/requests/*", &Service::cancel},
@@ -302,9 +321,13 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange) {
 
 template <class Work>
 asio::awaitable<std::invoke_result_t<Work>> Service::aside(const Exchange& exchange, Work work) {
+  return run_on(exchange.request().body.size() > kLargeBody ? large_workers_ : workers_, std::move(work));
+}
+
+template <class Work>
+asio::awaitable<std::invoke_result_t<Work>> Service::run_on(asio::thread_pool& workers, Work work) {
   std::exception_ptr problem;
   std::optional<std::invoke_result_t<Work>> result;
-  asio::thread_pool& workers = exchange.request().body.size() > kLargeBody ? large_workers_ : workers_;
   co_await asio::post(asio::bind_executor(workers, asio::use_awaitable));
   try {
     result.emplace(work());
@@ -489,6 +512,28 @@ asio::awaitable<void> Service::kv_unpin(Exchange& exchange) {
   const bool found = co_await ask_engine(unpin);
   if (!found) throw ApiError(404, "", "not_found", fmt::format("there is no pin {}", text));
   co_await exchange.respond(json_response(unpinned_json(*number)));
+}
+
+asio::awaitable<void> Service::kv_save(Exchange& exchange) {
+  if (parts_.snapshots == nullptr)
+    throw ApiError(409, "", "no_kv_dir",
+                   "this server saves no snapshots: it was started without --kv-dir FOLDER");
+  const std::string name = snapshot_name(exchange.request().body);
+  if (std::exchange(saving_, true))
+    throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
+  const Clock::time_point begin = Clock::now();
+  std::exception_ptr problem;
+  SnapshotFigures saved;
+  const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
+  try {
+    saved = co_await run_on(saver_, save);
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  saving_ = false;
+  if (problem) std::rethrow_exception(problem);
+  const double seconds = milliseconds_between(begin, Clock::now()) / 1000;
+  co_await exchange.respond(json_response(saved_json(name, saved, seconds)));
 }
 
 }  // namespace quire

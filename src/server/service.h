@@ -9,6 +9,7 @@
 
 #include "openai/api_error.h"
 #include "server/completions.h"
+#include "server/snapshot_folder.h"
 
 namespace quire {
 
@@ -30,6 +31,7 @@ struct ServiceParts {
   RequestBook& book;
   RateMeter& meter;
   Metrics& metrics;
+  const SnapshotFolder* snapshots = nullptr;  // null: none are saved
 };
 
 // The endpoints. Belongs to the thread of its io_context.
@@ -76,6 +78,7 @@ class Service {
   asio::awaitable<void> kv_lookup(Exchange& exchange);
   asio::awaitable<void> kv_pin(Exchange& exchange);
   asio::awaitable<void> kv_unpin(Exchange& exchange);
+  asio::awaitable<void> kv_save(Exchange& exchange);
   asio::awaitable<void> requests(Exchange& exchange);
   asio::awaitable<void> fork(Exchange& exchange);
   asio::awaitable<void> cancel(Exchange& exchange);
@@ -87,6 +90,8 @@ class Service {
   // Runs `work`, which understands a request, where it does not hold up the streams.
   template <class Work>
   asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work);
+  template <class Work>
+  asio::awaitable<std::invoke_result_t<Work>> run_on(asio::thread_pool& workers, Work work);
   // Runs `question` on the engine's thread, between two steps.
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
@@ -97,6 +102,8 @@ class Service {
   Completions completions_;
   asio::thread_pool workers_{1};        // parses, renders and tokenizes
   asio::thread_pool large_workers_{1};  // the same for large requests: only they wait for one another
+  asio::thread_pool saver_{1};          // writes snapshots
+  bool saving_ = false;
   std::function<uint32_t()> connections_;
   bool closing_ = false;
 };

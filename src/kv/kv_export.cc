@@ -1,0 +1,181 @@
+#include "kv/kv_export.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace quire {
+
+// ---- out ---------------------------------------------------------------------------------------------------------
+
+KvExport::KvExport(KvCache& kv) : kv_(kv) {
+  struct Found {
+    PrefixNodeId id;
+    uint32_t parent;     // place in `found`
+    uint64_t use = 0;    // of it or of anything after it
+    uint32_t place = 0;  // in the order of the export
+  };
+  std::vector<Found> found = {{PrefixIndex::kRoot, 0}};
+  for (uint32_t i = 0; i < found.size(); ++i) {  // grows: parents before children
+    const PrefixIndex::Node& node = kv_.index_.node(found[i].id);
+    for (size_t g = 0; g < node.pages.size(); ++g) {
+      if (node.pages[g]) found[i].use = std::max(found[i].use, kv_.pools_[g]->last_use(*node.pages[g]));
+    }
+    for (PrefixNodeId child : node.children) found.push_back({child, i});
+  }
+  for (size_t i = found.size(); i-- > 1;)
+    found[found[i].parent].use = std::max(found[found[i].parent].use, found[i].use);
+  std::vector<uint32_t> order(found.size() - 1);
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i + 1;
+  // A parent is used no earlier than its children, and equals stay in order: it comes before them.
+  std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return found[a].use > found[b].use; });
+  for (uint32_t i : order) {
+    found[i].place = uint32_t(nodes_.size());
+    add(found[i].id, found[i].parent == 0 ? KvNode::kNoParent : found[found[i].parent].place);
+  }
+}
+
+KvExport::KvExport(KvCache& kv, std::span<const TokenId> tokens) : kv_(kv) {
+  PrefixNodeId at = PrefixIndex::kRoot;
+  const auto parent = [&] { return nodes_.empty() ? KvNode::kNoParent : uint32_t(nodes_.size() - 1); };
+  while (tokens.size() >= kv_.page_tokens()) {
+    const auto next = kv_.index_.child(at, tokens.first(kv_.page_tokens()));
+    if (!next) break;
+    at = *next;
+    add(at, parent());
+    tokens = tokens.subspan(kv_.page_tokens());
+  }
+  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens);
+  // One that goes on otherwise belongs to somebody else.
+  if (rest.tokens > 0 && kv_.index_.node(rest.node).tokens.size() == rest.tokens) add(rest.node, parent());
+}
+
+KvExport::~KvExport() {
+  for (const Place& place : nodes_) kv_.index_.drop(place.id);
+}
+
+void KvExport::add(PrefixNodeId id, uint32_t parent) {
+  kv_.index_.hold(id);
+  nodes_.push_back({id, parent});
+}
+
+KvNode KvExport::copy(const Place& place) const {
+  const PrefixIndex::Node& node = kv_.index_.node(place.id);
+  KvNode copy{.parent = place.parent, .tokens = node.tokens, .pages = {}};
+  for (size_t g = 0; g < node.pages.size(); ++g) {
+    std::vector<std::byte>& page = copy.pages.emplace_back();
+    if (!node.pages[g]) continue;
+    page.resize(kv_.pools_[g]->page_bytes());
+    kv_.memory_.copy(page.data(), kv_.pools_[g]->data(*node.pages[g]), page.size());
+  }
+  return copy;
+}
+
+std::vector<KvNode> KvExport::take(size_t bytes) {
+  std::vector<KvNode> taken;
+  for (size_t copied = 0; next_ < nodes_.size() && (taken.empty() || copied < bytes); ++next_) {
+    taken.push_back(copy(nodes_[next_]));
+    for (const auto& page : taken.back().pages) copied += page.size();
+  }
+  return taken;
+}
+
+// ---- in ----------------------------------------------------------------------------------------------------------
+
+KvImport::KvImport(KvCache& kv) : kv_(kv) {
+  if (!kv_.options_.sharing)
+    throw Error("the KV cache shares nothing in this run, so nothing can be restored");
+}
+
+std::optional<PrefixNodeId> KvImport::find(PrefixNodeId parent, std::span<const TokenId> tokens) const {
+  if (tokens.size() == kv_.page_tokens()) return kv_.index_.child(parent, tokens);
+  for (PrefixNodeId child : kv_.index_.node(parent).children) {
+    if (std::ranges::equal(kv_.index_.node(child).tokens, tokens)) return child;
+  }
+  return std::nullopt;
+}
+
+bool KvImport::wants(const KvNode& node, size_t group, const std::optional<PrefixNodeId>& known) const {
+  return !node.pages[group].empty() && !(known && kv_.index_.node(*known).pages[group]);
+}
+
+// The node that the cache has in its place: the same, or one that begins with its tokens and has all it brings.
+std::optional<PrefixNodeId> KvImport::known_in_place_of(const KvNode& node) const {
+  if (node.parent != KvNode::kNoParent && !staged_[node.parent].node) return std::nullopt;
+  const PrefixNodeId parent =
+      node.parent == KvNode::kNoParent ? PrefixIndex::kRoot : *staged_[node.parent].node;
+  if (const auto same = find(parent, node.tokens)) return same;
+  const PrefixIndex::Longest longer = kv_.index_.longest_child(parent, node.tokens);
+  if (longer.tokens < node.tokens.size()) return std::nullopt;
+  for (size_t g = 0; g < node.pages.size(); ++g) {
+    if (wants(node, g, longer.node)) return std::nullopt;
+  }
+  return longer.node;
+}
+
+void KvImport::add(const KvNode& node) {
+  CHECK(!node.tokens.empty() && node.tokens.size() <= kv_.page_tokens());
+  CHECK(node.pages.size() == kv_.pools_.size());
+  const auto leave_out = [&] {
+    ++result_.nodes_left_out;
+    result_.tokens_left_out += node.tokens.size();
+  };
+  if (result_.nodes_left_out > 0) return leave_out();
+  CHECK(node.parent == KvNode::kNoParent ||
+        (node.parent < staged_.size() && staged_[node.parent].tokens.size() == kv_.page_tokens()));
+  const std::optional<PrefixNodeId> known = known_in_place_of(node);
+  for (size_t g = 0; g < node.pages.size(); ++g) {
+    if (wants(node, g, known) && kv_.pools_[g]->free_pages() == 0) return leave_out();
+  }
+  Staged& staged = staged_.emplace_back(Staged{node.parent, node.tokens, {}, known});
+  for (size_t g = 0; g < node.pages.size(); ++g) {
+    staged.pages.emplace_back();
+    if (!wants(node, g, known)) continue;
+    CHECK(node.pages[g].size() == kv_.pools_[g]->page_bytes());
+    staged.pages.back() = kv_.pools_[g]->take();
+    kv_.memory_.copy(kv_.pools_[g]->data(staged.pages.back()->id()), node.pages[g].data(),
+                     node.pages[g].size());
+  }
+}
+
+PrefixNodeId KvImport::parent_of(const Staged& staged) const {
+  return staged.parent == KvNode::kNoParent ? PrefixIndex::kRoot : *staged_[staged.parent].node;
+}
+
+void KvImport::publish(Staged& staged, uint64_t use) {
+  for (uint32_t g = 0; g < staged.pages.size(); ++g) {
+    std::optional<PageId>& published = kv_.index_.node(*staged.node).pages[g];
+    if (!staged.pages[g] || published) continue;
+    const PageId page = staged.pages[g]->id();
+    published = page;
+    kv_.node_of_page_[g][page.value] = *staged.node;
+    kv_.pools_[g]->publish(page);
+    kv_.pools_[g]->touch(page, use, kv_.index_.node(*staged.node).depth);
+    kv_.record(KvEventKind::restored, g, page, kv_.index_.node(*staged.node).depth, {});
+    ++result_.pages;
+    result_.bytes += kv_.pools_[g]->page_bytes();
+  }
+  staged.pages.clear();
+}
+
+KvImport::Result KvImport::commit() {
+  for (size_t i = 0; i < staged_.size(); ++i) {
+    Staged& staged = staged_[i];
+    const PrefixNodeId parent = parent_of(staged);
+    if (!staged.node) staged.node = find(parent, staged.tokens);
+    if (!staged.node) staged.node = kv_.index_.add(parent, staged.tokens);
+    publish(staged, kv_.use_ + staged_.size() - i);  // the first was used last, and goes last
+    ++result_.nodes;
+    result_.tokens += staged.tokens.size();
+  }
+  kv_.use_ += staged_.size();
+  for (size_t i = staged_.size(); i-- > 0;) {
+    if (kv_.index_.node(*staged_[i].node).alive) kv_.index_.prune(*staged_[i].node);
+  }
+  staged_.clear();
+  return std::exchange(result_, {});
+}
+
+}  // namespace quire

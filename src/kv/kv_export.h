@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kv/kv_cache.h"
+
+namespace quire {
+
+// One node of the prefix tree on its way out of a cache, or into one: the tokens of one page after those of its
+// parent, and the page's bytes in each layer group that has it.
+struct KvNode {
+  static constexpr uint32_t kNoParent = 0xffffffffu;
+  uint32_t parent = kNoParent;                // its place among the nodes before it
+  std::vector<TokenId> tokens;                // as many as a page holds, or fewer in a leaf
+  std::vector<std::vector<std::byte>> pages;  // by layer group; empty where there is none
+};
+
+// Copies what is published when it is made, a few pages at a time, so that the engine can go on in between. Those used
+// last come first, parents always before their children. It holds no page: one that is evicted meanwhile is missing
+// from its node. Engine thread only; the cache must outlive it.
+class KvExport {
+ public:
+  explicit KvExport(KvCache& kv);
+  // Only the pages along these tokens.
+  KvExport(KvCache& kv, std::span<const TokenId> tokens);
+  ~KvExport();
+  KvExport(const KvExport&) = delete;
+  KvExport& operator=(const KvExport&) = delete;
+
+  size_t nodes() const { return nodes_.size(); }
+  // The next nodes, until their pages have `bytes` or more; none: that was all.
+  std::vector<KvNode> take(size_t bytes);
+
+ private:
+  struct Place {
+    PrefixNodeId id;
+    uint32_t parent = KvNode::kNoParent;
+  };
+  void add(PrefixNodeId id, uint32_t parent);
+  KvNode copy(const Place& place) const;
+
+  KvCache& kv_;
+  std::vector<Place> nodes_;  // held in the index: a node's id is not given to another meanwhile
+  size_t next_ = 0;
+};
+
+// Puts nodes into a cache: first into pages that nobody can find, so that nothing has happened if the rest turns out to
+// be damaged, and then all at once. It takes free pages only and evicts nothing: the first node that finds no room and
+// all after it are left out. Engine thread only; the cache must outlive it, and nobody else may use it meanwhile.
+class KvImport {
+ public:
+  // Throws Error if the cache shares nothing: what is restored could not be found.
+  explicit KvImport(KvCache& kv);
+
+  // REQUIRES: a full node for a parent, added before; 1 to page_tokens tokens; pages of the groups' sizes.
+  void add(const KvNode& node);
+
+  struct Result {
+    uint64_t nodes = 0, tokens = 0;  // that are in the cache now
+    uint64_t pages = 0, bytes = 0;   // that were filled; what was there already is not
+    uint64_t nodes_left_out = 0, tokens_left_out = 0;
+  };
+  Result commit();
+
+ private:
+  struct Staged {
+    uint32_t parent = KvNode::kNoParent;
+    std::vector<TokenId> tokens;
+    std::vector<std::optional<PageRef>> pages;  // by group
+    std::optional<PrefixNodeId> node;           // if the cache has it, from the start or since commit
+  };
+  bool wants(const KvNode& node, size_t group, const std::optional<PrefixNodeId>& known) const;
+  std::optional<PrefixNodeId> known_in_place_of(const KvNode& node) const;
+  PrefixNodeId parent_of(const Staged& staged) const;
+  std::optional<PrefixNodeId> find(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+  void publish(Staged& staged, uint64_t use);
+
+  KvCache& kv_;
+  std::vector<Staged> staged_;
+  Result result_;
+};
+
+}  // namespace quire
