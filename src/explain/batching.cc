@@ -128,9 +128,13 @@ class LoadRun {
   BatchingFigures figures_;
 };
 
-size_t room_for_longest(const EngineModel& model, const EngineOptions& options, uint32_t requests) {
-  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.key_format, options.value_format));
-  return kv_bytes(layout, pages_for(layout, options.context, options.prefill_chunk, requests));
+// What the engine gets for requests that keep within `bytes` by themselves. It has pages only, and they must not be what
+// holds a request back: the last ones are partly empty, the scheduler keeps some for those that run, and window layers get
+// fewer than the others.
+size_t ample_bytes(const KvLayout& layout, size_t bytes, size_t sequences) {
+  size_t page_bytes = 0;
+  for (const KvGroupLayout& group : layout.groups) page_bytes += group.page_bytes;
+  return 2 * (bytes + (2 * sequences + 1) * page_bytes);
 }
 
 }  // namespace
@@ -170,12 +174,13 @@ BatchingFigures run_batching(const EngineModel& model, EngineOptions options,
   options.kv_cache = true;
   options.sharing = false;  // the account is of sequences that have nothing in common
   options.max_sequences = batching.at_once;
-  const size_t kv_bytes = batching.kv_bytes > 0 ? batching.kv_bytes : room_for_longest(model, options, 3);
-  // The engine has pages only. Whoever reserves contiguous room keeps within the bytes by himself, and the pages must not
-  // be what holds him back: the last ones are partly empty, and the scheduler keeps some for those that run.
-  options.kv_bytes =
-      way.room == Room::paged ? kv_bytes : room_for_longest(model, options, 2 * batching.at_once + 1);
-  return LoadRun(model, options, load, way, kv_bytes).run();
+  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.key_format, options.value_format));
+  const size_t bytes = batching.kv_bytes > 0
+                           ? batching.kv_bytes
+                           : kv_bytes(layout, pages_for(layout, longest, options.prefill_chunk, 3));
+  const size_t at_most = std::min<size_t>(batching.at_once, load.size());
+  options.kv_bytes = way.room == Room::paged ? bytes : ample_bytes(layout, bytes, at_most);
+  return LoadRun(model, options, load, way, bytes).run();
 }
 
 void check_same_answers(const BatchingFigures& a, const BatchingFigures& b) {

@@ -66,13 +66,10 @@ std::string table_of(const std::vector<Arrival>& load, const std::vector<Batchin
   row("sequences that fit, by their mean",
       [](const BatchingFigures& w) { return fmt::format("{:.1f}", w.fitting()); });
   return table +
-         "\nStatic: a batch runs to its end before the next begins, so short answers leave places empty and "
-         "those\n"
-         "who come later wait. Continuous: who arrives joins the next pass. Contiguous: room for the prompt "
-         "and the\n"
-         "longest answer asked for is taken at the start, used or not. Paged: a page at a time, so more "
-         "fit.\n"
-         "Arrivals are counted in passes: the same for all, on every machine.\n";
+         "\nStatic: a batch runs to its end before the next begins, so short answers leave places empty and\n"
+         "those who come later wait. Continuous: who arrives joins the next pass. Contiguous: room for the\n"
+         "prompt and the longest answer asked for is taken at the start, used or not. Paged: a page at a\n"
+         "time, as it is needed. Arrivals are counted in passes: the same for all, on every machine.\n";
 }
 
 OrderedJson json_of(const std::vector<Arrival>& load, const std::vector<BatchingFigures>& ways) {

@@ -144,8 +144,10 @@ std::string StepsView::svg() const {
     page.text(kLeft - 10, y + 12, fmt::format("{}", i + 1), "quiet", SvgPage::Anchor::end);
     const bool prompt = pass.begin < trace_.prompt_tokens;
     if (pass.entries_before > 0) page.rect(kLeft, y, cell * pass.entries_before - gap, kLine - 3, "kept");
-    for (uint32_t p = pass.entries_before; p < pass.entries_after; ++p) {
-      page.rect(kLeft + cell * p, y, std::max(0.5, cell - gap), kLine - 3, prompt ? "prefill" : "decode");
+    const uint32_t step = gap > 0 ? 1 : uint32_t(pass.fed.size());  // thin ones are drawn as one
+    for (uint32_t p = pass.entries_before; p < pass.entries_after; p += step) {
+      page.rect(kLeft + cell * p, y, std::max(0.8, cell * step - gap), kLine - 3,
+                prompt ? "prefill" : "decode");
     }
     const double end = kLeft + cell * pass.entries_after;
     std::string note = fmt::format("{} → {} entries", pass.entries_before, pass.entries_after);
@@ -158,8 +160,7 @@ std::string StepsView::svg() const {
   }
   const double below = kTop + kLine * double(lines) + 22;
   if (lines < trace_.passes.size())
-    page.text(kLeft, below, fmt::format("and {} more passes of one token", trace_.passes.size() - lines),
-              "quiet");
+    page.text(kLeft, below, fmt::format("and {} more passes", trace_.passes.size() - lines), "quiet");
   page.text(kLeft, below + 18,
             fmt::format("{} tokens of prompt and {} drawn ones leave {} + {} - 1 = {} entries",
                         trace_.prompt_tokens, trace_.answer.size(), trace_.prompt_tokens,

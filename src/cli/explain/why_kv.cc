@@ -140,7 +140,7 @@ class WhyKvView {
           const double gap = width > 5 ? 1 : 0;
           page.rect(kLeft + width * double(p), row_y, width - gap, kCell / 2 - 2,
                     most[p].changed ? "changed" : "kept",
-                    most[p].changed ? std::clamp(std::pow(most[p].relative, 0.4), 0.15, 1.0) : 1);
+                    most[p].changed ? std::clamp(std::pow(most[p].relative, 0.35), 0.3, 1.0) : 1);
         }
       }
     }
