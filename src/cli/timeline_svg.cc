@@ -1,30 +1,19 @@
 #include "cli/timeline_svg.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
-#include "cli/svg_text.h"
+#include "cli/svg_page.h"
 
 namespace quire::cli {
 namespace {
 
 constexpr double kLeft = 110, kWidth = 760, kTop = 56, kLaneHeight = 34, kLaneStep = 84;
-constexpr const char *kPrefill = "#c2571a", *kDecode = "#2a6f97", *kInk = "#222";
 
 std::string time_text(double ms) {
   if (ms < 1000) return fmt::format("{:.0f} ms", ms);
   return fmt::format("{:.{}f} s", ms / 1000, ms < 10000 ? 1 : 0);
-}
-
-// 1, 2 or 5 times a power of ten, so that about six of them fit.
-double tick_ms(double end_ms) {
-  const double rough = end_ms / 6, power = std::pow(10, std::floor(std::log10(rough)));
-  for (double factor : {1.0, 2.0, 5.0}) {
-    if (rough <= factor * power) return factor * power;
-  }
-  return 10 * power;
 }
 
 // Neighbours of one kind that would be thinner than a pixel are drawn as one.
@@ -49,48 +38,32 @@ std::string timeline_svg(const Timeline& timeline) {
     for (const Timeline::Bar& bar : lane.bars) end_ms = std::max(end_ms, bar.begin_ms + bar.ms);
   }
   const auto x = [&](double ms) { return kLeft + ms / end_ms * kWidth; };
-  const double height = kTop + kLaneStep * double(timeline.lanes.size()) + 40;
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
-      "{1:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-      "<text x=\"{2:.0f}\" y=\"26\" font-size=\"15\" font-weight=\"bold\" fill=\"{3}\">{4}</text>\n",
-      kLeft + kWidth + 40, height, kLeft, kInk, escaped(timeline.title));
   const double bottom = kTop + kLaneStep * double(timeline.lanes.size());
-  for (double tick = 0; tick <= end_ms * 1.0001; tick += tick_ms(end_ms)) {
-    out += fmt::format(
-        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\" stroke=\"#ddd\"/>\n"
-        "<text x=\"{0:.1f}\" y=\"{3:.0f}\" text-anchor=\"middle\" fill=\"#666\">{4}</text>\n",
-        x(tick), kTop - 12, bottom, bottom + 16, time_text(tick));
+  SvgPage page(kLeft + kWidth + 40, bottom + 40, timeline.title);
+  page.key(page.key(kLeft + kWidth - 150, 26, "prefill", "prefill"), 26, "decode", "decode");
+  const double tick_ms = round_tick(end_ms, 6);
+  for (double tick = 0; tick <= end_ms * 1.0001; tick += tick_ms) {
+    page.line(x(tick), kTop - 12, x(tick), bottom, "grid");
+    page.text(x(tick), bottom + 16, time_text(tick), "quiet", SvgPage::Anchor::middle);
   }
   double y = kTop;
   for (const Timeline::Lane& lane : timeline.lanes) {
-    out += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" text-anchor=\"end\" fill=\"{}\">{}</text>\n",
-                       kLeft - 10, y + kLaneHeight / 2 + 4, kInk, escaped(lane.label));
+    page.text(kLeft - 10, y + kLaneHeight / 2 + 4, lane.label, "", SvgPage::Anchor::end);
     for (const Timeline::Bar& bar : merged(lane.bars, end_ms / kWidth)) {
-      const double width = std::max(0.8, bar.ms / end_ms * kWidth - (bar.ms / end_ms * kWidth > 3 ? 0.6 : 0));
-      out += fmt::format("<rect x=\"{:.2f}\" y=\"{:.0f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n",
-                         x(bar.begin_ms), y, width, kLaneHeight, bar.prefill ? kPrefill : kDecode);
+      const double width = bar.ms / end_ms * kWidth;
+      page.rect(x(bar.begin_ms), y, std::max(0.8, width - (width > 3 ? 0.6 : 0)), kLaneHeight,
+                bar.prefill ? "prefill" : "decode");
     }
-    out += fmt::format(
-        "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\" stroke=\"{3}\" "
-        "stroke-width=\"1.5\"/>\n",
-        x(lane.first_token_ms), y - 6, y + kLaneHeight + 6, kInk);
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.0f}\" fill=\"{}\">first token {}</text>\n",
-                       x(lane.first_token_ms) + 5, y - 5, kInk, time_text(lane.first_token_ms));
-    out += fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" fill=\"#555\">{}</text>\n", kLeft,
-                       y + kLaneHeight + 18, escaped(lane.note));
+    page.line(x(lane.first_token_ms), y - 6, x(lane.first_token_ms), y + kLaneHeight + 6, "ink");
+    // A text that would leave the picture stands before its line.
+    const bool late = lane.first_token_ms > 0.8 * end_ms;
+    page.text(x(lane.first_token_ms) + (late ? -5 : 5), y - 5,
+              fmt::format("first token {}", time_text(lane.first_token_ms)), "",
+              late ? SvgPage::Anchor::end : SvgPage::Anchor::start);
+    page.text(kLeft, y + kLaneHeight + 18, lane.note, "quiet");
     y += kLaneStep;
   }
-  out += fmt::format(
-      "<rect x=\"{0:.0f}\" y=\"{1:.0f}\" width=\"12\" height=\"12\" fill=\"{2}\"/><text x=\"{3:.0f}\" "
-      "y=\"{4:.0f}\" fill=\"{5}\">"
-      "prefill</text>\n<rect x=\"{6:.0f}\" y=\"{1:.0f}\" width=\"12\" height=\"12\" fill=\"{7}\"/><text "
-      "x=\"{8:.0f}\" y=\"{4:.0f}\" "
-      "fill=\"{5}\">decode</text>\n",
-      kLeft + kWidth - 150, 16.0, kPrefill, kLeft + kWidth - 133, 26.0, kInk, kLeft + kWidth - 75, kDecode,
-      kLeft + kWidth - 58);
-  return out + "</svg>\n";
+  return page.done();
 }
 
 }  // namespace quire::cli

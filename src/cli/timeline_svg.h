@@ -3,15 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "explain/phases.h"
+
 namespace quire::cli {
 
 // Steps side by side in time: one lane for each way something was run.
 struct Timeline {
-  struct Bar {
-    double begin_ms = 0;
-    double ms = 0;
-    bool prefill = false;
-  };
+  using Bar = PassTime;
   struct Lane {
     std::string label;
     std::string note;  // shown under the lane
@@ -21,6 +19,11 @@ struct Timeline {
   std::string title;
   std::vector<Lane> lanes;
 };
+
+// A lane of the passes of one request.
+inline Timeline::Lane timeline_lane(std::string label, std::string note, const WayFigures& way) {
+  return {std::move(label), std::move(note), way.times, way.ttft_ms};
+}
 
 std::string timeline_svg(const Timeline& timeline);
 
