@@ -61,7 +61,8 @@ TEST_F(Inspect, AModelHasTheSameTableByFormat) {
 
 TEST_F(Inspect, AMachineTwiceAsFastTakesHalfTheTime) {
   const Json told = quire_json(
-      "inspect house --what-if bandwidth=2x,flops=2x --prompt 64,1000 --depth 10,2000 --memory 1G --json");
+      "inspect house --what-if bandwidth=2x,flops=2x --prompt 64,1000 --depth 10,2000 --seconds 0.05 "
+      "--memory 1G --json");
   for (const char* phase : {"ttft", "itl"}) {
     ASSERT_EQ(told["base"][phase].size(), 2);
     for (size_t i = 0; i < 2; ++i) {
@@ -75,13 +76,15 @@ TEST_F(Inspect, AMachineTwiceAsFastTakesHalfTheTime) {
 }
 
 TEST_F(Inspect, WhatIfCountsTheRoomOfAnotherFormatContextAndBatch) {
-  const Json told =
-      quire_json("inspect house --what-if kv=k=int8,v=q4,ctx=1024,batch=4 --memory 1G --prompt 32 --json");
+  const Json told = quire_json(
+      "inspect house --what-if kv=k=int8,v=q4,ctx=1024,batch=4 --memory 1G --prompt 32 --seconds 0.05 "
+      "--json");
   const Json plan = quire_json("inspect house --kv k=int8,v=q4 --ctx 1024 --memory 1G --json");
   EXPECT_EQ(told["what_if"]["sequences"], row_named(plan["kv_formats"], "k=int8,v=q4")["sequences"]);
   EXPECT_EQ(told["what_if"]["batch"], 4);
   EXPECT_EQ(told["base"]["kv"], "f16");
-  EXPECT_TRUE(contains(quire("inspect house --what-if kv=q4 --prompt 8").out, "TTFT, prompt of 8"));
+  EXPECT_TRUE(
+      contains(quire("inspect house --what-if kv=q4 --prompt 8 --seconds 0.05").out, "TTFT, prompt of 8"));
 }
 
 TEST_F(Inspect, WhatIfSaysWhatItDoesNotUnderstand) {

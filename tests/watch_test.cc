@@ -77,8 +77,9 @@ TEST_F(Watch, GuessesAreMarkedAndTheirSumsAreTheAccounts) {
   for (const Json& step : answer["steps"]) {
     right += step["guessed"].get<bool>();
     wrong += step["wrong_guesses"].size();
-    if (!step["guessed"] && !step["wrong_guesses"].empty())
+    if (!step["guessed"] && !step["wrong_guesses"].empty()) {
       EXPECT_NE(step["wrong_guesses"][0]["token"], step["token"]);
+    }
   }
   EXPECT_EQ(right, answer["account"]["accepted"]);
   EXPECT_EQ(right + wrong, answer["account"]["drafted"]);

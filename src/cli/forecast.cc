@@ -12,7 +12,6 @@ constexpr uint32_t kPrefillTokens = 128;
 constexpr uint32_t kDecodeTokens = 8;
 constexpr uint32_t kDeep = 2048;
 constexpr int kRounds = 5;
-constexpr double kEnoughSeconds = 6;  // of rounds; a large model gets fewer
 
 }  // namespace
 
@@ -161,7 +160,7 @@ ReachedShares reached(const Subject& subject, const CostModel& costs, const Mach
 }  // namespace
 
 std::vector<ReachedShares> calibrate(std::span<const Subject> subjects, const CostModel& costs,
-                                     const MachineRates& machine, uint32_t context) {
+                                     const MachineRates& machine, uint32_t context, double seconds) {
   const Sizes sizes{.prompt = std::max(1u, std::min(kPrefillTokens, context / 4)),
                     .decoded = std::max(1u, std::min(kDecodeTokens, context / 4)),
                     .deep = std::min(kDeep, context / 2)};
@@ -170,7 +169,7 @@ std::vector<ReachedShares> calibrate(std::span<const Subject> subjects, const Co
   const auto start = Clock::now();
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < subjects.size(); ++i) measure_round(subjects[i], sizes, least[i]);
-    if (milliseconds_between(start, Clock::now()) > kEnoughSeconds * 1e3) break;
+    if (milliseconds_between(start, Clock::now()) > seconds * 1e3) break;  // a large model gets fewer rounds
   }
   std::vector<ReachedShares> shares;
   for (size_t i = 0; i < subjects.size(); ++i) {

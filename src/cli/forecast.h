@@ -76,9 +76,9 @@ struct Subject {
   PhaseRunner* runner = nullptr;
   uint32_t batch = 1;
 };
-// Measures for a few seconds, the subjects turn by turn: what disturbs the machine for a while disturbs all alike. They
+// Measures for about `seconds`, the subjects turn by turn: what disturbs the machine for a while disturbs all alike. They
 // have the same matrices, so that the shares of these are the first one's. `context`: the depths stay within it.
 std::vector<ReachedShares> calibrate(std::span<const Subject> subjects, const CostModel& costs,
-                                     const MachineRates& machine, uint32_t context);
+                                     const MachineRates& machine, uint32_t context, double seconds);
 
 }  // namespace quire::cli

@@ -216,6 +216,9 @@ void add_inspect(CLI::App& app) {
       ->check(CLI::Range(0u, 1u << 24));
   inspect->add_option("--threads", command->what_if.threads, "with --what-if: threads that compute")
       ->check(CLI::Range(1u, 1024u));
+  inspect->add_option("--seconds", command->what_if.seconds, "with --what-if: about how long to measure")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 600.0));
   inspect->add_flag("--tensors", command->tensors, "list every tensor");
   inspect->add_flag("--json", command->json, "print one JSON object");
   inspect->callback([command] { (*command)(); });

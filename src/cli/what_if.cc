@@ -14,8 +14,9 @@
 namespace quire::cli {
 namespace {
 
-constexpr double kYardstickSeconds = 0.5;
-constexpr double kPhaseSeconds = 0.1;
+// Of the time for measuring.
+constexpr double kYardstickShare = 1.0 / 12;
+constexpr double kPhaseShare = 1.0 / 60;
 constexpr uint32_t kChunk = 512;
 
 // "k=int8,v=q4" is one value although it has a comma.
@@ -166,24 +167,25 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
   Progress progress("measuring");
   progress.update(0, 2);
   const MachineRates machine =
-      Yardstick({.threads = backend.threads(), .seconds = kYardstickSeconds}).measure();
+      Yardstick({.threads = backend.threads(), .seconds = seconds * kYardstickShare}).measure();
 
   std::vector<Case> cases = {{.how = as_is}, {.how = other}};
   std::vector<std::unique_ptr<PhaseRunner>> runners;
   std::vector<Subject> subjects;
   for (const Case& one : cases) {
     const KvFormats formats = parse_kv_formats(one.how.kv);
-    runners.push_back(std::make_unique<PhaseRunner>(spec, weights, backend,
-                                                    PhaseRunner::Options{.key_format = formats.key,
-                                                                         .value_format = formats.value,
-                                                                         .prefill_chunk = kChunk,
-                                                                         .least_seconds = kPhaseSeconds}));
+    runners.push_back(
+        std::make_unique<PhaseRunner>(spec, weights, backend,
+                                      PhaseRunner::Options{.key_format = formats.key,
+                                                           .value_format = formats.value,
+                                                           .prefill_chunk = kChunk,
+                                                           .least_seconds = seconds * kPhaseShare}));
     subjects.push_back({runners.back().get(), one.how.batch});
   }
   // Measured a second time the same would differ, and not because of the changes.
   if (as_is.kv == other.kv && as_is.batch == other.batch) subjects.pop_back();
   progress.update(1, 2);
-  const std::vector<ReachedShares> shares = calibrate(subjects, costs, machine, spec.context);
+  const std::vector<ReachedShares> shares = calibrate(subjects, costs, machine, spec.context, seconds);
   for (size_t i = 0; i < cases.size(); ++i) {
     Case& one = cases[i];
     one.shares = shares[std::min(i, shares.size() - 1)];
