@@ -31,6 +31,7 @@ struct SampleParams {
   uint32_t choice = 0;
   uint32_t position = 0;
   uint32_t top_logprobs = 0;
+  std::span<const TokenId> watched = {};  // whose ranks are wanted, with logprobs
   bool logprobs = false;
 };
 
@@ -39,10 +40,17 @@ struct TokenLogprob {
   float logprob = 0;
 };
 
+struct TokenRank {
+  TokenId token = 0;
+  uint32_t rank = 0;  // 1: the likeliest; among equals the lower id comes first
+  float logprob = 0;
+};
+
 struct SampleResult {
   TokenId token = 0;
   float logprob = 0;                       // of the model itself: before temperature, filters and penalties
   std::vector<TokenLogprob> top_logprobs;  // best first
+  std::vector<TokenRank> watched;          // in the order they were asked for
 };
 
 }  // namespace quire

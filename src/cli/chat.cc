@@ -8,6 +8,7 @@
 #include "cli/answer_line.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "cli/turns.h"
 
 namespace quire::cli {
 namespace {
@@ -18,6 +19,7 @@ struct ChatCommand {
   ModelOptions model;
   SamplingFlags sampling;
   std::string system;
+  bool stats = false;
 
   void operator()() const {
     ModelOptions::Opened opened = model.open();
@@ -31,16 +33,18 @@ struct ChatCommand {
               << " tokens. /new starts again, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n";
     std::signal(SIGINT, [](int) { interrupted = true; });
     OrderedJson messages = first_messages();
+    Turns turns(loaded->text().tokenizer);
     for (std::string line; read_line(line);) {
       if (line == "/quit" || line == "/exit") break;
       if (line == "/new") {
         messages = first_messages();
+        turns.start_again();
         continue;
       }
       if (line.empty()) continue;
       messages.push_back({{"role", "user"}, {"content", line}});
       try {
-        const std::string said = reply(*loaded, engine, messages);
+        const std::string said = reply(*loaded, engine, messages, turns);
         if (said.empty()) {
           messages.erase(messages.size() - 1);  // stopped before its first word: as if it had not been asked
         } else {
@@ -66,14 +70,17 @@ struct ChatCommand {
     return bool(std::getline(std::cin, line));
   }
 
-  std::string reply(const LoadedModel& loaded, Engine& engine, const OrderedJson& messages) const {
+  std::string reply(const LoadedModel& loaded, Engine& engine, const OrderedJson& messages,
+                    Turns& turns) const {
     Request request = sampling.request(loaded);
     ChatInput chat;
     chat.messages = messages;
     request.prompt = loaded.text().encode_chat(chat);
+    std::vector<TokenId> timeline = request.prompt;
     std::string shown;
     request.on_token = [&](const TokenEvent& event) {
       shown += event.text;
+      timeline.push_back(event.token);
       std::cout << event.text << std::flush;
     };
     const SequenceId id = engine.submit(std::move(request));
@@ -84,11 +91,12 @@ struct ChatCommand {
     }
     std::cout << std::endl;
     if (answer) {
-      std::cerr << answer_line(*answer, engine);
+      std::cerr << (stats ? turns.describe(*answer, timeline) : answer_line(*answer, engine));
     } else {
       engine.cancel(id);
       std::cerr << "[stopped]\n";
     }
+    turns.add(std::move(timeline));
     return shown;
   }
 };
@@ -102,6 +110,8 @@ void add_chat(CLI::App& app) {
   command->model.add_draft_to(*chat);
   command->sampling.add_to(*chat);
   chat->add_option("--system", command->system, "a system message before the conversation");
+  chat->add_flag("--stats", command->stats,
+                 "after each answer: what was cached and what was new, and why if it is less than could be");
   chat->callback([command] { (*command)(); });
 }
 

@@ -8,21 +8,35 @@
 #include "base/json.h"
 #include "base/memory.h"
 #include "cli/commands.h"
+#include "cli/kv_plan.h"
 #include "cli/model_options.h"
+#include "cli/what_if.h"
 #include "kv/kv_cache.h"
+#include "model/synth.h"
 
 namespace quire::cli {
 namespace {
 
 struct InspectCommand {
   ModelChoice model;
+  std::string shape;  // of a model that is not there
+  std::string type = "q4_0";
   std::string kv = "f16";
+  std::optional<uint32_t> context;
+  std::string memory;
+  WhatIf what_if;
   bool tensors = false;
   bool json = false;
 
   void operator()() const {
-    const auto file = open_model_file(model.path());
-    const ModelSpec spec = read_model_spec(*file);
+    const std::shared_ptr<ModelFile> file =
+        shape.empty() ? open_model_file(model.path()) : synth_head(synth_shape(shape), TypeMix(type));
+    ModelSpec spec = read_model_spec(*file);
+    if (context) spec.context = *context;
+    if (!what_if.changes.empty()) {
+      what_if.print(file, spec, kv, all_memory(), json);
+      return;
+    }
     const KvFormats formats = parse_kv_formats(kv);
     const KvLayout layout = make_kv_layout(kv_shapes(spec, formats.key, formats.value));
     if (json) {
@@ -52,6 +66,13 @@ struct InspectCommand {
 
   static size_t full_context_bytes(const ModelSpec& spec, const KvLayout& layout) {
     return kv_bytes(layout, pages_for(layout, spec.context, std::min(spec.context, 512u), 1));
+  }
+
+  // Beside the weights: of the memory that was asked about, or that this machine has.
+  size_t all_memory() const { return memory.empty() ? available_memory() : parse_size(memory); }
+  size_t left_memory(const Totals& sum) const {
+    const size_t all = all_memory();
+    return all > sum.bytes ? all - sum.bytes : 0;
   }
 
   static uint32_t window_layers(const ModelSpec& spec) {
@@ -88,11 +109,16 @@ struct InspectCommand {
     fmt::print("  context       {} tokens\n", spec.context);
     fmt::print("  KV cache      {} per token in {}, {} at the full context\n",
                human_bytes(layout.bytes_per_token()), kv, human_bytes(full_context_bytes(spec, layout)));
-    if (const size_t memory = available_memory()) {
-      const size_t left = memory > sum.bytes ? memory - sum.bytes : 0;
-      fmt::print("  this machine  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",
-                 human_bytes(memory), human_bytes(left),
+    const size_t left = left_memory(sum);
+    if (const size_t all = all_memory()) {
+      fmt::print("  {}  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",
+                 memory.empty() ? "this machine" : "memory      ", human_bytes(all), human_bytes(left),
                  double(left) / double(full_context_bytes(spec, layout)), spec.context);
+    }
+    fmt::print("\n{}", kv_table("KV format", kv_by_format(spec, kv, spec.context, left), spec.context));
+    if (!shape.empty()) {
+      const auto rows = kv_by_attention(spec, parse_kv_formats(kv), spec.context, left);
+      fmt::print("\n{}", kv_table(fmt::format("attention, in {}", kv), rows, spec.context));
     }
     if (!tensors) return;
     fmt::print("\n");
@@ -104,8 +130,7 @@ struct InspectCommand {
 
   void print_json(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
     const Totals sum = totals(file);
-    const size_t memory = available_memory();
-    const size_t left = memory > sum.bytes ? memory - sum.bytes : 0;
+    const size_t left = left_memory(sum);
     OrderedJson object = {{"path", file.path()},
                           {"name", spec.name},
                           {"architecture", spec.architecture},
@@ -128,9 +153,13 @@ struct InspectCommand {
                             {"bytes_per_token", layout.bytes_per_token()},
                             {"bytes_at_full_context", full_context_bytes(spec, layout)}}},
                           {"memory",
-                           {{"available_bytes", memory},
+                           {{"available_bytes", all_memory()},
                             {"left_beside_weights_bytes", left},
-                            {"full_sequences", left / full_context_bytes(spec, layout)}}}};
+                            {"full_sequences", left / full_context_bytes(spec, layout)}}},
+                          {"kv_formats", kv_json(kv_by_format(spec, kv, spec.context, left))}};
+    if (!shape.empty()) {
+      object["attention_kinds"] = kv_json(kv_by_attention(spec, parse_kv_formats(kv), spec.context, left));
+    }
     if (tensors) {
       object["tensors"] = OrderedJson::array();
       for (const TensorEntry& tensor : file.tensors()) {
@@ -149,9 +178,47 @@ struct InspectCommand {
 void add_inspect(CLI::App& app) {
   auto command = std::make_shared<InspectCommand>();
   CLI::App* inspect = app.add_subcommand("inspect", "what is in a model file, and what fits in this memory");
-  inspect->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
+  CLI::Option* model =
+      inspect
+          ->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
+          ->capture_default_str();
+  std::vector<std::string> shapes;
+  for (const SynthShape& shape : synth_shapes()) shapes.push_back(shape.name);
+  CLI::Option* shape =
+      inspect->add_option("--shape", command->shape, "plan for the measures of a known model, without a file")
+          ->excludes(model)
+          ->check(CLI::IsMember(shapes));
+  inspect->add_option("--type", command->type, "with --shape: the type of its weights, q4_0, q8_0, f16, ...")
       ->capture_default_str();
+  inspect
+      ->add_option("--ctx", command->context,
+                   "tokens of a sequence to plan for (default: what the model was trained for)")
+      ->check(CLI::Range(2u, 1u << 24));
+  inspect->add_option("--memory", command->memory,
+                      "plan for this much memory instead of this machine's, e.g. 24G");
   inspect->add_option("--kv", command->kv, kKvHelp)->capture_default_str();
+  inspect
+      ->add_option("--what-if", command->what_if.changes,
+                   "predict TTFT and ITL as they are and after changes: "
+                   "bandwidth=2x,flops=2x,kv=int8,ctx=8192,batch=8")
+      ->excludes(shape);
+  inspect
+      ->add_option("--prompt", command->what_if.prompts,
+                   "with --what-if: tokens of the prompt (default: 512)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1u, 1u << 24));
+  inspect
+      ->add_option("--depth", command->what_if.depths,
+                   "with --what-if: tokens before the next (default: 512)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(0u, 1u << 24));
+  inspect->add_option("--threads", command->what_if.threads, "with --what-if: threads that compute")
+      ->check(CLI::Range(1u, 1024u));
+  inspect->add_option("--seconds", command->what_if.seconds, "with --what-if: about how long to measure")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 600.0));
   inspect->add_flag("--tensors", command->tensors, "list every tensor");
   inspect->add_flag("--json", command->json, "print one JSON object");
   inspect->callback([command] { (*command)(); });

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <iostream>
+#include <span>
 
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
+#include "cli/token_watch.h"
 
 namespace quire::cli {
 namespace {
@@ -25,6 +28,7 @@ struct RunCommand {
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::string load_kv_file, save_kv_file;
+  WatchOptions watch;
 
   std::vector<TokenId> prompt_tokens(const LoadedModel& loaded) const {
     if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
@@ -39,6 +43,8 @@ struct RunCommand {
   }
 
   void operator()() const {
+    if (watch.drafts && model.draft.empty())
+      wrong_usage("--show-drafts wants a drafter: --draft MODEL or --draft lookup");
     ModelOptions::Opened opened = model.open();
     const LoadedModel* loaded = opened.model.get();
     const std::unique_ptr<Engine> owned = opened.make_engine();
@@ -47,22 +53,28 @@ struct RunCommand {
     request.pruning = pruning.options();
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
-    request.logprobs = logprobs || top_logprobs > 0;
-    request.top_logprobs = top_logprobs;
-    OrderedJson logprob_list = OrderedJson::array();
+    request.logprobs = logprobs || top_logprobs > 0 || watch.steps();
+    request.top_logprobs = std::max(top_logprobs, watch.top);
+    request.watched = candidate_tokens(loaded->text().tokenizer, watch.candidates);
+    const bool colours = ::isatty(STDOUT_FILENO) != 0;
+    TokenWatch watcher(watch, loaded->text().tokenizer,
+                       colours ? TokenWatch::Marks::colours : TokenWatch::Marks::brackets);
+    OrderedJson logprob_list = OrderedJson::array(), steps = OrderedJson::array();
     request.on_token = [&](const TokenEvent& event) {
       if (json) {
         if (logprobs || top_logprobs > 0) logprob_list.push_back(logprob_json(event));
+        if (watch.any()) steps.push_back(watcher.json(event));
         return;
       }
-      std::cout << event.text << std::flush;
+      std::cout << (watch.steps() ? watcher.line(event) : watcher.text(event)) << std::flush;
     };
     std::vector<TokenId> tokens = request.prompt;
     if (!load_kv_file.empty()) load_kv(engine, *loaded, load_kv_file);
     const Answer answer = engine.run(std::move(request));
     if (json) {
-      print_json(answer, engine, std::move(logprob_list));
+      print_json(answer, engine, std::move(logprob_list), std::move(steps));
     } else {
+      if (watch.steps()) std::cout << "\n" << answer.text;
       std::cout << std::endl;
       std::cerr << answer_line(answer, engine);
     }
@@ -71,15 +83,18 @@ struct RunCommand {
     save_kv(engine, *loaded, tokens, save_kv_file);
   }
 
-  void print_json(const Answer& answer, const Engine& engine, OrderedJson logprob_list) const {
+  void print_json(const Answer& answer, const Engine& engine, OrderedJson logprob_list,
+                  OrderedJson steps) const {
     OrderedJson object = answer_json(answer, engine, model.kv);
     if (!logprob_list.empty()) object["logprobs"] = std::move(logprob_list);
+    if (watch.any()) object["steps"] = std::move(steps);
     std::cout << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
   }
 
-  static OrderedJson logprob_json(const TokenEvent& event) {
+  OrderedJson logprob_json(const TokenEvent& event) const {
     OrderedJson top = OrderedJson::array();
-    for (const TokenLogprob& t : event.top_logprobs)
+    for (const TokenLogprob& t :
+         std::span(event.top_logprobs).first(std::min<size_t>(top_logprobs, event.top_logprobs.size())))
       top.push_back({{"token", t.token}, {"logprob", t.logprob}});
     return {{"token", event.token}, {"logprob", event.logprob}, {"top", std::move(top)}};
   }
@@ -101,11 +116,11 @@ void add_run(CLI::App& app) {
   run->add_flag("--ignore-eos", command->ignore_end, "go on past the model's end tokens");
   run->add_flag("--logprobs", command->logprobs, "with --json: the log-probability of each token");
   run->add_option("--top-logprobs", command->top_logprobs, "with --json: and of this many others");
-  run->add_option("--load-kv", command->load_kv_file,
-                  "a snapshot to start from: what it has of the prompt is not computed again");
-  run->add_option("--save-kv", command->save_kv_file,
-                  "where to save the keys and values of the prompt and the answer, for --load-kv");
-  run->callback([command] { (*command)(); });
-}
+  if (json) {
+    print_json(answer, engine, std::move(logprob_list), std::move(steps));
+  } else {
+    if (watch.steps()) std::cout << "\n" << answer.text;
+    run->callback([command] { (*command)(); });
+  }
 
 }  // namespace quire::cli

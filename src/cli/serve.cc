@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/kv_plan.h"
 #include "cli/model_options.h"
 #include "server/server.h"
 
@@ -86,7 +87,7 @@ struct ServeCommand {
         fmt::format("quire-{}-{}-{}", QUIRE_VERSION, kernels_named(model.kernels).name, model.kv);
     const MachineLimits limits = look_at_machine(model.threads.value_or(usable_cpus()));
     std::unique_ptr<Engine> engine = opened.make_engine();
-    std::string room = describe_room(*engine, opened.engine);
+    std::string room = describe_room(*engine, opened.engine, loaded.spec());
     Server service(loaded, std::move(engine), served_name(), limits, server);
     if (!service.restored().empty()) room += service.restored() + "\n";
     fmt::print(stderr, "{} at http://{}:{} (the page; the API under /v1)\n{}", served_name(), server.host,
@@ -103,12 +104,18 @@ struct ServeCommand {
     return server.host == "127.0.0.1" || server.host == "localhost" || server.host == "::1";
   }
 
-  static std::string describe_room(const Engine& engine, const EngineOptions& options) {
+  std::string describe_room(const Engine& engine, const EngineOptions& options, const ModelSpec& spec) const {
     const KvCache::Stats stats = engine.kv().stats();
     const size_t per_token = engine.kv().layout().bytes_per_token();
-    return fmt::format("KV cache {}: {} tokens of {}; up to {} at once, a context of {} tokens each\n",
-                       human_bytes(stats.capacity_bytes), stats.capacity_bytes / per_token,
-                       human_bytes(per_token), counted(options.max_sequences, "answer"), engine.context());
+    std::string text =
+        fmt::format("KV cache {}: {} tokens of {}; up to {} at once, a context of {} tokens each\n",
+                    human_bytes(stats.capacity_bytes), stats.capacity_bytes / per_token,
+                    human_bytes(per_token), counted(options.max_sequences, "answer"), engine.context());
+    for (const KvPlanRow& row : kv_by_format(spec, model.kv, engine.context(), stats.capacity_bytes)) {
+      text += fmt::format("  --kv {:11} {:>9} tokens, {:.1f} whole contexts{}\n", row.name, row.room.tokens,
+                          row.room.sequences, row.chosen ? "  (this server)" : "");
+    }
+    return text;
   }
 };
 

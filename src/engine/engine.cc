@@ -390,17 +390,18 @@ uint32_t Engine::add_tokens(Sequence& sequence, std::span<const SampleResult> re
   account.drafted += uint32_t(results.size()) - 1;
   // A draft was right if it is what the model itself drew in its place; then the draw after it counts as well.
   for (uint32_t right = 0;; ++right) {
-    add_token(sequence, results[right]);
-    if (sequence.finished() || right + 1 == results.size() ||
-        sequence.drafts[right] != results[right].token) {
-      account.accepted += right;
+    const std::span<const TokenId> guesses = std::span(sequence.drafts).subspan(right);
+    const bool guessed = !guesses.empty() && guesses.front() == results[right].token;
+    add_token(sequence, results[right], guesses);
+    if (sequence.finished() || !guessed) {
+      account.accepted += right + (guessed ? 1 : 0);
       pace_.learn_result(sequence.id, uint32_t(results.size()) - 1, right);
       return right;
     }
   }
 }
 
-void Engine::add_token(Sequence& sequence, const SampleResult& result) {
+void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses) {
   const Clock::time_point now = options_.now();
   Answer& answer = sequence.answer;
   if (!sequence.token_times.empty()) {
@@ -416,7 +417,10 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result) {
                    .choice = sequence.request.choice,
                    .text = {},
                    .logprob = result.logprob,
-                   .top_logprobs = result.top_logprobs};
+                   .top_logprobs = result.top_logprobs,
+                   .watched = result.watched,
+                   .guessed = !guesses.empty() && guesses.front() == result.token,
+                   .wrong_guesses = {}};
   if (sequence.detokenizer) event.text = sequence.stop.push(sequence.detokenizer->push(result.token));
   answer.finish_reason = why_finished(sequence, result.token);
   if (sequence.finished() && sequence.detokenizer) {
@@ -424,6 +428,10 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result) {
     event.text += sequence.stop.finish();
   }
   answer.text += event.text;
+  if (!event.guessed || sequence.finished()) {
+    guesses = guesses.subspan(event.guessed ? 1 : 0);
+    event.wrong_guesses.assign(guesses.begin(), guesses.end());
+  }
   if (sequence.request.on_token) sequence.request.on_token(event);
 }
 

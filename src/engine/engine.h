@@ -109,7 +109,8 @@ class Engine {
   void account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
   // Adds what was drawn; says how many drafts were right.
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
-  void add_token(Sequence& sequence, const SampleResult& result);
+  // `guesses`: a drafter's for this token and those after it.
+  void add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses);
   FinishReason why_finished(Sequence& sequence, TokenId token) const;
   void finish(std::unique_ptr<Sequence> sequence);
 

@@ -44,4 +44,19 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   return plan;
 }
 
+KvRoom kv_room(const ModelSpec& spec, KvFormat key, KvFormat value, uint32_t context, size_t bytes) {
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, key, value));
+  const uint32_t chunk = std::min(EngineOptions{}.prefill_chunk, context);
+  KvRoom room{.bytes_per_token = layout.bytes_per_token(),
+              .sequence_bytes = kv_bytes(layout, pages_for(layout, context, chunk, 1))};
+  room.sequences = double(bytes) / double(room.sequence_bytes);
+  const std::vector<uint32_t> pages =
+      pages_within(layout, bytes, chunk, uint32_t(std::min(room.sequences, 4096.0)));
+  for (size_t g = 0; g < pages.size(); ++g)
+    room.tokens = std::max(room.tokens, uint64_t(pages[g]) * layout.groups[g].page_tokens);
+  // Whole sequences take less where a window has let go of what is behind it.
+  room.tokens = std::max(room.tokens, uint64_t(room.sequences) * context);
+  return room;
+}
+
 }  // namespace quire

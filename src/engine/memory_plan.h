@@ -21,4 +21,13 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
                        uint32_t threads);
 
+// What a memory holds of the keys and values of a model in one format.
+struct KvRoom {
+  size_t bytes_per_token = 0;  // that every layer still sees
+  size_t sequence_bytes = 0;   // of one sequence of the whole context, in pages
+  double sequences = 0;        // of the whole context
+  uint64_t tokens = 0;         // of however many sequences
+};
+KvRoom kv_room(const ModelSpec& spec, KvFormat key, KvFormat value, uint32_t context, size_t bytes);
+
 }  // namespace quire

@@ -51,6 +51,9 @@ struct TokenEvent {
       text;  // what can be shown now: complete characters, nothing that may turn out to be a stop string
   float logprob = 0;
   std::vector<TokenLogprob> top_logprobs;
+  std::vector<TokenRank> watched;
+  bool guessed = false;                // a drafter had guessed it
+  std::vector<TokenId> wrong_guesses;  // what a drafter had guessed from here on, in vain
 };
 
 // The immutable ask, and where its output goes.
@@ -68,6 +71,7 @@ struct Request {
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::optional<PruningOptions> pruning;            // what is kept of the prompt; nothing: all
+  std::vector<TokenId> watched;                     // with logprobs: tokens whose ranks each event tells
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };
 

@@ -24,6 +24,7 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draw, std::span<cons
           .choice = sequence.request.choice,
           .position = uint32_t(sequence.tokens.size()) + draw,
           .top_logprobs = sequence.request.top_logprobs,
+          .watched = sequence.request.watched,
           .logprobs = sequence.request.logprobs};
 }
 

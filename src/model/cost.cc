@@ -27,11 +27,14 @@ CostModel::CostModel(const ModelSpec& spec, const Weights& weights, const Backen
     : spec_(spec), weights_(weights), backend_(backend) {}
 
 StepCost CostModel::step(const StepShape& shape, const KvLayout& layout) const {
-  CHECK(layout.places.size() == weights_.layers.size());
+  StepCost cost = products(shape);
+  return cost += attention(shape, layout);
+}
+
+StepCost CostModel::products(const StepShape& shape) const {
   StepCost cost;
   const double rows = double(shape.sequences) * shape.tokens;
-  for (size_t i = 0; i < weights_.layers.size(); ++i) {
-    const LayerWeights& layer = weights_.layers[i];
+  for (const LayerWeights& layer : weights_.layers) {
     for (const Weight* weight : {&layer.query, &layer.key, &layer.value, &layer.attention_out}) {
       add_product(cost, *weight, rows);
     }
@@ -41,10 +44,16 @@ StepCost CostModel::step(const StepShape& shape, const KvLayout& layout) const {
     } else {
       for (const Weight* weight : {&layer.gate, &layer.up, &layer.down}) add_product(cost, *weight, rows);
     }
-    const KvLayout::Place place = layout.places[i];
-    add_attention(cost, layout.groups[place.group].layers[place.slot], shape);
   }
   if (shape.logit_rows > 0) add_product(cost, weights_.head, shape.logit_rows);
+  return cost;
+}
+
+StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) const {
+  CHECK(layout.places.size() == weights_.layers.size());
+  StepCost cost;
+  for (const KvLayout::Place place : layout.places)
+    add_attention(cost, layout.groups[place.group].layers[place.slot], shape);
   return cost;
 }
 

@@ -41,6 +41,9 @@ class CostModel {
 
   // `layout` says how many bytes a cached row has.
   StepCost step(const StepShape& shape, const KvLayout& layout) const;
+  // Its two parts: the weights' matrices, which read no cache, and attention, which reads nothing else.
+  StepCost products(const StepShape& shape) const;
+  StepCost attention(const StepShape& shape, const KvLayout& layout) const;
 
  private:
   // Adds a product that `rows` rows of activations take part in.

@@ -82,6 +82,20 @@ TEST(CostModel, SequencesShareWeightsButNotTheirCache) {
   EXPECT_EQ(four.weight_bytes, one.weight_bytes);
 }
 
+TEST(CostModel, ProductsAndAttentionAreAllOfAStep) {
+  const SmallModel model;
+  const CpuBackend backend(scalar_kernels(), 1);
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16, KvFormat::f16));
+  const CostModel costs(model.spec, model.weights, backend);
+  const StepShape shape{.sequences = 3, .tokens = 5, .depth = 20, .logit_rows = 1};
+  EXPECT_EQ(costs.products(shape).kv_bytes, 0);
+  EXPECT_EQ(costs.attention(shape, layout).weight_bytes, 0);
+  EXPECT_EQ(costs.products(shape).bytes() + costs.attention(shape, layout).bytes(),
+            costs.step(shape, layout).bytes());
+  EXPECT_EQ(costs.products(shape).ops() + costs.attention(shape, layout).ops(),
+            costs.step(shape, layout).ops());
+}
+
 TEST(CostModel, WithoutLogitsTheHeadIsNotRead) {
   const StepCost with = SmallModel().step({.sequences = 1, .tokens = 4, .depth = 0, .logit_rows = 1});
   const StepCost without = SmallModel().step({.sequences = 1, .tokens = 4, .depth = 0, .logit_rows = 0});

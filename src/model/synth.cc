@@ -38,7 +38,7 @@ Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   return metadata;
 }
 
-std::vector<TensorEntry> synth_tensors(const SynthShape& s) {
+std::vector<TensorEntry> synth_tensors(const SynthShape& s, const TypeMix& mix) {
   const uint64_t query = uint64_t(s.heads) * s.head_dim;
   const uint64_t key = uint64_t(s.kv_heads) * s.head_dim;
   std::vector<TensorEntry> tensors;
@@ -60,8 +60,24 @@ std::vector<TensorEntry> synth_tensors(const SynthShape& s) {
     add(layer + "ffn_up.weight", {s.mlp_width, s.dim});
     add(layer + "ffn_down.weight", {s.dim, s.mlp_width});
   }
+  for (TensorEntry& tensor : tensors) {
+    tensor.dtype = mix.type_for(tensor, s.layers, s.tied);
+    const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
+    tensor.bytes = rows * row_bytes(tensor.dtype, tensor.shape.back());
+  }
   return tensors;
 }
+
+class SynthHead : public ModelFile {
+ public:
+  SynthHead(const SynthShape& shape, const TypeMix& mix) : ModelFile(shape.name) {
+    metadata_ = synth_metadata(shape, mix);
+    for (TensorEntry& tensor : synth_tensors(shape, mix)) add_tensor(std::move(tensor));
+  }
+  TensorData load(const TensorEntry&) const override {
+    throw Error("{} is a shape: it has no weights", path_);
+  }
+};
 
 // Gaussian values keyed by tensor, row and place.
 void fill_row(uint32_t tensor, uint32_t row, float scale, std::span<float> out) {
@@ -82,6 +98,7 @@ const std::vector<SynthShape>& synth_shapes() {
       {"llama-1b", 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 500000},
       {"llama-3b", 3072, 28, 24, 8, 128, 8192, 128256, 131072, true, 500000},
       {"llama-8b", 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 500000},
+      {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
   };
   return shapes;
 }
@@ -95,16 +112,15 @@ const SynthShape& synth_shape(std::string_view name) {
   throw Error("'{}' is not a shape; known are {}", name, known);
 }
 
+std::unique_ptr<ModelFile> synth_head(const SynthShape& shape, const TypeMix& mix) {
+  return std::make_unique<SynthHead>(shape, mix);
+}
+
 void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const std::string& out,
                            ThreadPool& pool, const std::function<void(size_t done, size_t total)>& progress) {
-  std::vector<TensorEntry> tensors = synth_tensors(shape);
+  const std::vector<TensorEntry> tensors = synth_tensors(shape, mix);
   size_t total = 0;
-  for (TensorEntry& tensor : tensors) {
-    tensor.dtype = mix.type_for(tensor, shape.layers, shape.tied);
-    const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
-    tensor.bytes = rows * row_bytes(tensor.dtype, tensor.shape.back());
-    total += tensor.bytes;
-  }
+  for (const TensorEntry& tensor : tensors) total += tensor.bytes;
   GgufWriter writer(out, synth_metadata(shape, mix), tensors);
   size_t done = 0;
   for (uint32_t index = 0; index < tensors.size(); ++index) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ struct SynthShape {
 const std::vector<SynthShape>& synth_shapes();
 // Throws Error listing the known ones.
 const SynthShape& synth_shape(std::string_view name);
+
+// The head of such a model without its weights: enough to plan with. Its tensors cannot be loaded.
+std::unique_ptr<ModelFile> synth_head(const SynthShape& shape, const TypeMix& mix);
 
 // Writes a valid GGUF file with random weights: distinct rows repeat after a while, which no speed depends
 // on.

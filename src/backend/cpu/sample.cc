@@ -142,6 +142,13 @@ void add_logprobs(const SampleParams& params, SampleResult& result) {
   for (size_t i = 0; i < count; ++i) {
     result.top_logprobs.push_back({order[i], float(double(logits[order[i]]) - log_sum)});
   }
+  for (TokenId token : params.watched) {
+    if (token >= logits.size()) continue;
+    uint32_t before = 0;
+    for (size_t i = 0; i < logits.size(); ++i)
+      before += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
+    result.watched.push_back({token, before + 1, float(double(logits[token]) - log_sum)});
+  }
 }
 
 }  // namespace

@@ -33,6 +33,23 @@ TEST_F(Sampling, GreedyTakesTheLowestIdAmongEquals) {
   EXPECT_EQ(draw({.logits = logits_, .temperature = 0}), 1u);
 }
 
+TEST_F(Sampling, WatchedTokensHaveTheirPlaceInTheWholeDistribution) {
+  const std::vector<TokenId> watched = {3, 4, 1, 99};
+  SampleParams params{
+      .logits = logits_, .temperature = 0.8f, .top_k = 1, .watched = watched, .logprobs = true};
+  SampleResult result;
+  backend_.sample({&params, 1}, {&result, 1});
+  ASSERT_EQ(result.watched.size(), 3u);  // there is no token 99
+  double sum = 0;
+  for (float logit : logits_) sum += std::exp(double(logit));
+  const uint32_t ranks[] = {6, 2, 1};  // 1 and 4 are equal: the lower id is first
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(result.watched[i].token, watched[i]);
+    EXPECT_EQ(result.watched[i].rank, ranks[i]);
+    EXPECT_NEAR(std::exp(result.watched[i].logprob), std::exp(logits_[watched[i]]) / sum, 1e-6);
+  }
+}
+
 TEST_F(Sampling, DrawsFollowTheSoftmax) {
   const int draws = 20000;
   const auto counts = count({.logits = logits_, .temperature = 1, .seed = 5}, draws);
