@@ -51,7 +51,7 @@ struct EvalCommand {
         shown = part;
         progress->update(done, of);
       });
-      if (const auto options = pruning.options()) {
+      if (const auto options = pruning.options(model.path())) {
         eval.prune(*options);
         result["kv_keep"] = pruning.keep;
         result["kv_policy"] = pruning.policy;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "cli/model_options.h"
+#include "eval/evaluator_heads.h"
 
 namespace quire::cli {
 
@@ -17,13 +18,15 @@ void PruningFlags::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
-std::optional<PruningOptions> PruningFlags::options() const {
+std::optional<PruningOptions> PruningFlags::options(const std::string& model_path) const {
   if (keep.empty()) return std::nullopt;
   PruningOptions pruning;
   try {
     read_kept(keep, pruning);
     pruning.policy = pruning_policy_from_name(policy);
     pruning.window = window;
+    if (pruning.policy == PruningPolicy::evaluator)
+      pruning.evaluator = read_evaluator_heads(evaluator_heads_path(model_path));
     pruning.check();
   } catch (const Error& error) {
     wrong_usage("{}", error.what());

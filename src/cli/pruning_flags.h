@@ -12,8 +12,8 @@ namespace quire::cli {
 // What is kept of a prompt's keys and values: --kv-keep and what belongs to it.
 struct PruningFlags {
   void add_to(CLI::App& command);
-  // Nothing without --kv-keep. Ends the program with a usage error if a value is wrong.
-  std::optional<PruningOptions> options() const;
+  // Nothing without --kv-keep. Beside the model it finds what a policy needs to know of it. Ends the program with a usage error if a value is wrong.
+  std::optional<PruningOptions> options(const std::string& model_path) const;
 
   std::string keep;
   std::string policy = "snap";

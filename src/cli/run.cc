@@ -50,7 +50,7 @@ struct RunCommand {
     const std::unique_ptr<Engine> owned = opened.make_engine();
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
-    request.pruning = pruning.options();
+    request.pruning = pruning.options(model.path());
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0 || watch.steps();
@@ -116,11 +116,21 @@ void add_run(CLI::App& app) {
   run->add_flag("--ignore-eos", command->ignore_end, "go on past the model's end tokens");
   run->add_flag("--logprobs", command->logprobs, "with --json: the log-probability of each token");
   run->add_option("--top-logprobs", command->top_logprobs, "with --json: and of this many others");
-  if (json) {
-    print_json(answer, engine, std::move(logprob_list), std::move(steps));
-  } else {
-    if (watch.steps()) std::cout << "\n" << answer.text;
-    run->callback([command] { (*command)(); });
-  }
+  run->add_option("--load-kv", command->load_kv_file,
+                  "a snapshot to start from: what it has of the prompt is not computed again");
+  run->add_option("--save-kv", command->save_kv_file,
+                  "where to save the keys and values of the prompt and the answer, for --load-kv");
+  run->add_option("--top", command->watch.top,
+                  "a line for each token instead of the stream: with this many of the likeliest")
+      ->check(CLI::Range(1u, 1000u));
+  run->add_option("--candidates", command->watch.candidates,
+                  "and where these tokens stand, e.g. yes,no: rank and probability")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  run->add_flag(
+      "--show-drafts", command->watch.drafts,
+      "mark what a drafter guessed: rightly [so], in vain {so}; underlined and struck on a terminal");
+  run->callback([command] { (*command)(); });
+}
 
 }  // namespace quire::cli

@@ -13,13 +13,13 @@ WindowRunner::WindowRunner(const EngineModel& model, KvFormat key, KvFormat valu
       decoder_(*model.spec, *model.weights, *model.backend),
       table_(kv_.make_table()) {}
 
-Rows WindowRunner::compute(std::span<const TokenId> next, Wanted wanted) {
+Rows WindowRunner::compute(std::span<const TokenId> next, Wanted wanted, AttentionWatcher* watcher) {
   CHECK(kv_.reserve(table_, done_ + uint32_t(next.size())));
   Batch batch;
   batch.add(next, done_, wanted == Wanted::all_rows ? Batch::Logits::all : Batch::Logits::last);
   KvCache::FlatTables flat;
   const PageTable* tables[] = {&table_};
-  const Rows logits = decoder_.forward(batch.view(), layout_, kv_.view(tables, flat));
+  const Rows logits = decoder_.forward(batch.view(), layout_, kv_.view(tables, flat), watcher);
   done_ += uint32_t(next.size());
   kv_.release_behind_window(table_, done_);
   return logits;

@@ -17,7 +17,8 @@ class WindowRunner {
 
   // The logits of the next tokens: one row for each, or of the last alone. Valid until the next call.
   enum class Wanted : uint8_t { all_rows, last_row };
-  Rows compute(std::span<const TokenId> next, Wanted wanted = Wanted::all_rows);
+  Rows compute(std::span<const TokenId> next, Wanted wanted = Wanted::all_rows,
+               AttentionWatcher* watcher = nullptr);
   void restart();
 
   uint32_t done() const { return done_; }

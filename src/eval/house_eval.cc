@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/scorer.h"
+#include "eval/needle_cases.h"
 #include "eval/text_match.h"
 
 namespace quire {
@@ -18,21 +18,6 @@ constexpr uint32_t kStoryTokens = 160;
 constexpr uint32_t kStoryBeginning = 40;  // tokens of a story that are given
 constexpr uint32_t kSequences = 8;        // computed together
 
-// `count` of n items, evenly spread.
-std::vector<size_t> spread(size_t n, size_t count) {
-  std::vector<size_t> chosen;
-  for (size_t i = 0; i < count; ++i) chosen.push_back(i * n / count);
-  return chosen;
-}
-
-std::vector<size_t> shuffled(size_t n, uint32_t seed) {
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t(0));
-  std::mt19937 random(seed);
-  for (size_t i = n; i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-  return order;
-}
-
 }  // namespace
 
 HouseEval::HouseEval(const LoadedModel& model, const EngineOptions& engine, const HouseData& data,
@@ -43,12 +28,6 @@ HouseEval::HouseEval(const LoadedModel& model, const EngineOptions& engine, cons
 
 size_t HouseEval::limited(size_t count) const {
   return limit_ == 0 ? count : std::min<size_t>(count, limit_);
-}
-
-std::vector<TokenId> HouseEval::prompt_of(const std::string& text) const {
-  ChatInput chat;
-  chat.messages = OrderedJson::array({{{"role", "user"}, {"content", text}}});
-  return model_.text().encode_chat(chat);
 }
 
 std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask> asks, uint32_t max_tokens) {
@@ -88,9 +67,9 @@ std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask
 Tally HouseEval::ask(const std::string& part, const std::vector<Case>& cases) {
   std::vector<Ask> asks;
   for (const Case& one : cases) {
-    asks.push_back({prompt_of(one.text + one.asked.question)});
+    asks.push_back({user_prompt(model_.text(), one.text + one.asked.question)});
     // What is the same whatever is asked stands before the question.
-    const std::vector<TokenId> other = prompt_of(one.text + "?");
+    const std::vector<TokenId> other = user_prompt(model_.text(), one.text + "?");
     const auto parted = std::ranges::mismatch(asks.back().prompt, other).in1;
     asks.back().text_tokens = uint32_t(parted - asks.back().prompt.begin());
   }
@@ -119,27 +98,8 @@ Tally HouseEval::reading(const std::string& set) {
 
 NeedleTally HouseEval::needles(uint32_t tokens) {
   std::vector<Case> cases;
-  const std::vector<size_t> chosen = spread(data_.needles.size(), limited(data_.needles.size()));
-  const auto length_of = [&](const std::string& text) {
-    return model_.text().tokenizer.encode(text, {.add_special = false}).size();
-  };
-  std::vector<size_t> lengths;
-  for (const std::string& paragraph : data_.filler) lengths.push_back(length_of("\n\n" + paragraph));
-  for (size_t k = 0; k < chosen.size(); ++k) {
-    const HouseData::Needle& needle = data_.needles[chosen[k]];
-    size_t used = prompt_of(needle.sentence + "\n\n" + needle.asked.question).size();
-    std::vector<std::string> paragraphs;
-    for (size_t i : shuffled(data_.filler.size(), uint32_t(k))) {
-      if (used + lengths[i] > tokens) continue;
-      used += lengths[i];
-      paragraphs.push_back(data_.filler[i]);
-    }
-    const size_t depth = chosen.size() > 1 ? k * paragraphs.size() / (chosen.size() - 1) : 0;
-    paragraphs.insert(paragraphs.begin() + ptrdiff_t(depth), needle.sentence);
-    std::string text;
-    for (const std::string& paragraph : paragraphs) text += paragraph + "\n\n";
-    cases.push_back({text, needle.asked});
-  }
+  for (const NeedleCase& one : needle_cases(model_.text(), data_, limited(data_.needles.size()), tokens))
+    cases.push_back({one.text(), one.asked});
   return {tokens, ask("needles " + std::to_string(tokens), cases)};
 }
 
@@ -151,7 +111,7 @@ Tally HouseEval::explanations() {
   }
   const std::vector<size_t> chosen = spread(data_.explanations.size(), limited(data_.explanations.size()));
   std::vector<Ask> asks;
-  for (size_t i : chosen) asks.push_back({prompt_of(data_.explanations[i].question)});
+  for (size_t i : chosen) asks.push_back({user_prompt(model_.text(), data_.explanations[i].question)});
   const std::vector<Answer> answers = answer_all("inference", std::move(asks), kExplanationTokens);
   Tally tally{.asked = uint32_t(chosen.size())};
   for (size_t k = 0; k < chosen.size(); ++k) {

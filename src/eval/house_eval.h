@@ -61,7 +61,6 @@ class HouseEval {
   const std::vector<Judged>& judged() const { return judged_; }
 
  private:
-  std::vector<TokenId> prompt_of(const std::string& text) const;
   struct Ask {
     std::vector<TokenId> prompt;
     uint32_t text_tokens = 0;  // before the question

@@ -77,6 +77,7 @@ class SynthHead : public ModelFile {
   TensorData load(const TensorEntry&) const override {
     throw Error("{} is a shape: it has no weights", path_);
   }
+  std::vector<std::span<const std::byte>> stored(const TensorEntry&) const override { return {}; }
 };
 
 // Gaussian values keyed by tensor, row and place.
