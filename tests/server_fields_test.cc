@@ -214,10 +214,28 @@ TEST_F(ServerFields, WrongTypesAndValuesAreRefusedByName) {
   refuse_completion("quire", "report");
   refuse_completion("quire", {{"priority", 1e6}}, "quire.priority");
   refuse_completion("quire", {{"deadline_ms", 0}}, "quire.deadline_ms");
+  refuse_completion("quire", {{"kv_keep", "half"}}, "quire.kv_keep");
+  refuse_completion("quire", {{"kv_keep", 0}}, "quire.kv_keep");
+  refuse_completion("quire", {{"kv_keep", "50%"}, {"kv_policy", "best"}}, "quire.kv_policy");
+  refuse_completion("quire", {{"kv_keep", "50%"}, {"kv_window", 0}}, "quire.kv_window");
   refuse_chat("chat_template_kwargs", "x");
   expect_refused("/v1/completions",
                  {{"prompt", "Hi"}, {"stream", true}, {"stream_options", {{"include_usage", 1}}}},
                  "stream_options.include_usage");
+}
+
+TEST_F(ServerFields, APrunedPromptHoldsFewerPagesAndTheReportSaysSo) {
+  std::string prompt;
+  for (int i = 0; i < 200; ++i) prompt += "so " + std::to_string(i) + " it went, ";
+  Json fields = {{"max_tokens", 4}, {"ignore_eos", true}, {"temperature", 0}, {"quire", true}};
+  const Json whole = complete(fields, prompt)["quire"];
+  EXPECT_EQ(whole["pruned_tokens"], 0);
+  for (const char* policy : {"streaming", "snap", "zip"}) {
+    fields["quire"] = {{"report", true}, {"kv_keep", "25%"}, {"kv_policy", policy}};
+    const Json pruned = complete(fields, prompt)["quire"];
+    EXPECT_GT(pruned["pruned_tokens"].get<int>(), 400) << policy;
+    EXPECT_LT(pruned["kv"]["bytes"].get<double>(), 0.4 * whole["kv"]["bytes"].get<double>()) << policy;
+  }
 }
 
 TEST_F(ServerFields, BadPromptsAreRefusedByName) {

@@ -1,5 +1,7 @@
 #include "cli/pruning_flags.h"
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "cli/model_options.h"
 #include "eval/evaluator_heads.h"
@@ -32,6 +34,12 @@ std::optional<PruningOptions> PruningFlags::options(const std::string& model_pat
     wrong_usage("{}", error.what());
   }
   return pruning;
+}
+
+EvaluatorHeads PruningFlags::known_heads(const std::string& model_path) {
+  const std::string path = evaluator_heads_path(model_path);
+  std::error_code error;
+  return std::filesystem::exists(path, error) ? read_evaluator_heads(path) : EvaluatorHeads{};
 }
 
 }  // namespace quire::cli

@@ -15,6 +15,9 @@ struct PruningFlags {
   // Nothing without --kv-keep. Beside the model it finds what a policy needs to know of it. Ends the program with a usage error if a value is wrong.
   std::optional<PruningOptions> options(const std::string& model_path) const;
 
+  // The evaluator heads that are stored beside the model; none if there is no such file.
+  static EvaluatorHeads known_heads(const std::string& model_path);
+
   std::string keep;
   std::string policy = "snap";
   uint32_t window = PruningOptions{}.window;

@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/kv_plan.h"
 #include "cli/model_options.h"
+#include "cli/pruning_flags.h"
 #include "server/server.h"
 
 namespace quire::cli {
@@ -20,6 +21,7 @@ namespace {
 
 struct ServeCommand {
   ModelOptions model;
+  PruningFlags pruning;
   ServerOptions server;
   std::string model_name;
   std::string max_body;
@@ -80,6 +82,8 @@ struct ServeCommand {
     opened.engine.itl_target_ms = itl_target_ms;
     const LoadedModel& loaded = *opened.model;
     server.service.limits.open_answers = model.max_sequences + max_queue;
+    server.pruning = pruning.options(model.path());
+    server.evaluator = PruningFlags::known_heads(model.path());
     server.service.version = QUIRE_VERSION;
     server.service.kv_format = model.kv;
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
@@ -128,6 +132,7 @@ void add_serve(CLI::App& app) {
       app.add_subcommand("serve", "an OpenAI-compatible server, with a page that shows the cache");
   command->model.add_to(*serve);
   command->model.add_draft_to(*serve);
+  command->pruning.add_to(*serve);
   ServerOptions& server = command->server;
   serve->add_option("--host", server.host, "the address to listen on")->capture_default_str();
   serve->add_option("--port", server.port, "the port to listen on (0: any that is free)")

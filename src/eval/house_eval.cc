@@ -17,6 +17,7 @@ constexpr uint32_t kExplanationTokens = 96;
 constexpr uint32_t kStoryTokens = 160;
 constexpr uint32_t kStoryBeginning = 40;  // tokens of a story that are given
 constexpr uint32_t kSequences = 8;        // computed together
+constexpr uint32_t kReadAgain = 256;      // room after a prompt for what a pruning policy reads twice
 
 }  // namespace
 
@@ -35,7 +36,7 @@ std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask
   size_t longest = 0;
   for (const Ask& ask : asks) longest = std::max(longest, ask.prompt.size());
   EngineOptions options = options_;
-  options.context = std::min<uint32_t>(options.context, uint32_t(longest) + max_tokens);
+  options.context = std::min<uint32_t>(options.context, uint32_t(longest) + std::max(max_tokens, kReadAgain));
   Engine engine(model_.engine_model(), options);
   std::vector<SequenceId> ids;
   for (Ask& ask : asks) {

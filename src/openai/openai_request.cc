@@ -115,6 +115,24 @@ void check_model(const JsonFields& fields, const ServedModel& model) {
 }
 
 // What chats and completions have in common.
+void read_pruning(const JsonFields& fields, const ServedModel& model, Request& request) {
+  const OrderedJson& keep = fields.get("kv_keep");
+  if (keep.is_null()) return;
+  PruningOptions pruning = model.pruning.value_or(PruningOptions{});
+  pruning.evaluator = model.evaluator;
+  const char* field = "kv_keep";
+  try {
+    read_kept(keep.is_string() ? keep.get<std::string>() : keep.dump(), pruning);
+    field = "kv_policy";
+    if (const auto policy = fields.text(field)) pruning.policy = pruning_policy_from_name(*policy);
+    pruning.window = uint32_t(fields.integer("kv_window", 1, 4096).value_or(pruning.window));
+    pruning.check();
+  } catch (const Error& error) {
+    bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
+  }
+  request.pruning = pruning;
+}
+
 Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind) {
   Ask ask;
   ask.kind = kind;
@@ -144,6 +162,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
       bad_field("stream_options", "'stream_options' is for streams only: set 'stream' to true");
     ask.include_usage = options->boolean("include_usage").value_or(false);
   }
+  request.pruning = model.pruning;
   request.client = fields.text("user").value_or("");
   if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
     bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
@@ -154,6 +173,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     ask.report = more->boolean("report").value_or(false);
     request.priority = int32_t(more->integer("priority", -1000, 1000).value_or(0));
     ask.deadline_ms = more->number("deadline_ms", 1, 1e9);
+    read_pruning(*more, model, request);
   }
   return ask;
 }

@@ -17,7 +17,9 @@ struct ServedModel {
   const ModelText* text = nullptr;
   uint32_t vocab = 0;
   uint32_t context = 0;
-  int64_t created = 0;  // seconds since 1970
+  int64_t created = 0;                         // seconds since 1970
+  std::optional<PruningOptions> pruning = {};  // of requests that do not say it themselves
+  EvaluatorHeads evaluator = {};               // of the model, if they are known
 };
 
 enum class AskKind : uint8_t { chat, completion };

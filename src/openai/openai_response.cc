@@ -158,6 +158,7 @@ OrderedJson report_json(const std::string& id, const Answer& answer) {
           {"preemptions", account.preemptions},
           {"drafted", account.drafted},
           {"accepted", account.accepted},
+          {"pruned_tokens", account.pruned_tokens},
           {"verdict", judge(answer).lines}};
 }
 

@@ -82,7 +82,8 @@ OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) con
           {"gap_causes", cause_counts(account)},
           {"preemptions", account.preemptions},
           {"drafted", account.drafted},
-          {"accepted", account.accepted}};
+          {"accepted", account.accepted},
+          {"pruned_tokens", account.pruned_tokens}};
 }
 
 OrderedJson RequestBook::live_json(const Entry& entry, const Sequence& sequence) const {

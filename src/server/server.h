@@ -18,9 +18,11 @@ struct ServerOptions {
   HttpLimits http;
   ServiceOptions service;
   Metrics::Names metric_names = Metrics::Names::own;
-  double grace_seconds = 30;  // that running answers get when it is told to stop
-  std::string kv_folder;      // of snapshots; empty: none are saved
-  std::string kv_restore;     // the one to begin with; empty: none. Needs a folder
+  double grace_seconds = 30;              // that running answers get when it is told to stop
+  std::string kv_folder;                  // of snapshots; empty: none are saved
+  std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
+  std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
+  EvaluatorHeads evaluator;               // of the model, if they are known
 };
 
 // One model behind an OpenAI-compatible API and a page.
