@@ -15,7 +15,7 @@ const Json& row_named(const Json& rows, const std::string& beginning) {
 TEST_F(Inspect, PlansAShapeWithoutAFile) {
   const Json plan = quire_json("inspect --shape llama-13b --ctx 4096 --memory 24GiB --json");
   EXPECT_EQ(plan["layers"], 40);
-  const Json& f16 = row_named(plan["kv_formats"], "f16");
+  const Json f16 = row_named(plan["kv_formats"], "f16");
   EXPECT_EQ(f16["bytes_per_token"], 40 * 40 * 128 * 2 * 2);  // layers, heads, values, key and value, bytes
   EXPECT_EQ(f16["bytes_at_context"], 819200ull * 4096);
   EXPECT_TRUE(f16["chosen"]);

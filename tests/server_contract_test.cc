@@ -37,7 +37,7 @@ TEST_F(ServerContract, ACompletionHasTextFinishReasonAndUsage) {
   EXPECT_EQ(reply.header("content-type"), "application/json");
   const Json response = good(reply);
   EXPECT_TRUE(response["id"].get<std::string>().starts_with("cmpl-"));
-  EXPECT_EQ(reply.header("x-request-id"), response["id"]);
+  EXPECT_EQ(response["id"], reply.header("x-request-id"));
   EXPECT_EQ(response["object"], "text_completion");
   EXPECT_EQ(response["model"], "tiny");
   EXPECT_EQ(response["system_fingerprint"], "test");
