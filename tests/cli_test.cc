@@ -131,12 +131,12 @@ TEST_F(Cli, KvMemoryLimitsTheContextOrRefusesIt) {
 }
 
 TEST_F(Cli, MemoryOfTheWholeProcessIsHeldOrRefusedWithTheNumbers) {
-  const Outcome held = quire("run --memory 100M --temperature 0 -n 40 'Tell me a story.'");
+  const Outcome held = quire("run --threads 2 --memory 100M --temperature 0 -n 40 'Tell me a story.'");
   EXPECT_EQ(held.code, 0) << held.err;
-  const Outcome limited = quire("run --memory 75M -n 2 hi");
+  const Outcome limited = quire("run --threads 2 --memory 75M -n 2 hi");
   EXPECT_EQ(limited.code, 0) << limited.err;
   EXPECT_TRUE(contains(limited.err, "context limited to")) << limited.err;
-  const Outcome refused = quire("run --memory 30M -n 2 hi");
+  const Outcome refused = quire("run --threads 2 --memory 30M -n 2 hi");
   EXPECT_EQ(refused.code, 1);
   EXPECT_TRUE(contains(refused.err, "of weights")) << refused.err;
 }
