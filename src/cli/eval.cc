@@ -15,7 +15,6 @@ namespace quire::cli {
 namespace {
 
 const std::vector<std::string> kParts = {"reading", "needles", "inference", "stories", "draft"};
-constexpr uint32_t kNeedleTokens[] = {1024, 2048, 3900};
 
 struct EvalCommand {
   ModelOptions model;
@@ -25,6 +24,7 @@ struct EvalCommand {
   std::string draft = "house-draft";
   std::vector<std::string> parts;
   std::string log;
+  std::vector<uint32_t> needle_tokens = {1024, 2048, 3900};
   uint32_t limit = 0;
   bool json = false;
 
@@ -71,7 +71,7 @@ struct EvalCommand {
       for (const char* set : {"new", "unseen"}) result["reading"][set] = put(eval.reading(set));
     }
     if (wants("needles")) {
-      for (uint32_t tokens : kNeedleTokens) {
+      for (uint32_t tokens : needle_tokens) {
         OrderedJson entry = {{"tokens", tokens}};
         entry.update(put(eval.needles(tokens).tally));
         result["needles"].push_back(std::move(entry));
@@ -142,6 +142,10 @@ void add_eval(CLI::App& app) {
   eval->add_option("--only", command->parts, "parts to run: reading, needles, inference, stories, draft")
       ->delimiter(',')
       ->check(CLI::IsMember(kParts));
+  eval->add_option("--needle-tokens", command->needle_tokens, "how long the prompts with a needle are")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(128u, 1u << 20));
   eval->add_option("--limit", command->limit, "most questions of each part (0: all)")->capture_default_str();
   eval->add_option("--data", command->data,
                    "the folder with the questions (default: beside the house model)");
