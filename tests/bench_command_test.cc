@@ -123,9 +123,10 @@ TEST_F(BenchCommand, DrawsARooflineThatHoldsEveryPoint) {
   const std::string svg = slurp(path("roof.svg"));
   EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"")) << svg.substr(0, 100);
   EXPECT_EQ(problem_of_xml(svg), std::nullopt);
-  EXPECT_EQ(count_of(svg, "class=\"point\""), object["results"].size());
-  EXPECT_EQ(count_of(svg, "<circle class=\"point\""), 3u);  // prefill
+  EXPECT_EQ(count_of(svg, "class=\"point "), object["results"].size());
+  EXPECT_EQ(count_of(svg, "<circle class=\"point "), 3u);  // prefill
   EXPECT_TRUE(contains(svg, "a&amp;b"));
+  EXPECT_TRUE(contains(svg, "prefers-color-scheme"));
   for (const char* label :
        {"1. prefill 16", "3. prefill 40", "5. decode 2, batch 2, depth 0", "GB/s", "GOPS"}) {
     EXPECT_TRUE(contains(svg, label)) << label;

@@ -103,6 +103,36 @@ TEST_F(ExplainCommand, BatchingRunsTheSameRequestsInFourWays) {
   EXPECT_TRUE(contains(quire("explain --view " + arguments).out, "tokens per second"));
 }
 
+TEST_F(ExplainCommand, AttentionIsATriangleAndThenARowForEachToken) {
+  const Json json = view("attention --layer 2 --head 5 --gen 4 --prefill-chunk 8 'Who are you?'");
+  const size_t prompt = json["prompt_tokens"], tokens = json["tokens"].size();
+  EXPECT_EQ(json["heads_sharing"], (std::vector{4, 5, 6, 7}));
+  EXPECT_EQ(json["kv_head"], 1);
+  ASSERT_EQ(json["rows"].size(), tokens);
+  EXPECT_EQ(tokens, prompt + json["answer_ids"].size() - 1);
+  for (size_t i = 0; i < tokens; ++i) {
+    EXPECT_EQ(json["rows"][i]["shares"].size(), i + 1);
+    EXPECT_NEAR(json["rows"][i]["sum"].get<double>(), 1, 1e-5);
+  }
+  size_t pairs = 0;
+  for (const Json& pass : json["passes"])
+    pairs += pass["pairs_computed"].get<size_t>() + pass["pairs_from_cache"].get<size_t>();
+  EXPECT_EQ(pairs, tokens * (tokens + 1) / 2);
+  const Json run = quire_json("run --json --temperature 0 -n 4 'Who are you?'");
+  EXPECT_EQ(json["answer_ids"], run["token_ids"]);
+
+  const Outcome table = quire("explain --view attention --layer 2 --head 5 --cached 3 'Who are you?'");
+  EXPECT_TRUE(contains(table.out, "query heads 4, 5, 6, 7 share")) << table.out;
+  EXPECT_TRUE(contains(table.out, "The first 3 tokens come from the cache")) << table.out;
+  // A long prompt is drawn in fewer columns, and the table says so.
+  const Json wide = view("attention -m " + llama_ + " --doc 70 --gen 3");
+  EXPECT_EQ(wide["rows"].size(), 72u);
+  EXPECT_TRUE(contains(quire("explain --view attention --doc 70 --gen 3").out, "A column is 3 tokens"));
+  EXPECT_EQ(quire("explain --view attention --layer 99").code, 2);
+  EXPECT_EQ(quire("explain --view attention --head 99").code, 2);
+  EXPECT_EQ(quire("explain --view attention --cached 999").code, 2);
+}
+
 TEST_F(ExplainCommand, ViewsAndListsThatDoNotExistAreWrongUsage) {
   EXPECT_EQ(quire("explain --view nothing").code, 2);
   EXPECT_EQ(quire("explain --view steps --prefill-chunk 1,2").code, 2);

@@ -5,7 +5,10 @@
 //   ...            within a line stands for any text of that line: a time, a rate, an answer's words
 //   ...            alone on a line stands for any lines, or none
 //
-// and blanks at the end of a line and runs of blanks within it, which tables have for the eye, count as one.
+// A picture that the document shows, ![...](pictures/NAME.svg), is made by one of the commands as NAME.svg; the one in
+// docs/pictures must be of the same kind and small, but times in it differ.
+//
+// Blanks at the end of a line and runs of blanks within it, which tables have for the eye, count as one.
 
 #include <sstream>
 
@@ -83,7 +86,34 @@ TEST(DocumentWildcards, StandForTextOfALineOrForLines) {
   EXPECT_FALSE(lines_match(pattern, std::span(long_one).first(3)));
 }
 
-class InferenceDocument : public Cli {};
+// The heading of a picture.
+std::string title_of(const std::string& svg) {
+  const size_t begin = svg.find("class=\"title\"");
+  return begin == std::string::npos ? "" : svg.substr(begin, svg.find("</text>", begin) - begin);
+}
+
+class InferenceDocument : public Cli {
+ protected:
+  // Each picture of the document was made anew by its commands.
+  void expect_pictures() const {
+    constexpr std::string_view kFolder = "](pictures/";
+    const std::string document = slurp(QUIRE_SOURCE_DIR "/docs/inference.md");
+    int pictures = 0;
+    for (size_t at = document.find(kFolder); at != std::string::npos; at = document.find(kFolder, at + 1)) {
+      const size_t begin = at + kFolder.size();
+      const std::string name = document.substr(begin, document.find(')', begin) - begin);
+      const std::string kept = slurp(std::string(QUIRE_SOURCE_DIR "/docs/pictures/") + name);
+      const std::string made = slurp(path(name));
+      EXPECT_TRUE(made.ends_with("</svg>\n")) << name;
+      EXPECT_TRUE(kept.ends_with("</svg>\n")) << name;
+      EXPECT_NE(title_of(made), "") << name;
+      EXPECT_EQ(title_of(kept), title_of(made)) << name;
+      EXPECT_LT(kept.size(), 60000u) << name;
+      ++pictures;
+    }
+    EXPECT_GE(pictures, 5);
+  }
+};
 
 TEST_F(InferenceDocument, EveryCommandPrintsWhatTheDocumentSays) {
   const auto commands = commands_of(slurp(QUIRE_SOURCE_DIR "/docs/inference.md"));
@@ -98,6 +128,7 @@ TEST_F(InferenceDocument, EveryCommandPrintsWhatTheDocumentSays) {
         << "docs/inference.md:" << documented.line << ": " << documented.command << "\nprints\n"
         << said;
   }
+  expect_pictures();
 }
 
 }  // namespace

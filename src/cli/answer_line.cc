@@ -17,9 +17,8 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
   line += fmt::format(" | KV {} per token, {} in {}]\n", human_bytes(engine.kv().layout().bytes_per_token()),
                       human_bytes(answer.kv_bytes), counted(answer.kv_pages, "page"));
   if (answer.account.pruned_tokens > 0) {
-    line += fmt::format(
-        "[pruned: of {} tokens of prompt, {} were dropped from the KV cache once it was computed]\n",
-        answer.prompt_tokens, answer.account.pruned_tokens);
+    line += fmt::format("[pruned: of {} tokens of prompt, {} are not in the KV cache]\n",
+                        answer.prompt_tokens, answer.account.pruned_tokens);
   }
   if (answer.context_full) {
     line += fmt::format("[stopped: the context of {} tokens is full; a larger one is asked for with --ctx]\n",

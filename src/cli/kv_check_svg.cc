@@ -29,7 +29,8 @@ std::string kv_check_svg(const KvMeterResult& result, const std::string& model, 
       "font-size=\"13\">\n"
       "<style>text{{fill:#222}}.axis{{stroke:#888}}.f16{{stroke:#2a6f97;fill:none;stroke-width:2.5}}"
       ".other{{stroke:#c2571a;fill:none;stroke-width:2.5;stroke-dasharray:6 4}}rect.back{{fill:#fff}}"
-      "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}rect.back{{fill:#181a1d}}}}</style>\n"
+      "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}rect.back{{fill:#181a1d}}"
+      ".f16{{stroke:#5aa5cf}}.other{{stroke:#e07b3e}}}}</style>\n"
       "<rect class=\"back\" width=\"900\" height=\"{}\"/>\n"
       "<text x=\"{}\" y=\"28\" font-size=\"17\">{}: KV {} beside f16, {} tokens</text>\n"
       "<text x=\"{}\" y=\"50\">{}</text>\n",

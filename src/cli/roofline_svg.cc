@@ -16,6 +16,15 @@ constexpr double kLegendX = kLeft + kWidth + 30, kLegendWidth = 330;
 constexpr double kLegendLine = 20;
 constexpr double kNumberHeight = 13;  // of a point's number: two closer than this are moved apart
 
+// For a light page and for a dark one.
+constexpr const char* kStyle =
+    "text{fill:#222}text.quiet{fill:#555}.back{fill:#fff}.grid{stroke:#ddd}.ink{stroke:#222}.limit{stroke:#"
+    "999}"
+    ".prefill,text.prefill{fill:#b84a0a}.decode,text.decode{fill:#1f5fa8}\n"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}text.quiet{fill:#a8acb0}.back{fill:#181a1d}"
+    ".grid{stroke:#3a3d42}.ink{stroke:#ddd}.limit{stroke:#888}.prefill,text.prefill{fill:#ea8a50}"
+    ".decode,text.decode{fill:#6db3dc}}";
+
 // Whole powers of ten from below the smallest to above the largest number.
 struct LogAxis {
   int first = 0, last = 0;  // powers
@@ -54,8 +63,8 @@ class RooflineDrawing {
     out_ += fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-        "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-        kLegendX + kLegendWidth, height);
+        "<style>{2}</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n",
+        kLegendX + kLegendWidth, height, kStyle);
     text(kLeft, kTop - 20, "start", roofline_.title, "font-size=\"15\" font-weight=\"bold\"");
     axes();
     slope();
@@ -76,7 +85,7 @@ class RooflineDrawing {
   }
 
   void axes() {
-    constexpr const char* kGrid = "stroke=\"#dddddd\"";
+    constexpr const char* kGrid = "class=\"grid\"";
     for (int power = x_.first; power <= x_.last; ++power) {
       const double x = x_.at(std::pow(10.0, power));
       line(x, kTop, x, kTop + kHeight, kGrid);
@@ -100,16 +109,16 @@ class RooflineDrawing {
     const double middle_x = (x_.at(left) + x_.at(right)) / 2;
     const double middle_y = (y_.at(left * roofline_.read_gb_s) + y_.at(top_gops_)) / 2;
     const double angle = std::atan2(y_.at(10) - y_.at(1), x_.at(10) - x_.at(1)) * 180 / M_PI;
-    text(middle_x, middle_y - 8, "middle", fmt::format("memory {:.1f} GB/s", roofline_.read_gb_s),
-         fmt::format("fill=\"#444444\" transform=\"rotate({:.1f} {:.1f} {:.1f})\"", angle, middle_x,
-                     middle_y));
+    text(
+        middle_x, middle_y - 8, "middle", fmt::format("memory {:.1f} GB/s", roofline_.read_gb_s),
+        fmt::format("class=\"quiet\" transform=\"rotate({:.1f} {:.1f} {:.1f})\"", angle, middle_x, middle_y));
   }
 
   void flat(const Roofline::Roof& roof) {
     const double y = y_.at(roof.gops);
     line(x_.at(roof.gops / roofline_.read_gb_s), y, kLeft + kWidth, y,
          roof.gops == top_gops_ ? kRoof : kLowerRoof);
-    text(kLeft + kWidth - 4, y - 6, "end", roof.label, "fill=\"#444444\"");
+    text(kLeft + kWidth - 4, y - 6, "end", roof.label, "class=\"quiet\"");
   }
 
   void points() {
@@ -123,8 +132,8 @@ class RooflineDrawing {
       const double x = x_.at(point.ops_per_byte);
       const double y = y_.at(point.gops);
       const double limit = y_.at(point.limit_gops);
-      line(x, y, x, limit, "stroke=\"#999999\" stroke-dasharray=\"2 3\"");
-      line(x - 5, limit, x + 5, limit, "stroke=\"#999999\"");
+      line(x, y, x, limit, "class=\"limit\" stroke-dasharray=\"2 3\"");
+      line(x - 5, limit, x + 5, limit, "class=\"limit\"");
       mark(point, x, y, index + 1);
       double number_y = y + 4;
       for (const auto& [other_x, other_y] : numbers) {  // from the top down
@@ -133,24 +142,24 @@ class RooflineDrawing {
         }
       }
       numbers.emplace_back(x, number_y);
-      text(x + 9, number_y, "start", fmt::format("{}", index + 1), fmt::format("fill=\"{}\"", color(point)));
+      text(x + 9, number_y, "start", fmt::format("{}", index + 1),
+           fmt::format("class=\"{}\"", colour(point)));
     }
   }
 
-  static const char* color(const RooflinePoint& point) {
-    return point.kind == RooflinePoint::Kind::round ? "#c44e00" : "#1f5fa8";
+  static const char* colour(const RooflinePoint& point) {
+    return point.kind == RooflinePoint::Kind::round ? "prefill" : "decode";
   }
 
   void mark(const RooflinePoint& point, double x, double y, size_t number) {
     const std::string title = fmt::format("<title>{}. {}</title>", number, escaped(point.label));
     if (point.kind == RooflinePoint::Kind::round) {
-      out_ +=
-          fmt::format("<circle class=\"point\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"{}\">{}</circle>\n",
-                      x, y, color(point), title);
+      out_ += fmt::format("<circle class=\"point {}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\">{}</circle>\n",
+                          colour(point), x, y, title);
     } else {
       out_ += fmt::format(
-          "<rect class=\"point\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"9\" height=\"9\" fill=\"{}\">{}</rect>\n",
-          x - 4.5, y - 4.5, color(point), title);
+          "<rect class=\"point {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"9\" height=\"9\">{}</rect>\n",
+          colour(point), x - 4.5, y - 4.5, title);
     }
   }
 
@@ -159,13 +168,13 @@ class RooflineDrawing {
     for (size_t i = 0; i < roofline_.points.size(); ++i, y += kLegendLine) {
       const RooflinePoint& point = roofline_.points[i];
       text(kLegendX, y, "start", fmt::format("{}. {}", i + 1, point.label),
-           fmt::format("fill=\"{}\"", color(point)));
+           fmt::format("class=\"{}\"", colour(point)));
     }
-    text(kLegendX, y + kLegendLine, "start", "A dash above a point is its own limit.", "fill=\"#777777\"");
+    text(kLegendX, y + kLegendLine, "start", "A dash above a point is its own limit.", "class=\"quiet\"");
   }
 
-  static constexpr const char* kRoof = "stroke=\"#222222\" stroke-width=\"2\"";
-  static constexpr const char* kLowerRoof = "stroke=\"#222222\" stroke-width=\"1\" stroke-dasharray=\"6 4\"";
+  static constexpr const char* kRoof = "class=\"ink\" stroke-width=\"2\"";
+  static constexpr const char* kLowerRoof = "class=\"ink\" stroke-width=\"1\" stroke-dasharray=\"6 4\"";
 
   const Roofline& roofline_;
   LogAxis x_, y_;

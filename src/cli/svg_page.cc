@@ -12,11 +12,12 @@ namespace {
 constexpr const char* kStyle =
     "text{fill:#222}text.quiet{fill:#666}text.title{font-size:15px;font-weight:bold}.back{fill:#fff}"
     ".grid{stroke:#ddd}.ink{stroke:#222;stroke-width:1.5}.prefill{fill:#c2571a}.decode{fill:#2a6f97}"
-    ".kept{fill:#b9cfdc}.wait{fill:#ddd}.changed{fill:#c2571a}.drawn{fill:none;stroke:#222;stroke-width:1.2}"
+    ".kept{fill:#b9cfdc}.wait{fill:#cdd1d5}.changed{fill:#c2571a}.drawn{fill:none;stroke:#222;stroke-width:1."
+    "2}"
     "\n"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}text.quiet{fill:#a0a4a8}.back{fill:#181a1d}"
     ".grid{stroke:#3a3d42}.ink{stroke:#ddd}.prefill{fill:#e07b3e}.decode{fill:#5aa5cf}.kept{fill:#33505f}"
-    ".wait{fill:#3a3d42}.changed{fill:#e07b3e}.drawn{stroke:#ddd}}";
+    ".wait{fill:#565b62}.changed{fill:#e07b3e}.drawn{stroke:#ddd}}";
 
 }  // namespace
 

@@ -39,7 +39,7 @@ std::string timeline_svg(const Timeline& timeline) {
   }
   const auto x = [&](double ms) { return kLeft + ms / end_ms * kWidth; };
   const double bottom = kTop + kLaneStep * double(timeline.lanes.size());
-  SvgPage page(kLeft + kWidth + 40, bottom + 40, timeline.title);
+  SvgPage page(kLeft + kWidth + 40, bottom + 56, timeline.title);
   page.key(page.key(kLeft + kWidth - 150, 26, "prefill", "prefill"), 26, "decode", "decode");
   const double tick_ms = round_tick(end_ms, 6);
   for (double tick = 0; tick <= end_ms * 1.0001; tick += tick_ms) {
@@ -63,6 +63,7 @@ std::string timeline_svg(const Timeline& timeline) {
     page.text(kLeft, y + kLaneHeight + 18, lane.note, "quiet");
     y += kLaneStep;
   }
+  page.text(kLeft, bottom + 38, "A bar is a pass; thin ones are drawn together.", "quiet");
   return page.done();
 }
 

@@ -331,8 +331,9 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   steps_.add(record);
   if (!sequence.started) sequence.answer.account.queue_ms = milliseconds_between(sequence.submitted, begin);
   sequence.started = true;
-  sequence.answer.account.prefill.push_back(
-      {milliseconds_between(sequence.submitted, begin), record.ms, scoring.count, scoring.count});
+  sequence.answer.account.prefill.push_back({milliseconds_between(sequence.submitted, begin), record.ms,
+                                             scoring.count, scoring.count, sequence.computed,
+                                             sequence.computed});
   if (sequence.pass_done < pass.tokens.size()) return;
   kv_.truncate(sequence.table, pass.row);
   sequence.pass.reset();
@@ -354,7 +355,8 @@ void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepT
   const bool is_prompt = sequence.backlog() > 1;
   if (is_prompt || sequence.answer_tokens() == 0) {
     account.prefill.push_back({milliseconds_between(sequence.submitted, times.begin),
-                               milliseconds_between(times.begin, times.end), run.count, plan.tokens});
+                               milliseconds_between(times.begin, times.end), run.count, plan.tokens,
+                               sequence.computed, sequence.computed + run.count});
   }
   const uint32_t of_others = plan.prefill_tokens - (is_prompt ? run.count : 0);
   GapCause cause = GapCause::none;
@@ -393,6 +395,7 @@ uint32_t Engine::add_tokens(Sequence& sequence, std::span<const SampleResult> re
     const std::span<const TokenId> guesses = std::span(sequence.drafts).subspan(right);
     const bool guessed = !guesses.empty() && guesses.front() == results[right].token;
     add_token(sequence, results[right], guesses);
+    if (right > 0) account.gaps.back().same_pass = true;
     if (sequence.finished() || !guessed) {
       account.accepted += right + (guessed ? 1 : 0);
       pace_.learn_result(sequence.id, uint32_t(results.size()) - 1, right);

@@ -85,11 +85,13 @@ struct RequestAccount {
     double at_ms = 0;  // since it was submitted
     double took_ms = 0;
     uint32_t tokens = 0;
-    uint32_t step_tokens = 0;  // of all sequences in that step
+    uint32_t step_tokens = 0;                        // of all sequences in that step
+    uint32_t entries_before = 0, entries_after = 0;  // rows of keys and values that it had in pages
   };
   struct Gap {
     float ms = 0;
     GapCause cause = GapCause::none;
+    bool same_pass = false;  // the token came from the pass that drew the one before: a guess was right
   };
   double queue_ms = 0;  // until its first token was computed
   uint32_t cached_tokens = 0;

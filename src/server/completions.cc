@@ -103,7 +103,8 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
     for (uint32_t p = 0; p < ask.prompts.size(); ++p) {
       Request request = ask.request;
       request.prompt = ask.prompts[p];
-      request.on_token = [box, base = p * ask.choices](const TokenEvent& event) {
+      request.on_token = [this, id, box, base = p * ask.choices](const TokenEvent& event) {
+        book_.note(id, base + event.choice, event);
         box->put({.index = base + event.choice, .token = event, .answer = {}, .refused = {}});
       };
       try {

@@ -25,6 +25,18 @@ void RequestBook::add(SequenceId sequence, Entry entry) {
   live_.insert_or_assign(sequence, std::move(entry));
 }
 
+void RequestBook::note(const std::string& id, uint32_t choice, const TokenEvent& event) {
+  if (event.top_logprobs.empty()) return;
+  for (auto& [sequence, entry] : live_) {
+    if (entry.id != id || entry.choice != choice || entry.rivals.size() == RequestSteps::kMostPasses)
+      continue;
+    std::vector<TokenLogprob>& rivals = entry.rivals.emplace_back();
+    for (const TokenLogprob& top : event.top_logprobs) {
+      if (top.token != event.token && rivals.size() < RequestSteps::kMostRivals) rivals.push_back(top);
+    }
+  }
+}
+
 void RequestBook::finish(SequenceId sequence, const Answer& answer, Clock::time_point now) {
   auto node = live_.extract(sequence);
   if (node.empty()) return;
@@ -50,6 +62,29 @@ std::optional<std::vector<TokenId>> RequestBook::find_finished(const std::string
   return std::nullopt;
 }
 
+std::optional<RequestSteps> RequestBook::steps(const Engine& engine, const std::string& id,
+                                               uint32_t choice) const {
+  std::vector<double> moments;  // of the tokens, since the request came
+  if (const std::optional<SequenceId> live = find_live(id, choice)) {
+    const Sequence* sequence = engine.scheduler().find(*live);
+    if (sequence == nullptr) return std::nullopt;
+    for (const Clock::time_point time : sequence->token_times)
+      moments.push_back(milliseconds_between(sequence->submitted, time));
+    const Entry& entry = live_.at(*live);
+    return steps_of(
+        {entry.client, moment(entry.submitted), entry.prompt, sequence->answer, moments, entry.rivals});
+  }
+  for (const Finished& f : finished_) {
+    if (f.entry.id != id || f.entry.choice != choice) continue;
+    if (!f.answer.tokens.empty()) moments.push_back(f.answer.timings.ttft_ms);
+    for (const RequestAccount::Gap& gap : f.answer.account.gaps)
+      moments.push_back(moments.back() + double(gap.ms));
+    return steps_of(
+        {f.entry.client, moment(f.entry.submitted), f.entry.prompt, f.answer, moments, f.entry.rivals});
+  }
+  return std::nullopt;
+}
+
 std::string RequestBook::request_of(SequenceId sequence) const {
   const auto found = live_.find(sequence);
   if (found != live_.end()) return found->second.id;
@@ -65,7 +100,9 @@ OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) con
   for (const RequestAccount::Chunk& chunk : account.prefill) {
     chunks.push_back({{"at_ms", moment(entry.submitted) + chunk.at_ms},
                       {"took_ms", chunk.took_ms},
-                      {"tokens", chunk.tokens}});
+                      {"tokens", chunk.tokens},
+                      {"entries_before", chunk.entries_before},
+                      {"entries_after", chunk.entries_after}});
   }
   return {{"id", entry.id},
           {"choice", entry.choice},

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "openai/openai_request.h"
+#include "server/request_steps.h"
 
 namespace quire {
 
@@ -25,8 +26,11 @@ class RequestBook {
     uint32_t max_tokens = 0;
     Clock::time_point submitted;
     std::vector<TokenId> prompt;
+    std::vector<std::vector<TokenLogprob>> rivals = {};  // by token of the answer, if they were asked for
   };
   void add(SequenceId sequence, Entry entry);
+  // A token of a request's answer has come.
+  void note(const std::string& id, uint32_t choice, const TokenEvent& event);
   void finish(SequenceId sequence, const Answer& answer, Clock::time_point now);
   void forget(SequenceId sequence) { live_.erase(sequence); }  // it was cancelled
 
@@ -34,6 +38,8 @@ class RequestBook {
   std::optional<SequenceId> find_live(const std::string& id, uint32_t choice) const;
   // All tokens of one that ended, prompt and answer.
   std::optional<std::vector<TokenId>> find_finished(const std::string& id, uint32_t choice) const;
+  // The passes of a request, alive or ended; nothing if it is not known.
+  std::optional<RequestSteps> steps(const Engine& engine, const std::string& id, uint32_t choice) const;
   // The request that a sequence belongs to; empty if it is not known.
   std::string request_of(SequenceId sequence) const;
 

@@ -185,6 +185,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"DELETE", "/kv/pin/*", &Service::kv_unpin},
       {"POST", "/kv/save", &Service::kv_save},
       {"GET", "/requests", &Service::requests},
+      {"GET", "/requests/*", &Service::steps},
       {"POST", "/requests/*", &Service::fork},
       {"DELETE", "/requests/*", &Service::cancel},
   };
@@ -477,6 +478,27 @@ asio::awaitable<void> Service::requests(Exchange& exchange) {
     return requests_report(engine, parts_.book, parts_.meter, since, Clock::now());
   };
   const OrderedJson report = co_await ask_engine(look);
+  co_await exchange.respond(json_response(report));
+}
+
+// GET /requests/ID/steps
+asio::awaitable<void> Service::steps(Exchange& exchange) {
+  constexpr std::string_view kBefore = "/requests/", kAfter = "/steps";
+  std::string id = exchange.request().path.substr(kBefore.size());
+  if (!id.ends_with(kAfter))
+    throw ApiError(404, "", "not_found", "the passes of a request are at GET /requests/ID/steps");
+  id.resize(id.size() - kAfter.size());
+  const uint64_t choice = std::min<uint64_t>(query_number(exchange.request(), "choice"), UINT32_MAX);
+  const auto look = [&book = parts_.book, id, choice](Engine& engine) {
+    return book.steps(engine, id, uint32_t(choice));
+  };
+  const std::optional<RequestSteps> steps = co_await ask_engine(look);
+  if (!steps)
+    throw ApiError(404, "", "not_found", fmt::format("the request '{}' is not known (any more)", id));
+  // With keys, nobody reads what another has asked and was answered.
+  const bool own = options_.api_keys.empty() || client_name(exchange.request(), "") == steps->client;
+  const auto tell = [&] { return steps_json(id, *steps, own ? &parts_.model.text->tokenizer : nullptr); };
+  const OrderedJson report = co_await aside(exchange, tell);
   co_await exchange.respond(json_response(report));
 }
 

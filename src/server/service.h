@@ -80,6 +80,7 @@ class Service {
   asio::awaitable<void> kv_unpin(Exchange& exchange);
   asio::awaitable<void> kv_save(Exchange& exchange);
   asio::awaitable<void> requests(Exchange& exchange);
+  asio::awaitable<void> steps(Exchange& exchange);
   asio::awaitable<void> fork(Exchange& exchange);
   asio::awaitable<void> cancel(Exchange& exchange);
 

@@ -79,6 +79,21 @@ class Request:
                 "kv_pages": sum(map(len, self.pages)), "verdict": self.verdict()}
 
 
+    def steps(self):
+        """As GET /requests/ID/steps."""
+        passes = [{"phase": "prefill", "at_ms": c["at_ms"], "ms": c["took_ms"], "tokens": c["tokens"], "text": "the prompt",
+                   "entries_before": c["entries_before"], "entries_after": c["entries_after"], "draws": 0, "drawn": []} for c in self.chunks]
+        answer = self.tokens[self.prompt_tokens:self.prompt_tokens + len(self.token_at)]
+        for i, (word, at) in enumerate(zip(answer, self.token_at)):
+            if i:
+                entries = self.prompt_tokens + i - 1
+                passes.append({"phase": "decode", "at_ms": at, "ms": at - self.token_at[i - 1], "tokens": 1, "text": str(answer[i - 1]),
+                               "entries_before": entries, "entries_after": entries + 1})
+            passes[-1].update(draws=1, drawn=[{"id": i, "text": str(word), "probability": None, "rivals": []}])
+        return {"id": self.id, "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached, "pruned_tokens": 0, "skipped": 0,
+                "passes": passes}
+
+
 class Engine:
     """All state of the play; every method takes the lock."""
 
@@ -199,7 +214,8 @@ class Engine:
                 time.sleep(chunk * 0.002 + 0.02)
                 done += chunk
                 self.fill(request, done)
-                request.chunks.append({"at_ms": began, "took_ms": self.now() - began, "tokens": chunk})
+                request.chunks.append({"at_ms": began, "took_ms": self.now() - began, "tokens": chunk,
+                                       "entries_before": done - chunk, "entries_after": done})
                 self.step(request, self.now() - began, chunk, 0)
             request.state = "decode"
             for number, word in enumerate(answer):
@@ -343,6 +359,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return None
         routes = {"/v1/models": lambda: {"object": "list", "data": [{"id": "house", "object": "model", "created": 1, "owned_by": "quire", "max_model_len": 4096}]},
                   "/version": lambda: {"version": "0.1.0"}, "/kv": lambda: self.engine.kv(since), "/requests": lambda: self.engine.status(since)}
+        for request in self.engine.requests:
+            routes[f"/requests/{request.id}/steps"] = request.steps
         if url.path not in routes:
             return self.fail(404, f"There is nothing at {url.path}.")
         return self.answer(routes[url.path]())

@@ -190,6 +190,23 @@ def the_timeline_has_a_row_for_the_request(page):
 
 
 @check
+def the_steps_of_a_request_unfold(page):
+    page.browser.click("#timeline li .row-head")
+    page.browser.click("#timeline li details summary")
+    page.until("return document.querySelectorAll('#timeline li .steps tbody tr').length > 2", "its passes are listed")
+    rows = page.js("return [...document.querySelectorAll('#timeline li .steps tbody tr:not(.left-out)')].map((row) => [row.className, "
+                   "...[...row.cells].map((cell) => cell.textContent)])")
+    assert rows[0][0] == "prefill" and rows[-1][0] == "decode", rows
+    entries = [[int(part.replace(",", "")) for part in row[3].split(" → ")] for row in rows]
+    for row, (before, after) in zip(rows, entries):
+        assert after - before == int(row[2].split()[0].replace(",", "")), row
+    assert all("“" in row[5] for row in rows if row[0] == "decode"), "a token was drawn by each pass of decode"
+    assert page.overflow() <= 0, "the table makes the page wider"
+    page.browser.click("#timeline li .row-head")
+    return f"{len(rows)} passes, {entries[0][0]} → {entries[-1][1]} entries"
+
+
+@check
 def the_stop_button_ends_an_answer(page):
     page.wander()
     page.ask(LONG)

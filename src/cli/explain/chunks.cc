@@ -57,9 +57,7 @@ OrderedJson json_of(const ExplainInput& input, const std::vector<Trial>& trials)
 }
 
 std::string svg_of(const std::vector<Trial>& trials) {
-  Timeline timeline{
-      .title = "One prompt in chunks of several sizes: each bar is a pass (thin ones are drawn together)",
-      .lanes = {}};
+  Timeline timeline{.title = "One prompt in chunks of several sizes", .lanes = {}};
   for (const auto& [chunk, way] : trials) {
     timeline.lanes.push_back(
         timeline_lane(fmt::format("chunks of {}", chunk),

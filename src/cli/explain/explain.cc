@@ -18,7 +18,7 @@ struct View {
 };
 constexpr View kViews[] = {
     {"phases", show_phases, 64, 0},   {"steps", show_steps, 12, 0},       {"why-kv", show_why_kv, 2, 0},
-    {"chunks", show_chunks, 16, 600}, {"batching", show_batching, 64, 0},
+    {"chunks", show_chunks, 16, 600}, {"batching", show_batching, 64, 0}, {"attention", show_attention, 6, 0},
 };
 
 std::vector<TokenId> random_tokens(uint32_t count, uint32_t vocab) {
@@ -115,15 +115,18 @@ void add_explain(CLI::App& app) {
           "--view", options->view,
           "phases: with the cache and without; steps: what each pass is fed, adds and draws; why-kv: "
           "which keys and values change when the text does; chunks: a prompt in chunks of several "
-          "sizes; batching: many requests, continuous beside static, paged beside contiguous")
+          "sizes; batching: many requests, continuous beside static, paged beside contiguous; attention: "
+          "where each "
+          "token looks with one head")
       ->capture_default_str()
       ->check(CLI::IsMember(names));
   command->add_option("prompt", options->prompt, "the prompt, or - for stdin (default: a question)");
   command->add_option("--doc", options->doc, "instead of a prompt: a document of so many random tokens")
       ->check(CLI::Range(1u, 1u << 24));
   command
-      ->add_option("--gen", options->generated,
-                   "tokens of the answer (phases 64, steps 12, chunks 16; batching: of the longest, 64)")
+      ->add_option(
+          "--gen", options->generated,
+          "tokens of the answer (phases 64, steps 12, chunks 16, attention 6; batching: of the longest, 64)")
       ->check(CLI::Range(2u, 1u << 20));
   command->add_option("--temperature", options->temperature, "of the answer; 0 is greedy")
       ->capture_default_str();
@@ -140,6 +143,14 @@ void add_explain(CLI::App& app) {
   command->add_option("--batch", options->at_once, "batching: how many may run together")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1024u));
+  command->add_option("--layer", options->attention.layer, "attention: which layer, counted from 0")
+      ->capture_default_str();
+  command->add_option("--head", options->attention.head, "attention: which query head of it, counted from 0")
+      ->capture_default_str();
+  command
+      ->add_option("--cached", options->attention.cached,
+                   "attention: how many tokens of the prompt an earlier request has left in the cache")
+      ->capture_default_str();
   command->add_flag("--raw", options->raw, "no chat template");
   command->add_flag("--json", options->json, "print one JSON object");
   command->add_option("--svg", options->svg, "a file to draw the view to");

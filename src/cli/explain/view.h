@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/model_options.h"
+#include "explain/attention.h"
 
 namespace quire::cli {
 
@@ -22,6 +23,7 @@ struct ExplainOptions {
   double off_seconds = 20;
   uint32_t requests = 12;
   uint32_t at_once = 8;
+  AttentionChoice attention;
   bool raw = false;
   bool json = false;
   std::string svg;
@@ -51,6 +53,7 @@ Shown show_steps(const ExplainInput& input);
 Shown show_why_kv(const ExplainInput& input);
 Shown show_chunks(const ExplainInput& input);
 Shown show_batching(const ExplainInput& input);
+Shown show_attention(const ExplainInput& input);
 
 // "1,124,750", and "47,036 G" where digits would say no more.
 std::string exact_count(double value);

@@ -46,6 +46,7 @@ async function call(path, { method = 'GET', body, signal, patient = false } = {}
 const json = async (path, options) => (await call(path, options)).json();
 
 export const get = (path) => json(path, { signal: AbortSignal.timeout(8000) });
+export const steps = (id, choice) => get(`requests/${encodeURIComponent(id)}/steps?choice=${choice}`);
 export const models = () => json('v1/models');
 export const lookup = (messages, signal) => json('kv/lookup', { method: 'POST', body: { messages }, signal });
 export const pin = (messages) => json('kv/pin', { method: 'POST', body: { messages }, patient: true });

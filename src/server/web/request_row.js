@@ -3,6 +3,7 @@
 import { request_colour, theme_colour } from './colours.js';
 import { canvas_context, make, set_text } from './dom.js';
 import { count, gaps, median, ms, plural, sentence, short_id, why_missed } from './format.js';
+import { StepsFold } from './steps_fold.js';
 
 const kHeight = 20;
 
@@ -13,7 +14,7 @@ export class RequestRow {
   #view = null;
   #pointer_x = null;
 
-  constructor(id, { on_cancel, on_notice, on_point }) {
+  constructor(id, { on_cancel, on_notice, on_point, load_steps }) {
     this.on_point = on_point;
     this.chip = make('span', 'chip');
     this.chip.style.background = request_colour(id);
@@ -28,7 +29,8 @@ export class RequestRow {
     this.cancel = make('button', 'quiet', 'Cancel this request');
     this.cancel.type = 'button';
     this.cancel.addEventListener('click', () => on_cancel(id));
-    this.more = make('div', 'row-more', this.words, this.cancel);
+    this.steps = new StepsFold(load_steps);
+    this.more = make('div', 'row-more', this.words, this.steps.element, this.cancel);
     this.more.hidden = true;
     this.element = make('li', '', this.head, this.canvas, this.more);
     this.element.dataset.request = id;
@@ -36,6 +38,7 @@ export class RequestRow {
     this.head.addEventListener('click', () => {
       this.more.hidden = !this.more.hidden;
       this.head.setAttribute('aria-expanded', String(!this.more.hidden));
+      this.#refresh_steps();
     });
     for (const sign of ['pointerenter', 'focusin']) this.element.addEventListener(sign, () => on_notice(id));
     for (const sign of ['pointerleave', 'focusout']) this.element.addEventListener(sign, () => on_notice(null));
@@ -49,9 +52,14 @@ export class RequestRow {
     set_text(this.kind, request.kind === 'completion' ? 'text' : request.kind);
     set_text(this.figures, state_words(request));
     this.cancel.hidden = request.finished_ms != null;
+    this.#refresh_steps();
     const sentences = [sentence(figure_words(request)), account(request), gap_words(request), ...request.verdict.map(sentence)].filter(Boolean);
     if (this.words.textContent === sentences.join('')) return;
     this.words.replaceChildren(...sentences.map((text) => make('p', '', text)));
+  }
+
+  #refresh_steps() {
+    if (!this.more.hidden) this.steps.show(this.#request);
   }
 
   draw(view) {
@@ -131,11 +139,18 @@ function moment_words({ submitted_ms, queue_ms, chunks, token_ms, finished_ms, s
   if (at_ms < submitted_ms + queue_ms || (state === 'waiting' && !chunks.length)) {
     return `it waited, ${ms(Math.max(queue_ms, 0))} in all.`;
   }
-  const chunk = chunks.find((piece) => at_ms >= piece.at_ms && at_ms <= piece.at_ms + piece.took_ms);
-  if (chunk) return `it computed a prefill chunk of ${plural(chunk.tokens, 'token')} in ${ms(chunk.took_ms)}.`;
+  const which = chunks.findIndex((piece) => at_ms >= piece.at_ms && at_ms <= piece.at_ms + piece.took_ms);
+  if (which >= 0) return chunk_words(chunks, which);
   const next = token_ms.findIndex((moment) => moment >= at_ms);
   if (next > 0) return `${ms(token_ms[next] - token_ms[next - 1])} passed between two tokens.`;
   return next === 0 ? 'its first token was on its way.' : 'its next token was on its way.';
+}
+
+// Which part of the prompt a chunk was, and what it added to the cache.
+function chunk_words(chunks, which) {
+  const { tokens, took_ms, entries_before, entries_after } = chunks[which];
+  const place = chunks.length > 1 ? `prefill chunk ${which + 1} of ${chunks.length}, ` : 'a prefill chunk of ';
+  return `it computed ${place}${plural(tokens, 'token')} in ${ms(took_ms)}: KV entries ${count(entries_before)} → ${count(entries_after)}.`;
 }
 
 function account(request) {

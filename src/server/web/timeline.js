@@ -24,10 +24,12 @@ export class Timeline {
   #timer = 0;
   #readout = by_id('timeline-readout');
 
-  // on_cancel(id), on_notice(id or null): a request is to be ended; the reader looks at a request.
-  constructor({ on_cancel, on_notice }) {
+  // on_cancel(id), on_notice(id or null): a request is to be ended; the reader looks at a request. load_steps(id, choice)
+  // gives its passes.
+  constructor({ on_cancel, on_notice, load_steps }) {
     this.on_cancel = on_cancel;
     this.on_notice = on_notice;
+    this.load_steps = load_steps;
     this.#steps = new StepStrip(by_id('steps'), (text) => set_text(this.#readout, text));
     by_id('axis').append(...[20, 15, 10, 5].map((s) => make('li', '', `−${s} s`)), make('li', '', 'now'));
     new ResizeObserver(() => this.#draw()).observe(by_id('timeline'));
@@ -65,6 +67,7 @@ export class Timeline {
       if (!row) {
         row = new RequestRow(request.id, {
           on_cancel: this.on_cancel, on_notice: this.on_notice, on_point: (text) => set_text(this.#readout, text),
+          load_steps: this.load_steps,
         });
         this.#rows.set(key_of(request), row);
       }

@@ -1,0 +1,107 @@
+#include "explain/attention.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/check.h"
+#include "engine/window_runner.h"
+#include "explain/passes.h"
+
+namespace quire {
+namespace {
+
+// Asks for the shares of every token of a pass at one layer, and keeps one head's.
+class HeadWatcher : public AttentionWatcher {
+ public:
+  HeadWatcher(Backend& backend, AttentionTrace& trace) : backend_(backend), trace_(trace) {}
+
+  void see(size_t layer, const AttendParams& params) override {
+    if (layer != trace_.layer) return;
+    const AttentionPass& pass = trace_.passes.back();
+    for (uint32_t i = 0; i < pass.tokens; ++i) {
+      const uint32_t position = pass.begin + i, width = position + 1;
+      shares_.resize(size_t(params.heads) * width);
+      const Rows shares{shares_.data(), params.heads, width, width};
+      backend_.attention_shares({.query = params.query,
+                                 .heads = params.heads,
+                                 .kv = params.kv,
+                                 .scale = params.scale,
+                                 .soft_cap = params.soft_cap,
+                                 .sinks = params.sinks,
+                                 .token = i,
+                                 .out = shares});
+      trace_.rows.push_back({.position = position,
+                             .pass = uint32_t(trace_.passes.size() - 1),
+                             .first = trace_.window == 0 ? 0 : width - std::min(width, trace_.window),
+                             .shares = {shares.row(trace_.head), shares.row(trace_.head) + width}});
+    }
+  }
+
+ private:
+  Backend& backend_;
+  AttentionTrace& trace_;
+  std::vector<float> shares_;
+};
+
+AttentionTrace head_of(const ModelSpec& spec, const AttentionChoice& choice) {
+  CHECK(choice.layer < spec.layers.size() && choice.head < spec.heads);
+  AttentionTrace trace;
+  trace.layer = choice.layer;
+  trace.head = choice.head;
+  const uint32_t group = spec.heads / spec.kv_heads;
+  trace.kv_head = choice.head / group;
+  for (uint32_t h = trace.kv_head * group; h < (trace.kv_head + 1) * group; ++h) trace.sharing.push_back(h);
+  trace.window = spec.layers[choice.layer].window;
+  trace.sinks = spec.attention_sinks;
+  return trace;
+}
+
+// What the pass's rows saw, by where it came from.
+void count_pairs(AttentionTrace& trace) {
+  for (const AttentionRow& row : trace.rows) {
+    AttentionPass& pass = trace.passes[row.pass];
+    const uint32_t fresh = std::max(row.first, pass.begin);  // the first key of this pass that it sees
+    pass.computed_pairs += row.position + 1 - fresh;
+    pass.cached_pairs += fresh - row.first;
+    // The pass's first row reaches back farthest.
+    pass.cached_rows = std::max(pass.cached_rows, fresh - row.first);
+  }
+}
+
+}  // namespace
+
+double AttentionRow::sum() const {
+  return std::accumulate(shares.begin(), shares.end(), 0.0);
+}
+
+AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& engine, const Request& request,
+                               const AttentionChoice& choice) {
+  AttentionTrace trace = head_of(*model.spec, choice);
+  trace.prompt_tokens = uint32_t(request.prompt.size());
+  trace.cached = choice.cached;
+  CHECK(trace.cached < trace.prompt_tokens);
+  // An engine finds the answer; then the same passes are made again and looked at. They give the same, bit for bit.
+  trace.answer = trace_passes(model, engine, request, 0).answer;
+  trace.tokens = request.prompt;
+  trace.tokens.insert(trace.tokens.end(), trace.answer.begin(), trace.answer.end() - 1);
+
+  const uint32_t longest = std::max(engine.prefill_chunk, trace.cached);
+  WindowRunner runner(model, engine.key_format, engine.value_format, uint32_t(trace.tokens.size()), longest);
+  const std::span<const TokenId> tokens = trace.tokens;
+  if (trace.cached > 0) runner.compute(tokens.first(trace.cached), WindowRunner::Wanted::last_row);
+  HeadWatcher watcher(*model.backend, trace);
+  while (runner.done() < tokens.size()) {
+    const uint32_t begin = runner.done();
+    const uint32_t count =
+        begin < trace.prompt_tokens ? std::min(engine.prefill_chunk, trace.prompt_tokens - begin) : 1;
+    AttentionPass pass;
+    pass.begin = begin;
+    pass.tokens = count;
+    trace.passes.push_back(pass);
+    runner.compute(tokens.subspan(begin, count), WindowRunner::Wanted::last_row, &watcher);
+  }
+  count_pairs(trace);
+  return trace;
+}
+
+}  // namespace quire
