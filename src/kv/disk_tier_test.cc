@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -10,6 +11,7 @@
 #include <random>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -278,6 +280,28 @@ TEST_F(DiskTierTest, ASlotThatIsTakenWhileItsPageIsStillToBeReadGivesTheOldPageO
 TEST_F(DiskTierTest, AFolderThatIsNotThereOrASizeWithoutRoomForAPageIsAnError) {
   EXPECT_THROW(make(0), Error);
   EXPECT_THROW(DiskTier(layout_, {.folder = folder_ + "/none", .bytes = 1 << 20}), Error);
+}
+
+TEST_F(DiskTierTest, AProgramThatIsKilledLeavesNoFile) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto tier = make();
+    store(*tier, counted(4), random_page());
+    wait_until_done(*tier);
+    [[maybe_unused]] const ssize_t said = ::write(ready[1], "x", 1);
+    ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ::close(ready[0]);
+  ::close(ready[1]);
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 // ---- as the cache uses it ----------------------------------------------------------------------------------------
