@@ -1,8 +1,10 @@
 // Promise 2 over the whole engine: what a request gets does not depend on who else is there, on what is cached, on how
 // much memory there is, or on who guesses.
+#include <cerrno>
 #include <random>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/model_drafter.h"
 #include "golden_model.h"
@@ -43,6 +45,8 @@ struct Setting {
   uint32_t pool_tokens = 0;  // 0: room for all
   bool reversed = false, cancels = false;
   enum class Drafts { none, lookup, model } drafts = Drafts::none;
+  uint32_t disk_tokens = 0;  // 0: no disk
+  DiskIo disk_io = {};
 };
 
 class EngineSharing : public testing::TestWithParam<const char*> {
@@ -58,6 +62,12 @@ class EngineSharing : public testing::TestWithParam<const char*> {
     const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormat::f16, KvFormat::f16), 4);
     if (setting.pool_tokens > 0)
       options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, setting.chunk, 1));
+    if (setting.disk_tokens > 0) {
+      options.disk_bytes = kv_bytes(layout, std::vector(layout.groups.size(), setting.disk_tokens / 4));
+      options.disk_folder = testing::TempDir();
+      options.disk_patience = 1e9;  // whatever it takes: all that can come back does
+      options.disk_io = setting.disk_io;
+    }
     std::unique_ptr<Drafter> drafter;
     if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
     // The model as its own draft: always right when greedy, and it goes through every step of drafting.
@@ -86,6 +96,8 @@ class EngineSharing : public testing::TestWithParam<const char*> {
     preemptions_ = engine.scheduler().preemptions();
     shared_ = engine.kv().events().count(KvEventKind::shared);
     pruned_pages_ = engine.kv().events().count(KvEventKind::pruned);
+    loaded_ = engine.kv().events().count(KvEventKind::loaded);
+    if (engine.disk() != nullptr) disk_ = engine.disk()->stats();
     accepted_ = 0;
     std::vector<Result> results;
     for (SequenceId id : ids) {
@@ -114,7 +126,8 @@ class EngineSharing : public testing::TestWithParam<const char*> {
   BareModel model_;
   std::vector<Request> requests_;
   std::vector<Result> alone_;
-  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0;
+  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0;
+  DiskTier::Stats disk_;
 };
 
 TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAndAnyDrafter) {
@@ -160,6 +173,41 @@ TEST_P(EngineSharing, PrunedPromptsGetTheSameAnswersWhateverTheChunksTheMemoryAn
   EXPECT_GT(preemptions_, 3u);
   EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
+  EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000}), alone);
+  EXPECT_GT(loaded_, 50u);
+}
+
+TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {
+  using Drafts = Setting::Drafts;
+  EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000}), alone());
+  EXPECT_GT(loaded_, 100u);
+  EXPECT_GT(preemptions_, 3u);
+  EXPECT_EQ(answers({.chunk = 5, .pool_tokens = 110, .reversed = true, .disk_tokens = 4000}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .cancels = true, .disk_tokens = 300}), alone());
+  EXPECT_GT(disk_.replaced_pages, 100u);
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model, .disk_tokens = 4000}), alone());
+  EXPECT_GT(loaded_, 100u);
+}
+
+TEST_P(EngineSharing, ADiskThatFailsAndLiesChangesNoAnswer) {
+  std::mt19937 random(11);  // of the disk's own thread
+  const DiskIo io{.write = [&](int file, const void* data, size_t bytes, off_t at) -> ssize_t {
+                    errno = ENOSPC;
+                    return random() % 20 == 0 ? -1 : ::pwrite(file, data, bytes, at);
+                  },
+                  .read = [&](int file, void* data, size_t bytes, off_t at) -> ssize_t {
+                    errno = EIO;
+                    const uint32_t fate = random() % 20;
+                    if (fate == 0) return -1;
+                    if (fate == 1) return 0;
+                    const ssize_t got = ::pread(file, data, bytes, at);
+                    if (fate == 2 && got > 0) static_cast<uint8_t*>(data)[random() % size_t(got)] ^= 0x10;
+                    return got;
+                  }};
+  EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .disk_io = io}), alone());
+  EXPECT_GT(disk_.failed_writes, 5u);
+  EXPECT_GT(disk_.failed_reads, 5u);
+  EXPECT_GT(loaded_, 50u);
 }
 
 TEST_P(EngineSharing, KeepingTheWholePromptChangesNothing) {

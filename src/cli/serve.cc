@@ -25,6 +25,7 @@ struct ServeCommand {
   ServerOptions server;
   std::string model_name;
   std::string max_body;
+  std::string kv_disk;
   std::string metrics_names;
   uint32_t max_queue = 256;
   double itl_target_ms = 250;
@@ -76,10 +77,15 @@ struct ServeCommand {
       wrong_usage("--kv-restore needs --kv-dir: the folder that the snapshot is in");
     if (!server.kv_restore.empty() && !SnapshotFolder::is_name(server.kv_restore))
       wrong_usage("--kv-restore wants the name of a snapshot in --kv-dir, not '{}'", server.kv_restore);
+    if (!kv_disk.empty() && server.kv_folder.empty())
+      wrong_usage("--kv-disk needs --kv-dir: the folder in which the file is made");
+    const size_t disk_bytes = kv_disk.empty() ? 0 : parse_size(kv_disk);
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
     ModelOptions::Opened opened = model.open();
     opened.engine.itl_target_ms = itl_target_ms;
+    opened.engine.disk_bytes = disk_bytes;
+    opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
     server.service.limits.open_answers = model.max_sequences + max_queue;
     server.pruning = pruning.options(model.path());
@@ -118,6 +124,11 @@ struct ServeCommand {
     for (const KvPlanRow& row : kv_by_format(spec, model.kv, engine.context(), stats.capacity_bytes)) {
       text += fmt::format("  --kv {:11} {:>9} tokens, {:.1f} whole contexts{}\n", row.name, row.room.tokens,
                           row.room.sequences, row.chosen ? "  (this server)" : "");
+    }
+    if (engine.disk() != nullptr) {
+      const size_t bytes = engine.disk()->stats().capacity_bytes;
+      text += fmt::format("KV disk {} in {}: {} tokens more\n", human_bytes(bytes), options.disk_folder,
+                          bytes / per_token);
     }
     return text;
   }
@@ -174,7 +185,10 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   serve->add_option("--metrics-names", command->metrics_names, "vllm: export metrics under vLLM's names too")
       ->check(CLI::IsMember({"vllm"}));
-  serve->add_option("--kv-dir", server.kv_folder, "the folder in which POST /kv/save keeps snapshots");
+  serve->add_option("--kv-dir", server.kv_folder,
+                    "the folder in which POST /kv/save keeps snapshots, and --kv-disk its file");
+  serve->add_option("--kv-disk", command->kv_disk,
+                    "disk for pages that leave memory and may come back, e.g. 20G; needs --kv-dir");
   CLI::Option* restore =
       serve
           ->add_option("--kv-restore", server.kv_restore,

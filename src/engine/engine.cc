@@ -73,7 +73,15 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
-      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {}
+      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
+  if (options_.disk_bytes == 0 || !options_.sharing || !options_.kv_cache) return;
+  disk_ = std::make_unique<DiskTier>(
+      kv_.layout(), DiskTierOptions{.folder = options_.disk_folder, .bytes = options_.disk_bytes},
+      options_.disk_io);
+  loads_ = std::make_unique<DiskLoads>(kv_, *disk_, options_.disk_patience);
+  kv_.evict_to(*disk_);
+  scheduler_.wait_for(*loads_);
+}
 
 Engine::~Engine() = default;
 
@@ -250,13 +258,18 @@ bool Engine::step() {
   if (scheduler_.idle()) return false;
   const uint64_t evicted_before = kv_.events().count(KvEventKind::evicted);
   StepTimes times{.begin = options_.now(), .planned = {}, .end = {}, .evicted = 0};
+  if (loads_) loads_->advance();
   propose_drafts();
   times.planned = options_.now();
   const bool streams_run =
       std::ranges::any_of(scheduler_.running(), [](const auto& s) { return s->backlog() == 1; });
-  const StepPlan plan = scheduler_.plan(budget_.tokens(streams_run));
+  const StepPlan plan = scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms());
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (plan.runs.empty() && !plan.scorings.empty()) return true;
+  if (plan.runs.empty() && loads_ && loads_->any()) {
+    loads_->wait();
+    return true;
+  }
   if (plan.runs.empty()) {
     for (auto& sequence : scheduler_.take_hopeless()) {
       sequence->answer.finish_reason = FinishReason::no_room;
@@ -499,6 +512,7 @@ double Engine::unused_share() const {
 
 void Engine::check_invariants() const {
   kv_.check_invariants();
+  if (disk_) disk_->check_invariants();
   scheduler_.check_invariants();
 }
 

@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/disk_loads.h"
 #include "engine/drafter.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -31,7 +33,11 @@ struct EngineOptions {
   size_t kv_bytes = 0;        // of all pages; 0: enough for every sequence that may run
   uint32_t draft_tokens = 8;  // most that a drafter may guess at a time
   double itl_target_ms =
-      0;  // prompts take no more of a step than lets streams go on at this pace; 0: no limit
+      0;                  // prompts take no more of a step than lets streams go on at this pace; 0: no limit
+  size_t disk_bytes = 0;  // of pages that are evicted from memory and may come back; 0: they are forgotten
+  std::string disk_folder = {};
+  double disk_patience = 1;  // how many times longer than computing it reading a prefix may take
+  DiskIo disk_io = {};       // for tests: disks that fail
   std::function<Clock::time_point()> now = Clock::now;
 };
 
@@ -86,6 +92,7 @@ class Engine {
   const KvCache& kv() const { return kv_; }
   KvCache& kv() { return kv_; }  // for snapshots, between two steps
   const Scheduler& scheduler() const { return scheduler_; }
+  DiskTier* disk() const { return disk_.get(); }  // null: there is none
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
   // Of the bytes that sequences hold: the share in which nothing is written yet.
@@ -119,6 +126,8 @@ class Engine {
   KvCache kv_;
   Decoder decoder_;
   Scheduler scheduler_;
+  std::unique_ptr<DiskTier> disk_;    // null: there is none
+  std::unique_ptr<DiskLoads> loads_;  // as many
   Sampler sampler_;
   CostModel costs_;
   StepLog steps_;

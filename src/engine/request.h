@@ -95,7 +95,9 @@ struct RequestAccount {
   };
   double queue_ms = 0;  // until its first token was computed
   uint32_t cached_tokens = 0;
-  PrefixMiss miss;  // why no more was cached
+  uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
+  double disk_ms = 0;        // that it waited for the disk, at its start and after preemptions
+  PrefixMiss miss;           // why no more was cached
   std::vector<Chunk> prefill;
   std::vector<Gap> gaps;  // before each token of the answer but the first
   uint32_t preemptions = 0;

@@ -52,8 +52,9 @@ int64_t Scheduler::rank(const Sequence& sequence) const {
   return sequence.request.priority + int64_t((step_ - sequence.waiting_since) / kStepsPerPriority);
 }
 
-StepPlan Scheduler::plan(uint32_t prefill_budget) {
+StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms) {
   ++step_;
+  prompt_token_ms_ = prompt_token_ms;
   StepPlan plan;
   plan_streams(plan);
   uint32_t budget = prefill_budget;
@@ -132,7 +133,9 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
     return found == served_.end() ? 0.0 : found->second;
   };
   for (const auto& sequence : waiting_) {
-    if (sequence->hopeless || std::ranges::find(passed_over, sequence.get()) != passed_over.end()) continue;
+    if (sequence->hopeless || sequence->loading ||
+        std::ranges::find(passed_over, sequence.get()) != passed_over.end())
+      continue;
     if (sequence->lead) {
       const Sequence* lead = find(*sequence->lead);
       if (lead != nullptr && lead->computed < lead->request.prompt.size() && lead->answer_tokens() == 0)
@@ -176,7 +179,16 @@ void Scheduler::start(Sequence& sequence) {
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
     sequence.answer.account.miss = match.miss;
+    const uint32_t without_disk = sequence.in_memory_before_loading.value_or(match.tokens);
+    sequence.answer.account.disk_tokens = match.tokens - std::min(match.tokens, without_disk);
   }
+}
+
+bool Scheduler::waits_for_disk(Sequence& sequence) {
+  if (loads_ == nullptr || !sequence.kept.empty()) return false;
+  const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
+  if (lead != nullptr && lead->running) return false;  // it shares what its lead has
+  return loads_->begin(sequence, prompt_token_ms_);
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
@@ -200,6 +212,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
       continue;
     }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
+    if (waits_for_disk(*sequence)) continue;
     start(*sequence);
     const uint32_t count = next_count(*sequence, budget);
     sequence->drafts.clear();
@@ -282,6 +295,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   if (sequence.scorer) sequence.scorer->restart();
   sequence.drafts.clear();
   sequence.running = false;
+  sequence.asked_disk = false;
   sequence.gap_cause = GapCause::preemption;
   sequence.waiting_since = step_;
   ++sequence.answer.account.preemptions;
@@ -293,6 +307,7 @@ std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return nullptr;
   sequence->running = false;
+  if (loads_ != nullptr) loads_->forget(*sequence);
   auto taken = take(running_, sequence);
   return taken ? std::move(taken) : take(waiting_, sequence);
 }

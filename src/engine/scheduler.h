@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/disk_loads.h"
 #include "engine/sequence.h"
 #include "kv/kv_cache.h"
 
@@ -51,10 +52,13 @@ class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& kv) : options_(options), kv_(kv) {}
 
+  // Sequences whose prefix is on the disk may wait for it from now on. `loads` must outlive the scheduler's use.
+  void wait_for(DiskLoads& loads) { loads_ = &loads; }
+
   void add(std::unique_ptr<Sequence> sequence);
-  // At most `prefill_budget` tokens of prompts; the room for all of its tokens is reserved. Sequences that can never run
+  // At most `prefill_budget` tokens of prompts, which take `prompt_token_ms` each (0: not known); the room for all of its tokens is reserved. Sequences that can never run
   // any more get the reason no_room and are left out: see take_hopeless.
-  StepPlan plan(uint32_t prefill_budget);
+  StepPlan plan(uint32_t prefill_budget, double prompt_token_ms = 0);
   // Waiting sequences for which there is no room although nobody runs: pins have taken it.
   std::vector<std::unique_ptr<Sequence>> take_hopeless();
 
@@ -91,6 +95,7 @@ class Scheduler {
   Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;
   // Somebody is about to compute pages that this sequence could share: a step later they are there.
   bool others_compute_its_prefix(const Sequence& sequence) const;
+  bool waits_for_disk(Sequence& sequence);
   Sequence* first_victim() const;
   void start(Sequence& sequence);
   void charge(const Sequence& sequence, double tokens) { served_[sequence.request.client] += tokens; }
@@ -98,6 +103,8 @@ class Scheduler {
 
   SchedulerOptions options_;
   KvCache& kv_;
+  DiskLoads* loads_ = nullptr;
+  double prompt_token_ms_ = 0;
   std::vector<std::unique_ptr<Sequence>> running_, waiting_;
   std::map<std::string, double> served_;
   uint64_t step_ = 0;

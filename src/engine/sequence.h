@@ -56,7 +56,10 @@ struct Sequence {
   bool hopeless = false;  // all the room there is was not enough
   std::optional<SequenceId>
       lead;  // the first of several answers to one prompt, which computes the prompt for all
-  uint64_t waiting_since = 0;  // the step
+  uint64_t waiting_since = 0;                        // the step
+  bool loading = false;                              // it waits for pages from the disk
+  bool asked_disk = false;                           // whether the disk has any, since it was last to start
+  std::optional<uint32_t> in_memory_before_loading;  // tokens; nothing if no page came from the disk
 
   Clock::time_point submitted;
   bool started = false;  // some token of it was computed

@@ -19,6 +19,8 @@ class StepBudget {
     return std::clamp(uint32_t(std::max(room, 0.0)), std::min(most_, kLeast), most_);
   }
 
+  double per_token_ms() const { return per_token_ms_; }  // of a prompt; 0: not known yet
+
   void learn(double step_ms, uint32_t stream_tokens, uint32_t prompt_tokens) {
     if (stream_tokens > 0 && prompt_tokens == 0) streams_ms_ = blend(streams_ms_, step_ms);
     if (prompt_tokens >= kLeast / 2) {

@@ -109,6 +109,7 @@ void KvCache::evict(uint32_t group, PageId page) {
   PrefixIndex::Node& node = index_.node(id);
   CHECK(node.pages[group] == page);
   index_.remember_evicted(id, Clock::now());
+  if (tier_ != nullptr && node.tokens.size() == page_tokens()) store_on_disk(group, page, id);
   node.pages[group].reset();
   pools_[group]->unpublish(page);
   record(KvEventKind::evicted, group, page, node.depth, {});

@@ -55,11 +55,24 @@ struct PrefixMatch {
   PrefixMiss miss;
 };
 
+// What the disk has of a prompt beyond what is in memory.
+struct DiskMatch {
+  struct Page {
+    uint32_t group = 0, index = 0;
+  };
+  uint32_t memory_tokens = 0;  // are found without it
+  uint32_t tokens = 0;         // would be found if these pages were here
+  std::vector<Page> pages;     // first those of the first tokens
+  size_t bytes = 0;            // of them
+};
+
+class DiskTier;
+
 // The backend's memory, as far as the cache needs to know it.
 struct KvMemory {
   using Allocate = std::function<Buffer(size_t bytes)>;
   using Copy = std::function<void(std::byte* to, const std::byte* from,
-                                  size_t bytes)>;  // they may overlap  // they may overlap
+                                  size_t bytes)>;  // they may overlap
 
   template <std::convertible_to<Allocate> F>
   KvMemory(
@@ -136,6 +149,18 @@ class KvCache {
   // Gives up the room for all rows from `rows` on. REQUIRES: nothing of it is published.
   void truncate(PageTable& table, uint32_t rows) const { table.truncate(rows, page_tokens()); }
 
+  // Full pages that are evicted from now on go to the tier, which must outlive the cache's use.
+  void evict_to(DiskTier& tier) { tier_ = &tier; }
+  DiskTier* tier() const { return tier_; }
+  // Which pages on the disk would let more of `tokens` be found. None: the disk is of no use.
+  DiskMatch lookup_on_disk(std::span<const TokenId> tokens) const;
+  // Marks what memory and disk have of these tokens as just used; what is used from then on has this number or more.
+  uint64_t touch(std::span<const TokenId> tokens);
+  // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its end. Evicts only what
+  // nobody holds and was used before `use`; false: there is no such room.
+  [[nodiscard]] bool bring_back(uint32_t group, std::span<const TokenId> prefix, const std::byte* page,
+                                uint64_t use);
+
   // Holds the full pages of the beginning of `tokens` until the table is released.
   PageTable pin(std::span<const TokenId> tokens, SequenceId owner);
 
@@ -189,6 +214,9 @@ class KvCache {
   void give_up(PageTable& table, uint32_t group, uint32_t index, KvEventKind kind);
   bool make_free(uint32_t group, uint32_t pages);
   void evict(uint32_t group, PageId page);
+  void store_on_disk(uint32_t group, PageId page, PrefixNodeId node);
+  // The first page of a group that the token after `tokens` others sees.
+  uint32_t first_page_seen(uint32_t group, uint32_t tokens) const;
   void publish_page(PageTable& table, uint32_t index, PrefixNodeId node);
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
   void hold_node(PageTable& table, PrefixNodeId node);
@@ -208,6 +236,7 @@ class KvCache {
   std::vector<std::vector<Clock::time_point>> last_event_;  // by group and page
   KvEvents events_;
   uint64_t use_ = 0;  // counts attaches and releases
+  DiskTier* tier_ = nullptr;
 };
 
 }  // namespace quire

@@ -23,9 +23,13 @@ std::string_view name(KvEventKind kind) {
     case KvEventKind::pruned:
       return "pruned";
     case KvEventKind::restored:
+      return "restored";
+    case KvEventKind::stored:
+      return "stored";
+    case KvEventKind::loaded:
       break;
   }
-  return "restored";
+  return "loaded";
 }
 
 std::vector<KvEvent> KvEvents::since(uint64_t since) const {

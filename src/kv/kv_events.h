@@ -23,8 +23,10 @@ enum class KvEventKind : uint8_t {
   evicted,    // nobody held it, and its memory was needed
   pruned,     // a sequence kept some of its rows elsewhere and gave up its share
   restored,   // its contents came from a snapshot: it can be found, and nobody holds it
+  stored,     // it was evicted, and its contents go to the disk
+  loaded,     // its contents came back from the disk: it can be found, and nobody holds it
 };
-inline constexpr size_t kKvEventKinds = size_t(KvEventKind::restored) + 1;
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::loaded) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -33,7 +35,7 @@ struct KvEvent {
   uint32_t group = 0;
   PageId page;
   uint32_t index = 0;   // of the page in its sequence
-  SequenceId sequence;  // of no meaning where a page is evicted or restored
+  SequenceId sequence;  // of no meaning where a page is evicted, restored, stored or loaded
 };
 
 // The last events, and how many of each kind there ever were. Engine thread only.

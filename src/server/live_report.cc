@@ -103,6 +103,20 @@ double slowness(const StepLog& log, const MachineLimits& limits, uint32_t tokens
   return *middle;
 }
 
+OrderedJson disk_json(DiskTier& tier) {
+  const DiskTier::Stats disk = tier.stats();
+  return {{"capacity_bytes", disk.capacity_bytes},
+          {"used_bytes", disk.used_bytes},
+          {"pages", disk.pages},
+          {"written_pages", disk.written_pages},
+          {"read_pages", disk.read_pages},
+          {"dropped_pages", disk.dropped_pages},
+          {"replaced_pages", disk.replaced_pages},
+          {"failed_writes", disk.failed_writes},
+          {"failed_reads", disk.failed_reads},
+          {"read_gb_s", disk.read_bytes_per_s / 1e9}};
+}
+
 }  // namespace
 
 OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t since, Clock::time_point now) {
@@ -133,6 +147,7 @@ OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t si
           {"bytes_per_token", kv.layout().bytes_per_token()},
           {"groups", std::move(groups)},
           {"pins", std::move(pins)},
+          {"disk", engine.disk() == nullptr ? OrderedJson() : disk_json(*engine.disk())},
           {"events", events_json(kv.events(), book, since)}};
 }
 
@@ -178,6 +193,7 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
 OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt, const MachineLimits& limits,
                           const Tokenizer& tokenizer) {
   const PrefixMatch match = engine.lookup(prompt);
+  const DiskMatch on_disk = engine.kv().lookup_on_disk(prompt);
   const uint32_t tokens = uint32_t(prompt.size());
   const uint32_t computed = tokens - std::min(tokens, match.tokens);
   const StepCost cost = engine.prompt_cost(tokens, match.tokens);
@@ -185,6 +201,7 @@ OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt,
       {"prompt_tokens", tokens},
       {"cached_tokens", match.tokens},
       {"computed_tokens", tokens - match.tokens},
+      {"disk_tokens", on_disk.tokens - on_disk.memory_tokens},
       {"why", match.miss.text()},
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},

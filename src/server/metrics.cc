@@ -57,9 +57,13 @@ struct Metrics::State {
   Twin<Histogram> ttft, gap, queue, prefill, decode, e2e;
   Twin<Gauge> running, waiting, kv_usage;
   Twin<Counter> prompt_tokens, answer_tokens, cached_tokens, queried_tokens, preemptions, drafted, accepted;
-  Counter *evictions = nullptr, *restored = nullptr, *cancelled = nullptr, *steps = nullptr;
+  Counter *evictions = nullptr, *restored = nullptr, *disk_tokens = nullptr, *cancelled = nullptr,
+          *steps = nullptr;
   Gauge *kv_cached = nullptr, *kv_unused = nullptr, *bandwidth = nullptr, *arithmetic = nullptr,
         *connections = nullptr;
+  Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
+          *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
+  Gauge* disk_used = nullptr;
   prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
 
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
@@ -119,6 +123,18 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
         "Guesses that were right.");
   s.evictions = &s.counter("quire_kv_evicted_pages_total", "Cached pages whose memory was needed.");
   s.restored = &s.counter("quire_kv_restored_pages_total", "Pages whose contents came from a snapshot.");
+  s.disk_tokens =
+      &s.counter("quire_disk_prompt_tokens_total",
+                 "Tokens of prompts that were in the cache because they came back from the disk.");
+  s.disk_written = &s.counter("quire_kv_disk_written_pages_total", "Evicted pages that the disk took.");
+  s.disk_written_bytes = &s.counter("quire_kv_disk_written_bytes_total", "Bytes of them.");
+  s.disk_read = &s.counter("quire_kv_disk_read_pages_total", "Pages that were read back from the disk.");
+  s.disk_read_bytes = &s.counter("quire_kv_disk_read_bytes_total", "Bytes of them.");
+  s.disk_dropped = &s.counter("quire_kv_disk_dropped_pages_total",
+                              "Evicted pages that were not written because the disk was too slow.");
+  s.disk_failed = &s.counter("quire_kv_disk_failed_pages_total",
+                             "Pages that could not be written, or not be read as they were written.");
+  s.disk_used = &s.gauge("quire_kv_disk_used_ratio", "Share of the disk's pages that are in use, 0 to 1.");
   s.cancelled =
       &s.counter("quire_requests_cancelled_total", "Answers that a client or a shutdown ended early.");
   s.steps = &s.counter("quire_steps_total", "Steps of the engine.");
@@ -162,6 +178,7 @@ void Metrics::finished(const Answer& answer, double e2e_ms) {
   s.prompt_tokens.increase(answer.prompt_tokens);
   s.answer_tokens.increase(double(answer.tokens.size()));
   s.cached_tokens.increase(account.cached_tokens);
+  s.disk_tokens->Increment(account.disk_tokens);
   s.queried_tokens.increase(answer.prompt_tokens);
   s.drafted.increase(account.drafted);
   s.accepted.increase(account.accepted);
@@ -197,6 +214,16 @@ void Metrics::watch(const Engine& engine) {
   s.evictions->Increment(double(engine.kv().events().count(KvEventKind::evicted)) - s.evictions->Value());
   s.restored->Increment(double(engine.kv().events().count(KvEventKind::restored)) - s.restored->Value());
   s.steps->Increment(double(engine.steps().total()) - s.steps->Value());
+  if (engine.disk() == nullptr) return;
+  const DiskTier::Stats disk = engine.disk()->stats();
+  const auto raise = [](Counter* counter, uint64_t to) { counter->Increment(double(to) - counter->Value()); };
+  raise(s.disk_written, disk.written_pages);
+  raise(s.disk_written_bytes, disk.written_bytes);
+  raise(s.disk_read, disk.read_pages);
+  raise(s.disk_read_bytes, disk.read_bytes);
+  raise(s.disk_dropped, disk.dropped_pages);
+  raise(s.disk_failed, disk.failed_writes + disk.failed_reads);
+  s.disk_used->Set(double(disk.used_bytes) / double(disk.capacity_bytes));
 }
 
 std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections) {

@@ -112,6 +112,7 @@ OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) con
           {"queue_ms", account.queue_ms},
           {"prompt_tokens", entry.prompt.size()},
           {"cached_tokens", account.cached_tokens},
+          {"disk_tokens", account.disk_tokens},
           {"why", account.miss.text()},
           {"answer_tokens", answer.tokens.size()},
           {"max_tokens", entry.max_tokens},
@@ -126,7 +127,7 @@ OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) con
 OrderedJson RequestBook::live_json(const Entry& entry, const Sequence& sequence) const {
   OrderedJson json = head_json(entry, sequence.answer);
   const char* phase = sequence.backlog() > 1 || sequence.token_times.empty() ? "prefill" : "decode";
-  json["state"] = sequence.running ? phase : "waiting";
+  json["state"] = sequence.running ? phase : sequence.loading ? "loading" : "waiting";
   const auto& times = sequence.token_times;
   json["ttft_ms"] = nullptr;
   if (!times.empty()) json["ttft_ms"] = milliseconds_between(sequence.submitted, times.front());

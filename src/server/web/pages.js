@@ -41,7 +41,7 @@ export class PagesView {
     }
     groups.forEach((group, i) => this.#maps[i].show(group, page_tokens));
     set_text(by_id('pages-about'), `${page_tokens} tokens to a page, ${bytes(bytes_per_token)} a token in ${format}. `
-      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.`);
+      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_disk(kv.disk)}`);
     this.#show_pins(kv.pins ?? []);
     this.#show_events(kv.events, groups.length);
   }
@@ -71,6 +71,9 @@ export class PagesView {
   }
   #events_shown = '';
 }
+
+const about_disk = (disk) => (disk
+  ? ` On the disk: ${plural(disk.pages, 'evicted page')}, ${bytes(disk.used_bytes)} of ${bytes(disk.capacity_bytes)}.` : '');
 
 function action(words, act) {
   const button = make('button', 'quiet', words);

@@ -7,7 +7,8 @@ import { StepsFold } from './steps_fold.js';
 
 const kHeight = 20;
 
-const kStateWords = { waiting: 'waiting', prefill: 'reading the prompt', decode: 'answering' };
+const kStateWords = { waiting: 'waiting', loading: 'waiting for the disk', prefill: 'reading the prompt', decode: 'answering' };
+const is_queued = (state) => state === 'waiting' || state === 'loading';
 
 export class RequestRow {
   #request = null;
@@ -72,7 +73,7 @@ export class RequestRow {
 
     draw_grid(context, width, kHeight);
     context.fillStyle = theme_colour('--queue');
-    const queue_end = state === 'waiting' && !chunks.length ? view.end : submitted_ms + queue_ms;
+    const queue_end = is_queued(state) && !chunks.length ? view.end : submitted_ms + queue_ms;
     const queue_width = x(queue_end) - x(submitted_ms);
     if (queue_width > 0.7) context.fillRect(x(submitted_ms), 6, queue_width, kHeight - 12);
     for (const chunk of chunks) draw_chunk(context, x(chunk.at_ms), x(chunk.at_ms + chunk.took_ms), chunk.tokens);
@@ -136,7 +137,7 @@ function figure_words(request) {
 function moment_words({ submitted_ms, queue_ms, chunks, token_ms, finished_ms, state }, at_ms) {
   if (at_ms < submitted_ms) return 'it had not come.';
   if (finished_ms != null && at_ms > finished_ms) return `it had ended, ${ms(finished_ms - submitted_ms)} after it came.`;
-  if (at_ms < submitted_ms + queue_ms || (state === 'waiting' && !chunks.length)) {
+  if (at_ms < submitted_ms + queue_ms || (is_queued(state) && !chunks.length)) {
     return `it waited, ${ms(Math.max(queue_ms, 0))} in all.`;
   }
   const which = chunks.findIndex((piece) => at_ms >= piece.at_ms && at_ms <= piece.at_ms + piece.took_ms);
@@ -154,9 +155,10 @@ function chunk_words(chunks, which) {
 }
 
 function account(request) {
-  const { queue_ms, prompt_tokens, cached_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
+  const { queue_ms, prompt_tokens, cached_tokens, disk_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
   const parts = [`It waited ${ms(queue_ms)}`];
   parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${why_missed(request)}`);
+  if (disk_tokens) parts.push(`${count(disk_tokens)} of them from the disk`);
   if (chunks.length) parts.push(`${plural(chunks.length, 'prefill chunk')}`);
   if (kv_pages) parts.push(plural(kv_pages, 'KV page'));
   if (drafted) parts.push(`${count(accepted)} of ${count(drafted)} drafted tokens accepted`);

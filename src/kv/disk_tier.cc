@@ -1,0 +1,340 @@
+#include "kv/disk_tier.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace quire {
+namespace {
+
+constexpr double kFirstGuess = 1 / 500e6;  // seconds per byte: any disk that is worth it
+constexpr double kNewest = 0.1;            // of the average: the weight of a byte rate just measured
+
+// Open, without a name, readable by its owner only.
+int open_nameless(const std::string& folder) {
+  std::string path = folder + "/.kv-disk-XXXXXX";
+  const int file = ::mkostemp(path.data(), O_CLOEXEC);
+  if (file < 0) throw Error("cannot make a file in {} for evicted pages: {}", folder, std::strerror(errno));
+  ::unlink(path.c_str());
+  return file;
+}
+
+// Of a page that ticket `seed` wrote: an earlier page of the slot does not pass for it.
+uint64_t checksum_of(const std::byte* bytes, size_t size, uint64_t seed) {
+  const uint64_t sum = XXH3_64bits_withSeed(bytes, size, seed);
+  return sum == 0 ? 1 : sum;  // 0 says that nothing good is there
+}
+
+}  // namespace
+
+DiskTier::DiskTier(const KvLayout& layout, const DiskTierOptions& options, DiskIo io)
+    : page_tokens_(layout.groups.front().page_tokens),
+      options_(options),
+      io_(std::move(io)),
+      tree_(uint32_t(layout.groups.size()), page_tokens_, 0),
+      seconds_per_byte_(kFirstGuess) {
+  if (!io_.write) io_.write = ::pwrite;
+  if (!io_.read) io_.read = ::pread;
+  uint64_t one_of_each = 0, begin = 0;
+  for (const KvGroupLayout& group : layout.groups) one_of_each += group.page_bytes;
+  const uint64_t slots = std::min<uint64_t>(options_.bytes / one_of_each, UINT32_MAX);
+  if (slots == 0)
+    throw Error("{} bytes of disk are too few: a page of {} tokens needs {}", options_.bytes, page_tokens_,
+                one_of_each);
+  for (const KvGroupLayout& layout_of : layout.groups) {
+    Group& group = groups_.emplace_back();
+    group.page_bytes = layout_of.page_bytes;
+    group.begin = begin;
+    group.slots.resize(slots);
+    group.checksums.resize(slots);
+    for (uint64_t slot = slots; slot-- > 0;) group.free.push_back(uint32_t(slot));
+    begin += slots * group.page_bytes;
+  }
+  stats_.capacity_bytes = begin;
+  file_ = open_nameless(options_.folder);
+  worker_ = std::thread([this] { work(); });
+}
+
+DiskTier::~DiskTier() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  worker_.join();
+  ::close(file_);
+}
+
+// ---- what is where -----------------------------------------------------------------------------------------------
+
+std::optional<PrefixNodeId> DiskTier::find(std::span<const TokenId> prefix) const {
+  PrefixNodeId at = PrefixIndex::kRoot;
+  for (size_t i = 0; i < prefix.size(); i += page_tokens_) {
+    const auto next = tree_.child(at, prefix.subspan(i, page_tokens_));
+    if (!next) return std::nullopt;
+    at = *next;
+  }
+  return at;
+}
+
+PrefixNodeId DiskTier::find_or_add(std::span<const TokenId> prefix) {
+  PrefixNodeId at = PrefixIndex::kRoot;
+  for (size_t i = 0; i < prefix.size(); i += page_tokens_) {
+    const auto tokens = prefix.subspan(i, page_tokens_);
+    const auto next = tree_.child(at, tokens);
+    at = next ? *next : tree_.add(at, tokens);
+  }
+  return at;
+}
+
+void DiskTier::touch(Group& group, uint32_t slot) {
+  group.uses.splice(group.uses.end(), group.uses, group.slots[slot].place);
+}
+
+void DiskTier::forget(uint32_t g, uint32_t slot) {
+  Group& group = groups_[g];
+  const PrefixNodeId node = std::exchange(group.slots[slot].node, PrefixIndex::kRoot);
+  group.uses.erase(group.slots[slot].place);
+  group.free.push_back(slot);
+  tree_.node(node).pages[g].reset();
+  tree_.prune(node);
+  --stats_.pages;
+  stats_.used_bytes -= group.page_bytes;
+}
+
+DiskTier::Stored DiskTier::store(uint32_t g, std::span<const TokenId> prefix,
+                                 const std::function<void(std::byte* to)>& copy) {
+  CHECK(!prefix.empty() && prefix.size() % page_tokens_ == 0);
+  settle();
+  Group& group = groups_[g];
+  if (const auto known = find(prefix); known && tree_.node(*known).pages[g]) {
+    touch(group, tree_.node(*known).pages[g]->value);
+    return Stored::already_there;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (queued_write_bytes_ + group.page_bytes > options_.queue_bytes) {
+      ++stats_.dropped_pages;
+      return Stored::dropped;
+    }
+  }
+  if (group.free.empty()) {
+    forget(g, group.uses.front());
+    ++stats_.replaced_pages;
+  }
+  const uint32_t index = group.free.back();
+  group.free.pop_back();
+  Slot& slot = group.slots[index];
+  slot.node = find_or_add(prefix);
+  slot.written_by = next_ticket_++;
+  slot.place = group.uses.insert(group.uses.end(), index);
+  tree_.node(slot.node).pages[g] = PageId{index};
+  ++stats_.pages;
+  stats_.used_bytes += group.page_bytes;
+  Bytes bytes = std::make_unique_for_overwrite<std::byte[]>(group.page_bytes);
+  copy(bytes.get());
+  push({.kind = Kind::write,
+        .group = g,
+        .slot = index,
+        .ticket = slot.written_by,
+        .written_by = slot.written_by,
+        .bytes = std::move(bytes)});
+  return Stored::queued;
+}
+
+std::vector<std::vector<bool>> DiskTier::pages_along(std::span<const TokenId> tokens) const {
+  std::vector<std::vector<bool>> pages;
+  PrefixNodeId at = PrefixIndex::kRoot;
+  for (; tokens.size() >= page_tokens_; tokens = tokens.subspan(page_tokens_)) {
+    const auto next = tree_.child(at, tokens.first(page_tokens_));
+    if (!next) break;
+    at = *next;
+    std::vector<bool>& has = pages.emplace_back();
+    for (const auto& slot : tree_.node(at).pages) has.push_back(slot.has_value());
+  }
+  return pages;
+}
+
+void DiskTier::touch_along(std::span<const TokenId> tokens) {
+  const size_t known = pages_along(tokens).size();
+  if (known == 0) return;
+  PrefixNodeId at = *find(tokens.first(known * page_tokens_));
+  for (; at != PrefixIndex::kRoot; at = tree_.node(at).parent) {
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (const auto& slot = tree_.node(at).pages[g]) touch(groups_[g], slot->value);
+    }
+  }
+}
+
+std::optional<DiskTier::Ticket> DiskTier::read(uint32_t g, std::span<const TokenId> prefix) {
+  settle();
+  const auto node = find(prefix);
+  if (!node || *node == PrefixIndex::kRoot || !tree_.node(*node).pages[g]) return std::nullopt;
+  const uint32_t slot = tree_.node(*node).pages[g]->value;
+  const Ticket ticket = next_ticket_++;
+  push({.kind = Kind::read,
+        .group = g,
+        .slot = slot,
+        .ticket = ticket,
+        .written_by = groups_[g].slots[slot].written_by,
+        .bytes = nullptr});
+  return ticket;
+}
+
+// ---- what was done -----------------------------------------------------------------------------------------------
+
+void DiskTier::settle() {
+  std::deque<Job> done;
+  {
+    const std::lock_guard lock(mutex_);
+    done.swap(done_);
+  }
+  for (Job& job : done) {
+    const size_t bytes = groups_[job.group].page_bytes;
+    const bool is_write = job.kind == Kind::write;
+    if (job.good) {
+      (is_write ? stats_.written_pages : stats_.read_pages) += 1;
+      (is_write ? stats_.written_bytes : stats_.read_bytes) += bytes;
+      if (!is_write) learn_rate(job);
+    } else {
+      ++(is_write ? stats_.failed_writes : stats_.failed_reads);
+      // Unless the slot has been given to another page meanwhile.
+      const Slot& slot = groups_[job.group].slots[job.slot];
+      if (slot.node != PrefixIndex::kRoot && slot.written_by == job.written_by) forget(job.group, job.slot);
+    }
+    if (!is_write) arrivals_.push_back({job.ticket, job.good ? std::move(job.bytes) : nullptr});
+  }
+}
+
+void DiskTier::learn_rate(const Job& job) {
+  const double measured = job.seconds / double(groups_[job.group].page_bytes);
+  seconds_per_byte_ = rate_is_measured_ ? (1 - kNewest) * seconds_per_byte_ + kNewest * measured : measured;
+  rate_is_measured_ = true;
+}
+
+void DiskTier::doubt_rate() {
+  if (seconds_per_byte_ > kFirstGuess) seconds_per_byte_ = std::max(0.98 * seconds_per_byte_, kFirstGuess);
+}
+
+std::vector<DiskTier::Arrival> DiskTier::take_arrivals() {
+  settle();
+  return std::exchange(arrivals_, {});
+}
+
+void DiskTier::wait(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  done_something_.wait_for(lock, most, [&] { return !done_.empty(); });
+}
+
+DiskTier::Stats DiskTier::stats() {
+  settle();
+  stats_.read_bytes_per_s = 1 / seconds_per_byte_;
+  const std::lock_guard lock(mutex_);
+  stats_.queued_bytes = queued_bytes_;
+  return stats_;
+}
+
+double DiskTier::seconds_to_read(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return double(bytes + queued_bytes_) * seconds_per_byte_;
+}
+
+void DiskTier::check_invariants() const {
+  tree_.check_invariants();
+  uint64_t pages = 0, bytes = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    CHECK(group.free.size() + group.uses.size() == group.slots.size());
+    for (uint32_t slot : group.uses) {
+      const PrefixIndex::Node& node = tree_.node(group.slots[slot].node);
+      CHECK(node.alive && node.pages[g] == PageId{slot});
+    }
+    for (uint32_t slot : group.free) CHECK(group.slots[slot].node == PrefixIndex::kRoot);
+    pages += group.uses.size();
+    bytes += group.uses.size() * group.page_bytes;
+  }
+  CHECK(pages == stats_.pages && bytes == stats_.used_bytes && bytes <= options_.bytes);
+}
+
+// ---- the worker --------------------------------------------------------------------------------------------------
+
+void DiskTier::push(Job job) {
+  const size_t bytes = groups_[job.group].page_bytes;
+  {
+    const std::lock_guard lock(mutex_);
+    queued_bytes_ += bytes;
+    if (job.kind == Kind::write) queued_write_bytes_ += bytes;
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+}
+
+void DiskTier::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
+    if (stopping_) return;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    const Clock::time_point begin = Clock::now();
+    if (job.kind == Kind::write) {
+      write(job);
+    } else {
+      read(job);
+    }
+    job.seconds = milliseconds_between(begin, Clock::now()) / 1000;
+    const size_t bytes = groups_[job.group].page_bytes;
+    lock.lock();
+    queued_bytes_ -= bytes;
+    if (job.kind == Kind::write) queued_write_bytes_ -= bytes;
+    done_.push_back(std::move(job));
+    done_something_.notify_all();
+  }
+}
+
+void DiskTier::write(Job& job) {
+  Group& group = groups_[job.group];
+  const uint64_t at = group.begin + uint64_t(job.slot) * group.page_bytes;
+  uint64_t& checksum = group.checksums[job.slot];
+  checksum = 0;
+  size_t done = 0;
+  while (done < group.page_bytes) {
+    const ssize_t put = io_.write(file_, job.bytes.get() + done, group.page_bytes - done, off_t(at + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) break;
+    done += size_t(put);
+  }
+  job.good = done == group.page_bytes;
+  if (job.good) checksum = checksum_of(job.bytes.get(), group.page_bytes, job.written_by);
+  job.bytes.reset();
+}
+
+void DiskTier::read(Job& job) {
+  Group& group = groups_[job.group];
+  const uint64_t at = group.begin + uint64_t(job.slot) * group.page_bytes;
+  const uint64_t checksum = group.checksums[job.slot];
+  if (checksum == 0) return;  // its write has failed
+  job.bytes = std::make_unique_for_overwrite<std::byte[]>(group.page_bytes);
+  size_t done = 0;
+  while (done < group.page_bytes) {
+    const ssize_t got = io_.read(file_, job.bytes.get() + done, group.page_bytes - done, off_t(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    done += size_t(got);
+  }
+  job.good =
+      done == group.page_bytes && checksum_of(job.bytes.get(), group.page_bytes, job.written_by) == checksum;
+}
+
+}  // namespace quire
