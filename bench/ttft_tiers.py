@@ -110,6 +110,8 @@ def measure(args):
                 way = "after a restart, snapshot " + ("cached by the system" if cached else "not cached")
                 answer["start_s"] = started_s
                 note(way, answer)
+    if not all(answer["disk"] > 0 for way, answers in rows.items() if way.startswith("disk") for answer in answers):
+        sys.exit("nothing came from the disk: is --kv-memory too large, or reading slower than computing?")
     if len(words) != 1:
         sys.exit(f"the answers differ: {words}")
     return rows, disk, saved
