@@ -6,8 +6,9 @@
 namespace quire {
 namespace {
 
-// That are read before they are taken: enough to keep the disk busy during a step.
-constexpr size_t kReadAheadBytes = size_t(128) << 20;
+// That are read before they are taken: enough to keep the disk busy during a step, and less than may wait to be written,
+// because each page that comes back may send another to the disk.
+constexpr size_t kReadAheadBytes = size_t(32) << 20;
 
 }  // namespace
 
@@ -98,7 +99,7 @@ void DiskLoads::end_front() {
     Sequence& sequence = *load.sequence;
     sequence.loading = false;
     if (load.brought_back > 0) sequence.in_memory_before_loading = load.match.memory_tokens;
-    sequence.answer.account.disk_ms += milliseconds_between(load.since, Clock::now());
+    if (!sequence.started) sequence.answer.account.disk_ms = milliseconds_between(load.since, Clock::now());
     line_.pop_front();
   } while (!line_.empty() && !start_front());
 }

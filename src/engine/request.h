@@ -96,7 +96,7 @@ struct RequestAccount {
   double queue_ms = 0;  // until its first token was computed
   uint32_t cached_tokens = 0;
   uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
-  double disk_ms = 0;        // that it waited for the disk, at its start and after preemptions
+  double disk_ms = 0;        // of the queue: that it waited for the disk
   PrefixMiss miss;           // why no more was cached
   std::vector<Chunk> prefill;
   std::vector<Gap> gaps;  // before each token of the answer but the first

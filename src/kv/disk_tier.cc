@@ -232,6 +232,7 @@ std::vector<DiskTier::Arrival> DiskTier::take_arrivals() {
 }
 
 void DiskTier::wait(std::chrono::milliseconds most) {
+  if (!arrivals_.empty()) return;
   std::unique_lock lock(mutex_);
   done_something_.wait_for(lock, most, [&] { return !done_.empty(); });
 }
