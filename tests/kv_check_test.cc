@@ -34,5 +34,62 @@ TEST_F(Cli, AnAnswerSaysItsKvFormatAndUnknownOnesAreWrongUsage) {
   EXPECT_EQ(quire("run --kv k=int8 'Who are you?'").code, 2);
 }
 
+TEST_F(Cli, KvAutoTakesTheSmallestFormatThatIsHarmlessAndMeasuresWhatIsNotKnown) {
+  const std::string model = path("model.gguf");
+  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf", model);
+  write("model.gguf.kv-check.json",
+        R"({"q4": {"verdict": "broken", "perplexity_loss": 0.2},
+            "k=int8,v=q4": {"verdict": "noticeable", "perplexity_loss": 0.02}})");
+  const std::string run = "run --json -n 2 --temperature 0 --kv auto -m " + model + " hi";
+  const Json measured = quire_json(run);
+  const std::string format = measured["kv"]["format"];
+  EXPECT_TRUE(format == "int8" || format == "f16") << format;
+  EXPECT_TRUE(contains(slurp(path("err")), "measuring")) << slurp(path("err"));
+  EXPECT_EQ(quire_json(run)["kv"]["format"], format);
+  EXPECT_FALSE(contains(slurp(path("err")), "measuring")) << slurp(path("err"));
+
+  const Outcome refused = quire("serve --port 0 --kv q4 -m " + model);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_TRUE(contains(refused.err, "--kv q4 breaks this model: perplexity +20.0 %")) << refused.err;
+
+  write("model.gguf.kv-check.json", R"({"q4": {"verdict": "fine"}})");
+  const Outcome nonsense = quire(run);
+  EXPECT_EQ(nonsense.code, 1);
+  EXPECT_TRUE(contains(nonsense.err, "does not say how well KV formats did")) << nonsense.err;
+}
+
+TEST_F(Cli, KvCheckRemembersItsVerdictIfAsked) {
+  const std::string model = path("model.gguf");
+  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf", model);
+  const Json result = quire_json("kv-check --kv fp8 --tokens 200 --ctx 128 --json -m " + model);
+  EXPECT_FALSE(std::filesystem::exists(model + ".kv-check.json"));
+  quire_json("kv-check --kv fp8 --tokens 200 --ctx 128 --json --remember -m " + model);
+  const Json kept = parse_json(slurp(model + ".kv-check.json"), "the verdicts");
+  EXPECT_EQ(kept["fp8"]["verdict"], result["verdict"]);
+}
+
+TEST_F(Cli, TheEvaluatorPolicyWantsHeadsThatSuitTheModel) {
+  const std::string model = path("model.gguf"), heads = "model.gguf.kv-heads.json";
+  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf", model);
+  const std::string run =
+      "run --json -n 2 --temperature 0 --raw --kv-keep 40 --kv-policy evaluator -m " + model +
+      " 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+      "sixteen seventeen eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four'";
+  const auto refused_with = [&](const std::string& words) {
+    const Outcome outcome = quire(run);
+    EXPECT_NE(outcome.code, 0);
+    EXPECT_TRUE(contains(outcome.err, words)) << outcome.err;
+  };
+  refused_with("quire kv-heads");
+  write(heads, R"({"layer": 1, "heads": "all"})");
+  refused_with("does not say which heads");
+  write(heads, R"({"layer": 70, "heads": [1]})");
+  refused_with("are those of another model");
+  write(heads, R"({"layer": 1, "heads": [1, 3]})");
+  const Json pruned = quire_json(run);
+  EXPECT_EQ(pruned["account"]["pruned_tokens"], pruned["prompt_tokens"].get<int>() - 40);
+  EXPECT_EQ(pruned["kv"]["pages"], 2);
+}
+
 }  // namespace
 }  // namespace quire

@@ -4,12 +4,11 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/house.h"
 #include "cli/kv_check_svg.h"
+#include "cli/kv_choice.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
-#include "eval/house_data.h"
-#include "eval/kv_meter.h"
+#include "eval/kv_verdicts.h"
 
 namespace quire::cli {
 namespace {
@@ -19,19 +18,9 @@ struct KvCheckCommand {
   std::string file;
   std::string svg;
   bool json = false;
+  bool remember = false;
 
-  std::string text() const {
-    if (!file.empty()) return read_text(file);
-    // Stories and small documents, told as the house model has learned to tell them.
-    std::string text;
-    const std::string folder = house_path("eval");
-    const HouseData data = read_house_data(folder);
-    for (const HouseData::Reading& reading : data.readings) {
-      if (reading.set == "new") text += reading.text + "\n\n";
-    }
-    for (const std::string& story : data.stories) text += story + "\n\n";
-    return text;
-  }
+  std::string text() const { return file.empty() ? kv_check_text() : read_text(file); }
 
   void operator()() const {
     ModelOptions windowed = model;
@@ -54,6 +43,12 @@ struct KvCheckCommand {
       std::ofstream out(svg, std::ios::binary);
       out << kv_check_svg(result, loaded.spec().name, model.kv);
       if (!out) throw Error("cannot write {}", svg);
+    }
+    if (remember) {
+      const std::string path = KvVerdicts::path_of(model.path());
+      KvVerdicts verdicts = KvVerdicts::read(path);
+      verdicts.add(model.kv, result);
+      verdicts.write(path);
     }
     if (json) {
       std::cout << to_json(result).dump() << "\n";
@@ -89,7 +84,6 @@ struct KvCheckCommand {
   }
 
   OrderedJson to_json(const KvMeterResult& r) const {
-    constexpr const char* kVerdicts[] = {"same", "small", "noticeable", "broken"};
     OrderedJson spans = OrderedJson::array();
     for (const KvMeterResult::Span& span : r.spans) {
       if (span.tokens == 0) continue;
@@ -113,7 +107,7 @@ struct KvCheckCommand {
             {"step_ms_f16", r.base_step_ms},
             {"step_ms", r.step_ms},
             {"by_position", std::move(spans)},
-            {"verdict", kVerdicts[size_t(r.verdict())]},
+            {"verdict", name(r.verdict())},
             {"sentence", r.sentence()}};
   }
 
@@ -133,6 +127,9 @@ void add_kv_check(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(2u, 1u << 24));
   check->add_flag("--json", command->json, "print one JSON object");
+  check->add_flag(
+      "--remember", command->remember,
+      "keep the verdict beside the model: serve refuses a format that breaks it, --kv auto need not measure");
   check->add_option("--svg", command->svg, "draw perplexity by position into this file");
   check->callback([command] { (*command)(); });
 }

@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/house.h"
+#include "cli/kv_choice.h"
 #include "engine/memory_plan.h"
 #include "engine/model_drafter.h"
 #include "kv/kv_cache.h"
@@ -150,6 +151,8 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, En
 
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
+  const LoadOptions any_context{.threads = threads.value_or(usable_cpus()), .kernels = kernels};
+  if (kv == "auto") kv = choose_kv(file, any_context);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
   {

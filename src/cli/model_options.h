@@ -22,7 +22,7 @@ struct ModelChoice {
 struct ModelOptions : ModelChoice {
   std::optional<uint32_t> threads;
   std::optional<uint32_t> context;
-  std::string kv = "f16";
+  mutable std::string kv = "f16";  // open() replaces `auto` by what it comes to
   bool no_kv_cache = false;
   std::string kv_memory;
   std::string memory;  // of the whole process
@@ -84,7 +84,9 @@ struct KvFormats {
 };
 KvFormats parse_kv_formats(const std::string& text);
 inline constexpr const char* kKvHelp =
-    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4";
+    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4; or "
+    "auto (not bench, "
+    "inspect): the smallest that does not harm the model";
 
 // "512M", "2G", "2GiB", "1000000" in bytes; anything else is wrong usage.
 size_t parse_size(const std::string& text);

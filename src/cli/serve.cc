@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
+#include "cli/kv_choice.h"
 #include "cli/kv_plan.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
@@ -22,6 +23,7 @@ namespace {
 struct ServeCommand {
   ModelOptions model;
   PruningFlags pruning;
+  bool kv_anyway = false;
   ServerOptions server;
   std::string model_name;
   std::string max_body;
@@ -84,6 +86,11 @@ struct ServeCommand {
 
     ModelOptions::Opened opened = model.open();
     opened.engine.itl_target_ms = itl_target_ms;
+    if (const KvWarning warning = kv_warning(model.path(), model.kv); !warning.words.empty()) {
+      if (warning.broken && !kv_anyway)
+        throw Error("{}; choose another, --kv auto, or --kv-anyway", warning.words);
+      fmt::print(stderr, "{}\n", warning.words);
+    }
     opened.engine.disk_bytes = disk_bytes;
     opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
@@ -144,6 +151,8 @@ void add_serve(CLI::App& app) {
   command->model.add_to(*serve);
   command->model.add_draft_to(*serve);
   command->pruning.add_to(*serve);
+  serve->add_flag("--kv-anyway", command->kv_anyway,
+                  "serve with a KV format although the meter found it to break the model");
   ServerOptions& server = command->server;
   serve->add_option("--host", server.host, "the address to listen on")->capture_default_str();
   serve->add_option("--port", server.port, "the port to listen on (0: any that is free)")
