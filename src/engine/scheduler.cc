@@ -254,7 +254,7 @@ bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan
   while (!kv_.reserve(sequence.table, tokens)) {
     Sequence* victim = first_victim();
     preempt(*victim, plan);
-    if (victim == &sequence) return give_up_if_alone(sequence);
+    if (victim == &sequence) return false;
   }
   return true;
 }
