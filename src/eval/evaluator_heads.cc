@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "engine/window_runner.h"
 #include "eval/needle_cases.h"
+#include "model/watched_shares.h"
 
 namespace quire {
 namespace {
@@ -34,16 +35,7 @@ class FactWatcher : public AttentionWatcher {
     for (uint32_t i = 0; i < count_; ++i) {
       const uint32_t row = row_ + i;
       if (row + window_ < tokens_) continue;
-      shares_.resize(size_t(heads_) * (row + 1));
-      const Rows shares{shares_.data(), heads_, row + 1, row + 1};
-      backend_.attention_shares({.query = params.query,
-                                 .heads = heads_,
-                                 .kv = params.kv,
-                                 .scale = params.scale,
-                                 .soft_cap = params.soft_cap,
-                                 .sinks = params.sinks,
-                                 .token = i,
-                                 .out = shares});
+      const Rows shares = watched_shares(backend_, params, i, row + 1, shares_);
       for (uint32_t h = 0; h < heads_; ++h) {
         for (uint32_t at = fact_begin_; at < fact_end_; ++at)
           sums_[layer * heads_ + h] += double(shares.row(h)[at]);

@@ -1,6 +1,7 @@
 #include "engine/pruning/evaluator_scorer.h"
 
 #include "engine/pruning/pooled.h"
+#include "model/watched_shares.h"
 
 namespace quire {
 
@@ -16,16 +17,7 @@ std::optional<ScoringPass> EvaluatorScorer::pass(uint32_t index, std::span<const
 void EvaluatorScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
                           uint32_t row) {
   if (layer != options_.evaluator.layer) return;
-  shares_.resize(size_t(params.heads) * (row + 1));
-  const Rows shares{shares_.data(), params.heads, row + 1, row + 1};
-  backend.attention_shares({.query = params.query,
-                            .heads = params.heads,
-                            .kv = params.kv,
-                            .scale = params.scale,
-                            .soft_cap = params.soft_cap,
-                            .sinks = params.sinks,
-                            .token = token,
-                            .out = shares});
+  const Rows shares = watched_shares(backend, params, token, row + 1, shares_);
   attention_.resize(tokens_);
   for (const uint32_t head : options_.evaluator.heads) {
     const float* share = shares.row(head);

@@ -1,21 +1,13 @@
 #include "engine/pruning/snap_scorer.h"
 
 #include "engine/pruning/pooled.h"
+#include "model/watched_shares.h"
 
 namespace quire {
 void SnapScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
                      uint32_t position) {
   const uint32_t kv_heads = params.kv.layer->shape.kv_heads, group = params.heads / kv_heads;
-  shares_.resize(size_t(params.heads) * tokens_);
-  const Rows shares{shares_.data(), params.heads, tokens_, tokens_};
-  backend.attention_shares({.query = params.query,
-                            .heads = params.heads,
-                            .kv = params.kv,
-                            .scale = params.scale,
-                            .soft_cap = params.soft_cap,
-                            .sinks = params.sinks,
-                            .token = token,
-                            .out = shares});
+  const Rows shares = watched_shares(backend, params, token, tokens_, shares_);
   attention_.resize(layout_.places.size());
   std::vector<float>& sums = attention_[layer];
   sums.resize(size_t(kv_heads) * tokens_);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/watched_shares.h"
+
 namespace quire {
 namespace {
 
@@ -27,16 +29,7 @@ std::optional<ScoringPass> ZipScorer::pass(uint32_t index, std::span<const Token
 void ZipScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
                     uint32_t row) {
   const uint32_t kv_heads = params.kv.layer->shape.kv_heads, group = params.heads / kv_heads;
-  shares_.resize(size_t(params.heads) * (row + 1));
-  const Rows shares{shares_.data(), params.heads, row + 1, row + 1};
-  backend.attention_shares({.query = params.query,
-                            .heads = params.heads,
-                            .kv = params.kv,
-                            .scale = params.scale,
-                            .soft_cap = params.soft_cap,
-                            .sinks = params.sinks,
-                            .token = token,
-                            .out = shares});
+  const Rows shares = watched_shares(backend, params, token, row + 1, shares_);
   most_.resize(layers_);
   most_[layer].resize(size_t(kv_heads) * tokens_);
   for (uint32_t h = 0; h < params.heads; ++h) {
