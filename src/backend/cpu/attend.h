@@ -26,6 +26,16 @@ struct AttendQuery {
 //   values  += e^(score - max) * value row, row by row
 //
 // Sums are of fused multiply-adds, in lanes that are queries or dimensions: so vectors of every width give the same bits.
+//
+// Rows of int8 (a multiple of 16 values) and of q4 (of 32) stay codes, and sums over them are of integers: exact, whoever adds
+// them in whatever order. With r(x, most) = the integer nearest to x * (16256 / most):
+//
+//   score    = sum over the groups of (scale * sum of r(query) * code + least * sum of r(query)), times most / 16256,
+//              where most is the largest of |scale * query[d]|
+//   values  += for each group, least * share summed over the rows of a page, then most / 16256 * sum of r(scale * share) * code,
+//              where most is the largest of |scale * share| in that page
+//
+// That is 14 bits for queries and shares: less is lost than by 16-bit keys and values.
 struct AttendArgs {
   const KvLayerShape* shape;
   uint32_t page_tokens;           // a multiple of 4

@@ -2,8 +2,7 @@
 // may have a name that the linker sees, and nothing of the standard library that is more than a constant.
 #pragma once
 
-#include "backend/cpu/attend_lanes.h"
-#include "backend/cpu/kv_codes.h"
+#include "backend/cpu/attend_codes.h"
 
 namespace quire {
 namespace {
@@ -20,6 +19,8 @@ class PagesAttention {
                   (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
     reads_values_ = shape_.value_dim % kAttendLanes == 0 && is_float(value_format_) &&
                     (value_format_ == KvFormat::f32 || few);
+    sums_keys_ = sums_codes(key_format_, shape_.key_dim);
+    sums_values_ = sums_codes(value_format_, shape_.value_dim);
     key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
     value_row_bytes_ = kv_row_bytes(value_format_, shape_.value_dim);
   }
@@ -96,8 +97,15 @@ class PagesAttention {
   template <size_t N>
   void gather(const Tile<N>& tile) {
     float* out = args_.query_lanes + tile.first * args_.key_width;
+    const auto row_of = [&](size_t lane) {
+      return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
+    };
+    if (sums_keys_) {
+      const QueryCodes<N> codes(out, shape_.key_dim);
+      return gather_codes<typename Isa::Codes>(codes, key_format_, shape_.key_dim, args_.scale, row_of);
+    }
     for (size_t lane = 0; lane < N; ++lane) {
-      const float* row = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
+      const float* row = row_of(lane);
       for (size_t d = 0; d < args_.key_width; ++d) {
         const size_t place = kInQuads<N> ? d / 4 * 4 * N + lane * 4 + d % 4 : d * N + lane;
         out[place] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
@@ -116,8 +124,9 @@ class PagesAttention {
     for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
     const uint32_t left = end < page.begin ? 0 : end - page.begin;
     const size_t rows = left < args_.page_tokens ? left : args_.page_tokens;
-    if (!reads_keys_) unpack(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
-    if (!reads_values_) unpack(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
+    if (!reads_keys_ && !sums_keys_) unpack(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
+    if (!reads_values_ && !sums_values_)
+      unpack(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
     return page;
   }
 
@@ -169,22 +178,68 @@ class PagesAttention {
     const Sight<N> sight = see(tile, page);
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
-    switch (page.keys.format) {
-      case KvFormat::f32:
-        score<N, KvFormat::f32>(tile, page.keys, begin, end);
-        break;
-      case KvFormat::f16:
-        if constexpr (Isa::kReadsKeys) score<N, KvFormat::f16>(tile, page.keys, begin, end);
-        break;
-      case KvFormat::bf16:
-        if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, page.keys, begin, end);
-        break;
-      default:  // codes were unpacked
-        break;
+    if (sums_keys_) {
+      score_as_integers(tile, page.keys, begin, end);
+    } else {
+      score_as_floats(tile, page.keys, begin, end);
     }
     if (args_.soft_cap > 0) cap<N>(begin, end);
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide(sight, begin, end);
     take_shares(tile, begin, end);
+    if (sums_values_) {
+      add_values_as_integers(tile, page.values, begin, end);
+    } else {
+      add_values_as_floats(tile, sight, page.values);
+    }
+  }
+
+  template <size_t N>
+  void score_as_integers(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+    const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
+    for (size_t row = begin; row < end; row += 4) {
+      const std::byte* at = keys.bytes + row * keys.row_bytes;
+      prefetch(keys, at, 4 * keys.row_bytes);
+      float* scores = args_.scores + row * N;
+      if (keys.format == KvFormat::int8) {
+        score_codes<Isa, KvFormat::int8>(queries, at, keys.row_bytes, shape_.key_dim, scores);
+      } else {
+        score_codes<Isa, KvFormat::q4>(queries, at, keys.row_bytes, shape_.key_dim, scores);
+      }
+    }
+  }
+
+  template <size_t N>
+  void add_values_as_integers(const Tile<N>& tile, const Rows& rows, size_t begin, size_t end) {
+    const std::byte* at = rows.bytes + begin * rows.row_bytes;
+    prefetch(rows, at, (end - begin) * rows.row_bytes);
+    const auto add = rows.format == KvFormat::int8 ? add_code_values<Isa, KvFormat::int8>
+                                                   : add_code_values<Isa, KvFormat::q4>;
+    for (size_t q = 0; q < tile.live; q += 4) {
+      add(args_.scores + begin * N + q, N, at, rows.row_bytes, (end - begin) / 4, shape_.value_dim,
+          tile.live - q < 4 ? tile.live - q : 4, args_.value_rows,
+          args_.values + (tile.first + q) * args_.value_width, args_.value_width);
+    }
+  }
+
+  template <size_t N>
+  void score_as_floats(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+    switch (keys.format) {
+      case KvFormat::f32:
+        score<N, KvFormat::f32>(tile, keys, begin, end);
+        break;
+      case KvFormat::f16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::f16>(tile, keys, begin, end);
+        break;
+      case KvFormat::bf16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, keys, begin, end);
+        break;
+      default:  // codes were unpacked
+        break;
+    }
+  }
+
+  template <size_t N>
+  void add_values_as_floats(const Tile<N>& tile, const Sight<N>& sight, const Rows& rows) {
     for (size_t lane = 0; lane < tile.live;) {
       size_t count = 1;
       while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
@@ -192,10 +247,10 @@ class PagesAttention {
         ++count;
       if (sight.begin[lane] < sight.end[lane]) {
         const Share share{lane, size_t(sight.begin[lane]), size_t(sight.end[lane])};
-        if (count == 1) add_values<N, 1>(tile, share, page.values);
-        if (count == 2) add_values<N, 2>(tile, share, page.values);
-        if (count == 3) add_values<N, 3>(tile, share, page.values);
-        if (count == 4) add_values<N, 4>(tile, share, page.values);
+        if (count == 1) add_values<N, 1>(tile, share, rows);
+        if (count == 2) add_values<N, 2>(tile, share, rows);
+        if (count == 3) add_values<N, 3>(tile, share, rows);
+        if (count == 4) add_values<N, 4>(tile, share, rows);
       }
       lane += count;
     }
@@ -376,7 +431,8 @@ class PagesAttention {
   const AttendArgs& args_;
   const KvLayerShape& shape_;
   KvFormat key_format_, value_format_;
-  bool reads_keys_, reads_values_;  // straight from the page
+  bool reads_keys_, reads_values_;  // floats, straight from the page
+  bool sums_keys_, sums_values_;    // codes, as integers
   size_t key_row_bytes_, value_row_bytes_;
 };
 

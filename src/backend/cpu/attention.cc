@@ -15,8 +15,8 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kQueryBlock = 16;       // tokens of one run that share the unpacked pages
-constexpr uint32_t kSegmentTokens = 2048;  // of the context
+constexpr uint32_t kQueryBlock = 16;      // tokens of one run that share the unpacked pages
+constexpr uint32_t kSegmentTokens = 512;  // of the context: enough pieces for all threads, few enough to join
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 size_t round_up(size_t n, size_t multiple) {

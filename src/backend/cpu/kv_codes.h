@@ -7,6 +7,10 @@
 
 #include "kv/kv_layout.h"
 
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
 #ifndef ALWAYS_INLINE
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #endif
@@ -26,6 +30,15 @@ ALWAYS_INLINE To bits_as(From from) {
 
 // A number of 16 bits, at any address.
 ALWAYS_INLINE float read_half(const std::byte* at) {
+#if defined(__aarch64__)
+  __fp16 number;
+  std::memcpy(&number, at, sizeof(number));
+  return float(number);
+#elif defined(__F16C__)
+  uint16_t half;
+  std::memcpy(&half, at, sizeof(half));
+  return _cvtsh_ss(half);
+#else
   uint16_t half;
   std::memcpy(&half, at, sizeof(half));
   const uint32_t magnitude = half & 0x7fffu, sign = uint32_t(half & 0x8000u) << 16;
@@ -33,6 +46,7 @@ ALWAYS_INLINE float read_half(const std::byte* at) {
   float value = bits_as<float>(magnitude << 13) * 0x1p112f;
   if (magnitude >= 0x7c00u) value = bits_as<float>(0x7f800000u | (magnitude << 13));
   return bits_as<float>(bits_as<uint32_t>(value) | sign);
+#endif
 }
 
 ALWAYS_INLINE float e4m3(uint8_t code) {

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/avx2/avx2_kernels.h"
+#include "backend/cpu/avx2/word_codes.h"
 
 namespace quire {
 namespace {
@@ -13,6 +14,7 @@ struct Avx2 {
   static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
   static constexpr bool kReadsKeys = false, kScoresQuads = false;
   using Quad = const float*;
+  using Codes = WordCodes;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<8> load(const std::byte* bytes) {

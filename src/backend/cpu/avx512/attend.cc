@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/attend_pages.h"
+#include "backend/cpu/avx2/word_codes.h"
 #include "backend/cpu/avx512/avx512_kernels.h"
 
 namespace quire {
@@ -13,6 +14,7 @@ struct Avx512 {
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
   static constexpr bool kReadsKeys = false, kScoresQuads = true;
   using Quad = const float*;
+  using Codes = WordCodes;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<16> load(const std::byte* bytes) {

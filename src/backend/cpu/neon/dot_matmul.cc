@@ -413,6 +413,7 @@ void matmul_dot(const MatmulArgs& args) {
 #undef QUIRE_FORMAT
 
 void use_neon_dot(CpuKernels& kernels) {
+  kernels.attend = attend_neon_dot;
   kernels.name = "neon_dot";
 #define QUIRE_FORMAT(dtype, Format, activation)                                                  \
   kernels.matmul[size_t(DType::dtype)] = matmul_dot<format::Format, ActivationForm::activation>; \

@@ -10,6 +10,7 @@ void use_neon(CpuKernels& kernels);
 // NEON with the dot-product instructions (ARMv8.2). REQUIRES: the CPU has them. Formats that it does not speed up keep
 // what `kernels` has.
 void use_neon_dot(CpuKernels& kernels);
+void attend_neon_dot(const AttendArgs& args);
 
 // Its product of a format's panels, for sets that have no better one for few tokens.
 template <class Format, ActivationForm kForm>

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
+#include "backend/cpu/attend_codes.h"
 #include "backend/cpu/kv_rows.h"
 
 namespace quire {
@@ -23,16 +25,85 @@ float exp_share(float x) {
   return p * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
 }
 
-float score_of(const AttendArgs& args, const float* query, const std::byte* bytes) {
+int code_at(KvFormat format, const std::byte* row, size_t d) {
+  if (format == KvFormat::int8) return int(int8_t(row[d]));
+  const auto both = unsigned(row[d / kKvGroup * kKvGroup / 2 + d % (kKvGroup / 2)]);
+  return int(d % kKvGroup < kKvGroup / 2 ? both & 15 : both >> 4);
+}
+
+float integer_score(const AttendArgs& args, const float* query, const std::byte* row) {
+  const KvFormat format = args.shape->key_format;
+  const size_t dim = args.shape->key_dim, group = code_group(format, dim);
+  std::vector<int16_t> codes(dim);
+  const float step = query_codes(query, dim, args.scale, codes.data());
+  float score = 0;
+  for (size_t g = 0; g < dim / group; ++g) {
+    int32_t products = 0, sum = 0;
+    for (size_t d = g * group; d < (g + 1) * group; ++d) {
+      products += codes[d] * code_at(format, row, d);
+      sum += codes[d];
+    }
+    const CodeScale scale = code_scale(format, row, dim, g);
+    score = std::fma(float(products), scale.scale, score);
+    if (format != KvFormat::int8) score = std::fma(float(sum), scale.least, score);
+  }
+  return score * step;
+}
+
+float float_score(const AttendArgs& args, const float* query, const std::byte* row) {
   std::vector<float> key(args.shape->key_dim);
-  load_kv_row(args.shape->key_format, bytes, key);
+  load_kv_row(args.shape->key_format, row, key);
   float sums[4] = {};
   for (size_t d = 0; d < args.shape->key_dim; ++d)
     sums[d % 4] = std::fma(query[d] * args.scale, key[d], sums[d % 4]);
-  const float score = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+float score_of(const AttendArgs& args, const float* query, const std::byte* row) {
+  const bool integers = sums_codes(args.shape->key_format, args.shape->key_dim);
+  const float score = integers ? integer_score(args, query, row) : float_score(args, query, row);
   if (args.soft_cap == 0) return score;
   const float e = exp_share(std::abs(score) * (-2.0f / args.soft_cap));
   return std::copysign((1.0f - e) / (1.0f + e) * args.soft_cap, score);
+}
+
+// Rows of one page, the first of them at `rows`, under their shares.
+void add_integer_values(const KvLayerShape& shape, std::span<const float> shares, const std::byte* rows,
+                        float* values) {
+  const KvFormat format = shape.value_format;
+  const size_t dim = shape.value_dim, group = code_group(format, dim), row_bytes = kv_row_bytes(format, dim);
+  for (size_t g = 0; g < dim / group; ++g) {
+    float most = 0, base = 0;
+    bool finite = true;
+    std::vector<float> weights;
+    for (size_t r = 0; r < shares.size(); ++r) {
+      const CodeScale scale = code_scale(format, rows + r * row_bytes, dim, g);
+      weights.push_back(shares[r] > 0 ? shares[r] * scale.scale : 0.0f);
+      const float size = std::abs(weights.back());
+      finite &= size < kInfinity;
+      most = size > most ? size : most;
+      base = std::fma(shares[r], shares[r] > 0 ? scale.least : 0.0f, base);
+    }
+    const bool some = most > kLeastScaled;
+    const float steps = some ? kSteps / most : 0.0f, step = some ? most / kSteps : 0.0f;
+    for (size_t d = g * group; d < (g + 1) * group; ++d) {
+      int32_t sum = 0;
+      for (size_t r = 0; r < shares.size(); ++r)
+        sum += nearest16(weights[r] * steps) * code_at(format, rows + r * row_bytes, d);
+      values[d] = std::fma(float(sum), finite ? step : std::numeric_limits<float>::quiet_NaN(),
+                           format == KvFormat::int8 ? values[d] : values[d] + base);
+    }
+  }
+}
+
+void add_float_values(const KvLayerShape& shape, std::span<const float> shares, const std::byte* rows,
+                      float* values) {
+  std::vector<float> value(shape.value_dim);
+  const size_t row_bytes = kv_row_bytes(shape.value_format, shape.value_dim);
+  for (size_t r = 0; r < shares.size(); ++r) {
+    load_kv_row(shape.value_format, rows + r * row_bytes, value);
+    for (size_t d = 0; d < shape.value_dim; ++d) values[d] = std::fma(shares[r], value[d], values[d]);
+  }
 }
 
 void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, float& sum, float* values) {
@@ -42,7 +113,6 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
   max = -std::numeric_limits<float>::infinity();
   sum = 0;
   std::fill_n(values, args.value_width, 0.0f);
-  std::vector<float> value(shape.value_dim);
   for (uint32_t page = args.begin_page; page < args.end_page; ++page) {
     const uint32_t page_begin = page * args.page_tokens;
     const uint32_t begin = std::max(query.begin, page_begin);
@@ -61,13 +131,11 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
       for (size_t d = 0; d < shape.value_dim; ++d) values[d] *= factor;
     }
     float page_sum = 0;
-    for (uint32_t at = begin; at < end; ++at) {
-      const float share = exp_share(scores[at - begin] - max);
-      load_kv_row(shape.value_format, value_rows + (at - page_begin) * value_bytes, value);
-      page_sum += share;
-      for (size_t d = 0; d < shape.value_dim; ++d) values[d] = std::fma(share, value[d], values[d]);
-    }
+    for (float& score : scores) page_sum += score = exp_share(score - max);
     sum += page_sum;
+    const bool integers = sums_codes(shape.value_format, shape.value_dim);
+    const auto add_values = integers ? add_integer_values : add_float_values;
+    add_values(shape, scores, value_rows + (begin - page_begin) * value_bytes, values);
   }
 }
 
