@@ -26,6 +26,7 @@ struct EvalCommand {
   std::string log;
   std::vector<uint32_t> needle_tokens = {1024, 2048, 3900};
   uint32_t limit = 0;
+  bool sentences = false;
   bool json = false;
 
   bool wants(const std::string& part) const {
@@ -56,6 +57,7 @@ struct EvalCommand {
         result["kv_keep"] = pruning.keep;
         result["kv_policy"] = pruning.policy;
       }
+      if (sentences) eval.accept_sentences();
       measure(eval, result);
       judged = eval.judged();
     }
@@ -147,6 +149,8 @@ void add_eval(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(128u, 1u << 20));
   eval->add_option("--limit", command->limit, "most questions of each part (0: all)")->capture_default_str();
+  eval->add_flag("--sentences", command->sentences,
+                 "right is an answer that says the expected somewhere: for models that answer in sentences");
   eval->add_option("--data", command->data,
                    "the folder with the questions (default: beside the house model)");
   eval->add_option("--draft", command->draft, "the draft model that is compared")->capture_default_str();

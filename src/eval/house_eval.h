@@ -46,6 +46,8 @@ class HouseEval {
 
   // Prunes every prompt where its question begins: what chooses does not know what will be asked.
   void prune(const PruningOptions& pruning) { pruning_ = pruning; }
+  // For models that answer in sentences: right is what says the expected somewhere.
+  void accept_sentences() { sentences_ = true; }
 
   // Questions about a text that stands before them; `set` is "new" or "unseen".
   Tally reading(const std::string& set);
@@ -77,6 +79,7 @@ class HouseEval {
   EngineOptions options_;
   const HouseData& data_;
   uint32_t limit_;
+  bool sentences_ = false;
   std::optional<PruningOptions> pruning_;
   Progress progress_;
   std::vector<Judged> judged_;

@@ -1,5 +1,7 @@
 #include "eval/text_match.h"
 
+#include <algorithm>
+
 namespace quire {
 namespace {
 
@@ -32,6 +34,11 @@ std::vector<std::string> words_of(std::string_view text) {
 
 bool same_answer(std::string_view a, std::string_view b) {
   return without_article(words_of(a)) == without_article(words_of(b));
+}
+
+bool says_answer(std::string_view expected, std::string_view answer) {
+  const std::vector<std::string> part = without_article(words_of(expected)), words = words_of(answer);
+  return !part.empty() && !std::ranges::search(words, part).empty();
 }
 
 std::set<Trigram> trigrams_of(std::string_view text) {
