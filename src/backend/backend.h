@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -158,8 +159,9 @@ struct AttentionSharesParams {
   float scale = 1;
   float soft_cap = 0;
   Weight sinks;
-  uint32_t token = 0;  // of the batch
-  Rows out;            // [heads, rows up to its own]; 0 where a window hides a row
+  uint32_t token = 0;                 // of the batch
+  Rows out;                           // [heads, rows up to its own]; 0 where a window hides a row
+  std::optional<uint32_t> head = {};  // the only one asked for: the rows of the others mean nothing
 };
 
 // What comes after the scores of the experts: softmax over all and then the best k, or the other way round.

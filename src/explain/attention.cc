@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "engine/window_runner.h"
 #include "explain/passes.h"
+#include "model/watched_shares.h"
 
 namespace quire {
 namespace {
@@ -20,16 +21,7 @@ class HeadWatcher : public AttentionWatcher {
     const AttentionPass& pass = trace_.passes.back();
     for (uint32_t i = 0; i < pass.tokens; ++i) {
       const uint32_t position = pass.begin + i, width = position + 1;
-      shares_.resize(size_t(params.heads) * width);
-      const Rows shares{shares_.data(), params.heads, width, width};
-      backend_.attention_shares({.query = params.query,
-                                 .heads = params.heads,
-                                 .kv = params.kv,
-                                 .scale = params.scale,
-                                 .soft_cap = params.soft_cap,
-                                 .sinks = params.sinks,
-                                 .token = i,
-                                 .out = shares});
+      const Rows shares = watched_shares(backend_, params, i, width, shares_, trace_.head);
       trace_.rows.push_back({.position = position,
                              .pass = uint32_t(trace_.passes.size() - 1),
                              .first = trace_.window == 0 ? 0 : width - std::min(width, trace_.window),
@@ -42,19 +34,6 @@ class HeadWatcher : public AttentionWatcher {
   AttentionTrace& trace_;
   std::vector<float> shares_;
 };
-
-AttentionTrace head_of(const ModelSpec& spec, const AttentionChoice& choice) {
-  CHECK(choice.layer < spec.layers.size() && choice.head < spec.heads);
-  AttentionTrace trace;
-  trace.layer = choice.layer;
-  trace.head = choice.head;
-  const uint32_t group = spec.heads / spec.kv_heads;
-  trace.kv_head = choice.head / group;
-  for (uint32_t h = trace.kv_head * group; h < (trace.kv_head + 1) * group; ++h) trace.sharing.push_back(h);
-  trace.window = spec.layers[choice.layer].window;
-  trace.sinks = spec.attention_sinks;
-  return trace;
-}
 
 // What the pass's rows saw, by where it came from.
 void count_pairs(AttentionTrace& trace) {
@@ -76,7 +55,8 @@ double AttentionRow::sum() const {
 
 AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& engine, const Request& request,
                                const AttentionChoice& choice) {
-  AttentionTrace trace = head_of(*model.spec, choice);
+  AttentionTrace trace;
+  static_cast<HeadPlace&>(trace) = place_of_head(*model.spec, choice.layer, choice.head);
   trace.prompt_tokens = uint32_t(request.prompt.size());
   trace.cached = choice.cached;
   CHECK(trace.cached < trace.prompt_tokens);

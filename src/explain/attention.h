@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "model/head_place.h"
 
 namespace quire {
 
@@ -31,12 +32,7 @@ struct AttentionRow {
   double sum() const;  // 1, or less by what a sink takes
 };
 
-struct AttentionTrace {
-  uint32_t layer = 0, head = 0;
-  uint32_t kv_head = 0;           // whose rows the head reads
-  std::vector<uint32_t> sharing;  // the query heads that read the same, itself included
-  uint32_t window = 0;            // of the layer; 0: it sees everything
-  bool sinks = false;
+struct AttentionTrace : HeadPlace {
   uint32_t prompt_tokens = 0;
   uint32_t cached = 0;
   std::vector<TokenId> tokens;  // prompt and answer, all that was fed
@@ -46,7 +42,7 @@ struct AttentionTrace {
 };
 
 // Answers a request and looks at one head on the way: prefill in chunks of `engine.prefill_chunk`, then a pass for each token of
-// the answer. REQUIRES: the layer and the head exist, and fewer tokens are cached than the prompt has.
+// the answer. Throws Error if there is no such layer or head. REQUIRES: fewer tokens are cached than the prompt has.
 AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& engine, const Request& request,
                                const AttentionChoice& choice);
 

@@ -6,9 +6,10 @@
 
 namespace quire {
 
-// For an AttentionWatcher: where one token of the batch looks, [heads, width], in a buffer that grows and stays.
+// For an AttentionWatcher: where one token of the batch looks, [heads, width], in a buffer that grows and stays. With `head`
+// only its row means anything.
 inline Rows watched_shares(Backend& backend, const AttendParams& attend, uint32_t token, size_t width,
-                           std::vector<float>& buffer) {
+                           std::vector<float>& buffer, std::optional<uint32_t> head = std::nullopt) {
   buffer.resize(attend.heads * width);
   const Rows shares{buffer.data(), attend.heads, width, width};
   backend.attention_shares({.query = attend.query,
@@ -18,7 +19,8 @@ inline Rows watched_shares(Backend& backend, const AttendParams& attend, uint32_
                             .soft_cap = attend.soft_cap,
                             .sinks = attend.sinks,
                             .token = token,
-                            .out = shares});
+                            .out = shares,
+                            .head = head});
   return shares;
 }
 

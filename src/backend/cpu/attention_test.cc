@@ -88,8 +88,9 @@ class Attention {
     return out;
   }
 
-  // Of the last token: [heads, tokens].
-  std::vector<float> shares(const CpuKernels& kernels, uint32_t threads) {
+  // Of the last token: [heads, tokens]; of one head alone if it is given.
+  std::vector<float> shares(const CpuKernels& kernels, uint32_t threads,
+                            std::optional<uint32_t> head = std::nullopt) {
     CpuBackend backend(kernels, threads);
     KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
     PageTable table = kv.make_table();
@@ -106,7 +107,8 @@ class Attention {
                                  .soft_cap = test_.soft_cap,
                                  .sinks = {},
                                  .token = tokens_ - 1,
-                                 .out = {out.data(), test_.heads, tokens_, tokens_}};
+                                 .out = {out.data(), test_.heads, tokens_, tokens_},
+                                 .head = head};
     if (test_.sinks)
       params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, test_.heads},
                       nullptr};
@@ -451,6 +453,11 @@ TEST(Attention, SharesOfATokenAddUpItsValuesAsAttentionDoesForAnyThreads) {
       Attention attention(test, tokens);
       const std::vector<float> shares = attention.shares(twin(), 1);
       EXPECT_EQ(attention.shares(twin(), 3), shares);
+      for (uint32_t head = 0; head < test.heads; ++head) {
+        const std::vector<float> alone = attention.shares(twin(), 2, head);
+        const size_t row = size_t(head) * tokens;
+        EXPECT_TRUE(std::equal(&shares[row], &shares[row] + tokens, &alone[row])) << "head " << head;
+      }
       const std::vector<double> expected = attention.expected(1);
       const std::vector<double> out = attention.values_under(shares);
       for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 4e-6);
