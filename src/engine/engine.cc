@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/batch.h"
-#include "engine/pruning/prompt_watcher.h"
 #include "engine/pruning/zip_scorer.h"
+#include "engine/step_watcher.h"
 
 namespace quire {
 namespace {
@@ -99,6 +99,7 @@ void Engine::check(const Request& request) const {
     }
   }
   if (request.pruning) check_pruning(request);
+  if (request.watch) check_watch(request);
   uint64_t tokens = options_.context;
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
@@ -135,6 +136,19 @@ void Engine::check_pruning(const Request& request) const {
     throw Error(
         "{} tokens of prompt and {} that are read again need more KV cache than the {} bytes there are",
         scored, again, kv_.stats().capacity_bytes);
+  }
+}
+
+void Engine::check_watch(const Request& request) const {
+  CHECK(request.watch->on_row != nullptr);
+  place_of(request.watch->layer, request.watch->head);  // throws if there is none
+  if (request.pruning)
+    throw Error("a prompt that is pruned cannot be watched: its rows do not stay in their places");
+  if (request.prompt.size() > HeadWatch::kMostTokens) {
+    throw Error(
+        "a head is watched over at most {} tokens, for it has a share for every pair of them; the prompt has "
+        "{}",
+        HeadWatch::kMostTokens, request.prompt.size());
   }
 }
 
@@ -244,6 +258,7 @@ void Engine::propose_drafts() {
     sequence->drafts.clear();
     if (sequence->backlog() != 1) continue;
     if (sequence->scorer && sequence->dropped == 0) continue;  // guesses would be pruned with its prompt
+    if (sequence->request.watch) continue;  // nobody wants to know where a wrong guess looks
     uint32_t left = options_.context - uint32_t(sequence->tokens.size());
     if (sequence->request.max_tokens > 0)
       left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
@@ -282,13 +297,14 @@ bool Engine::step() {
   KvCache::FlatTables flat;
   const std::vector<KvGroupView> views = kv_.view(tables, flat);
   const Batch batch = make_batch(plan);
-  PromptWatcher watcher(*model_.backend, kv_.layout());
+  StepWatcher watcher(*model_.backend, kv_.layout());
   for (size_t r = 0; r < plan.runs.size(); ++r) {
-    const Sequence& sequence = *plan.runs[r].sequence;
+    Sequence& sequence = *plan.runs[r].sequence;
+    if (sequence.request.watch) watcher.heads.watch(sequence, batch.runs[r]);
     if (!sequence.scorer || sequence.dropped > 0) continue;
     const uint32_t scored = sequence.scorer->tokens();
-    watcher.watch(*sequence.scorer, batch.runs[r], sequence.computed,
-                  scored - std::min(scored, sequence.scorer->observed_tokens()));
+    watcher.prompts.watch(*sequence.scorer, batch.runs[r], sequence.computed,
+                          scored - std::min(scored, sequence.scorer->observed_tokens()));
   }
   const Rows logits =
       decoder_.forward(batch.view(), kv_.layout(), views, watcher.needed() ? &watcher : nullptr);

@@ -18,6 +18,7 @@
 #include "engine/telemetry.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
+#include "model/head_place.h"
 
 namespace quire {
 
@@ -95,6 +96,8 @@ class Engine {
   DiskTier* disk() const { return disk_.get(); }  // null: there is none
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
+  // Throws Error if the model has no such head.
+  HeadPlace place_of(uint32_t layer, uint32_t head) const { return place_of_head(*model_.spec, layer, head); }
   // Of the bytes that sequences hold: the share in which nothing is written yet.
   double unused_share() const;
   void check_invariants() const;
@@ -103,6 +106,7 @@ class Engine {
   void add(Request request, std::optional<SequenceId> lead, SequenceId id);
   void check(const Request& request) const;
   void check_pruning(const Request& request) const;
+  void check_watch(const Request& request) const;
   void end_overdue();
   void propose_drafts();
   void forget_drafts(SequenceId id);

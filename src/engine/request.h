@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,6 +57,17 @@ struct TokenEvent {
   std::vector<TokenId> wrong_guesses;  // what a drafter had guessed from here on, in vain
 };
 
+// A head whose attention a request tells as it is computed.
+struct HeadWatch {
+  static constexpr uint32_t kMostTokens = 2048;  // of a prompt: there is a share for every pair of them
+
+  uint32_t layer = 0, head = 0;
+  uint32_t first = 0;  // tokens before it are not told of, and may come from the cache
+  // Where the token at `position` looks: the shares of all tokens up to itself. Called once for each, in their order, by the
+  // engine's thread; whatever is computed again after a preemption is not told again.
+  std::function<void(uint32_t position, std::span<const float> shares)> on_row;
+};
+
 // The immutable ask, and where its output goes.
 struct Request {
   std::vector<TokenId> prompt;
@@ -71,6 +83,7 @@ struct Request {
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::optional<PruningOptions> pruning;            // what is kept of the prompt; nothing: all
+  std::optional<HeadWatch> watch = {};              // where one of its heads looks
   std::vector<TokenId> watched;                     // with logprobs: tokens whose ranks each event tells
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };

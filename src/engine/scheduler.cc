@@ -153,7 +153,7 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
   while (true) {
     const uint32_t headroom = uint32_t(running_.size());  // a page for each that runs: it will soon want one
     if (running_.size() < options_.max_sequences &&
-        kv_.fits(sequence.tokens, options_.prefill_chunk, headroom))
+        kv_.fits(uint32_t(sequence.tokens.size()), sequence.findable(), options_.prefill_chunk, headroom))
       return true;
     Sequence* victim = first_victim();
     if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
@@ -165,7 +165,7 @@ void Scheduler::start(Sequence& sequence) {
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
   if (!sequence.kept.empty()) kv_.never_publish(sequence.table);
-  if (lead != nullptr && lead->running && !sequence.scorer &&
+  if (lead != nullptr && lead->running && !sequence.scorer && !sequence.request.watch &&
       sequence.tokens.size() == sequence.request.prompt.size()) {
     // The last token of the prompt is computed again: its logits are needed.
     const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
@@ -192,9 +192,11 @@ bool Scheduler::waits_for_disk(Sequence& sequence) {
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
+  if (sequence.request.watch) return false;  // it must be seen computing them itself
   const PrefixMatch match = kv_.lookup(sequence.tokens);
   if (match.miss.why == PrefixMiss::Why::off) return false;
   for (const auto& other : running_) {
+    if (other->request.watch) continue;  // it may be far behind, and nobody waits for one that only looks
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
     const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
     const bool publishes = !other->scorer || !other->scorer->chooses_before_prefill();

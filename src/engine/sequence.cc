@@ -16,6 +16,7 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
   for (TokenId token : tokens) seen.emplace(token, 0);
   if (tokenizer != nullptr) detokenizer.emplace(*tokenizer);
   answer.prompt_tokens = uint32_t(tokens.size());
+  if (request.watch) rows_told = request.watch->first;
 }
 
 void Sequence::append(TokenId token) {
@@ -30,6 +31,7 @@ const ScoringPass* Sequence::due_pass() {
 }
 
 std::span<const TokenId> Sequence::findable() const {
+  if (request.watch) return std::span(tokens).first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
   if (!scorer) return tokens;
   if (scorer->chooses_before_prefill()) return {};
   const uint32_t cacheable = scorer->tokens() - std::min(scorer->tokens(), scorer->observed_tokens());

@@ -40,6 +40,7 @@ struct Sequence {
   Request request;
   std::vector<TokenId> tokens;          // the prompt, then the answer
   uint32_t computed = 0;                // rows of keys and values that are in pages
+  uint32_t rows_told = 0;               // of its watched head: those before it need not be computed again
   uint32_t dropped = 0;                 // tokens of the prompt that have no row any more, or never had
   std::vector<uint32_t> kept;           // those that stay, if that was known before the prompt was computed
   std::unique_ptr<TokenScorer> scorer;  // of a prompt that is to be pruned

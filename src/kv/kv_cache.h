@@ -123,9 +123,9 @@ class KvCache {
   // Whether a sequence of so many tokens, computed in chunks of `chunk`, could run if it were alone.
   bool could_hold(uint32_t tokens, uint32_t chunk) const;
 
-  // Whether a new sequence with these tokens, computed in chunks of `chunk`, would find room now and leave `headroom`
-  // pages.
-  bool fits(std::span<const TokenId> tokens, uint32_t chunk, uint32_t headroom) const;
+  // Whether a new sequence of so many tokens, computed in chunks of `chunk`, of which it may find the first ones in the cache,
+  // would find room now and leave `headroom` pages.
+  bool fits(uint32_t tokens, std::span<const TokenId> findable, uint32_t chunk, uint32_t headroom) const;
 
   // Publishes the pages that the first `computed` of the sequence's tokens have filled. Where another sequence has
   // published the same tokens, the table takes a share of its page instead.

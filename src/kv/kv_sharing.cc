@@ -85,10 +85,11 @@ PrefixMatch KvCache::lookup(std::span<const TokenId> tokens) const {
   return {path.tokens, path.miss};
 }
 
-bool KvCache::fits(std::span<const TokenId> tokens, uint32_t chunk, uint32_t headroom) const {
-  Path path = find(tokens);
+bool KvCache::fits(uint32_t tokens, std::span<const TokenId> findable, uint32_t chunk,
+                   uint32_t headroom) const {
+  Path path = find(findable);
   shorten_to_usable(path);
-  const std::vector<uint32_t> all = pages_for(layout_, uint32_t(tokens.size()) + 1, chunk, 1);
+  const std::vector<uint32_t> all = pages_for(layout_, tokens + 1, chunk, 1);
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t window = layout_.groups[g].window;
     const uint32_t first_seen = window == 0 || path.tokens + 1 <= window ? 0 : path.tokens + 1 - window;
