@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "openai/api_error.h"
+#include "server/responses.h"
 
 namespace quire {
 namespace {
@@ -20,12 +21,6 @@ HttpResponse event_stream() {
   head.type = "text/event-stream";
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
-}
-
-HttpResponse json_response(const OrderedJson& json) {
-  HttpResponse response;
-  response.body = dump(json);
-  return response;
 }
 
 // Why an answer is no answer; nothing if it is one.

@@ -62,8 +62,8 @@ std::optional<std::vector<TokenId>> RequestBook::find_finished(const std::string
   return std::nullopt;
 }
 
-std::optional<RequestSteps> RequestBook::steps(const Engine& engine, const std::string& id,
-                                               uint32_t choice) const {
+std::optional<RequestRecord> RequestBook::record(const Engine& engine, const std::string& id,
+                                                 uint32_t choice) const {
   std::vector<double> moments;  // of the tokens, since the request came
   if (const std::optional<SequenceId> live = find_live(id, choice)) {
     const Sequence* sequence = engine.scheduler().find(*live);
@@ -71,16 +71,16 @@ std::optional<RequestSteps> RequestBook::steps(const Engine& engine, const std::
     for (const Clock::time_point time : sequence->token_times)
       moments.push_back(milliseconds_between(sequence->submitted, time));
     const Entry& entry = live_.at(*live);
-    return steps_of(
-        {entry.client, moment(entry.submitted), entry.prompt, sequence->answer, moments, entry.rivals});
+    return RequestRecord{entry.client,     moment(entry.submitted), entry.prompt,
+                         sequence->answer, std::move(moments),      entry.rivals};
   }
   for (const Finished& f : finished_) {
     if (f.entry.id != id || f.entry.choice != choice) continue;
     if (!f.answer.tokens.empty()) moments.push_back(f.answer.timings.ttft_ms);
     for (const RequestAccount::Gap& gap : f.answer.account.gaps)
       moments.push_back(moments.back() + double(gap.ms));
-    return steps_of(
-        {f.entry.client, moment(f.entry.submitted), f.entry.prompt, f.answer, moments, f.entry.rivals});
+    return RequestRecord{f.entry.client, moment(f.entry.submitted), f.entry.prompt,
+                         f.answer,       std::move(moments),        f.entry.rivals};
   }
   return std::nullopt;
 }

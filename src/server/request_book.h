@@ -38,8 +38,8 @@ class RequestBook {
   std::optional<SequenceId> find_live(const std::string& id, uint32_t choice) const;
   // All tokens of one that ended, prompt and answer.
   std::optional<std::vector<TokenId>> find_finished(const std::string& id, uint32_t choice) const;
-  // The passes of a request, alive or ended; nothing if it is not known.
-  std::optional<RequestSteps> steps(const Engine& engine, const std::string& id, uint32_t choice) const;
+  // What is known of a request, alive or ended; nothing if it is not known. Valid until the next step.
+  std::optional<RequestRecord> record(const Engine& engine, const std::string& id, uint32_t choice) const;
   // The request that a sequence belongs to; empty if it is not known.
   std::string request_of(SequenceId sequence) const;
 

@@ -19,10 +19,6 @@ class StepsReader {
     steps_.pruned_tokens = account_.pruned_tokens;
     for (size_t i = 0; i < record_.token_ms.size(); ++i) add_token(i);
     add_chunks(INFINITY);
-    if (steps_.passes.size() > RequestSteps::kMostPasses) {
-      steps_.skipped = steps_.passes.size() - RequestSteps::kMostPasses;
-      steps_.passes.erase(steps_.passes.begin(), steps_.passes.begin() + ptrdiff_t(steps_.skipped));
-    }
     return std::move(steps_);
   }
 
@@ -124,8 +120,17 @@ OrderedJson pass_json(const RequestSteps::Pass& pass, const Tokenizer* tokenizer
 
 }  // namespace
 
-RequestSteps steps_of(const RequestRecord& record) {
+RequestSteps all_steps_of(const RequestRecord& record) {
   return StepsReader(record).read();
+}
+
+RequestSteps steps_of(const RequestRecord& record) {
+  RequestSteps steps = all_steps_of(record);
+  if (steps.passes.size() > RequestSteps::kMostPasses) {
+    steps.skipped = steps.passes.size() - RequestSteps::kMostPasses;
+    steps.passes.erase(steps.passes.begin(), steps.passes.begin() + ptrdiff_t(steps.skipped));
+  }
+  return steps;
 }
 
 OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer* tokenizer) {

@@ -42,11 +42,12 @@ struct RequestRecord {
   const std::string& client;
   double submitted_ms = 0;  // on the server's clock
   const std::vector<TokenId>& prompt;
-  const Answer& answer;                 // so far
-  const std::vector<double>& token_ms;  // since it came
+  const Answer& answer;          // so far
+  std::vector<double> token_ms;  // since it came
   const std::vector<std::vector<TokenLogprob>>& rivals;
 };
 RequestSteps steps_of(const RequestRecord& record);
+RequestSteps all_steps_of(const RequestRecord& record);  // with every pass, however many
 
 // Without a tokenizer only the counts are told.
 OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer* tokenizer);

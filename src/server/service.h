@@ -4,11 +4,15 @@
 #include <string>
 #include <vector>
 
+#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
 
 #include "openai/api_error.h"
 #include "server/completions.h"
+#include "server/request_attention.h"
 #include "server/snapshot_folder.h"
 
 namespace quire {
@@ -80,7 +84,9 @@ class Service {
   asio::awaitable<void> kv_unpin(Exchange& exchange);
   asio::awaitable<void> kv_save(Exchange& exchange);
   asio::awaitable<void> requests(Exchange& exchange);
-  asio::awaitable<void> steps(Exchange& exchange);
+  asio::awaitable<void> look_at_request(Exchange& exchange);
+  asio::awaitable<void> steps(Exchange& exchange, std::string id);
+  asio::awaitable<void> attention(Exchange& exchange, std::string id);
   asio::awaitable<void> fork(Exchange& exchange);
   asio::awaitable<void> cancel(Exchange& exchange);
 
@@ -88,6 +94,10 @@ class Service {
   // Which of the API keys the client has, from 1 on.
   std::optional<size_t> key_number(const HttpRequest& request) const;
   std::string client_name(const HttpRequest& request, const std::string& user) const;
+  // With keys, nobody reads what another has asked and was answered.
+  bool may_read(const HttpRequest& request, const std::string& client) const {
+    return options_.api_keys.empty() || client_name(request, "") == client;
+  }
   // Runs `work`, which understands a request, where it does not hold up the streams.
   template <class Work>
   asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work);
@@ -97,10 +107,14 @@ class Service {
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
 
+  static constexpr size_t kLargeBody =
+      64 << 10;  // bytes that take long enough to understand that others would notice
+
   asio::io_context& io_;
   ServiceParts parts_;
   ServiceOptions options_;
   Completions completions_;
+  HeadLooks looks_;
   asio::thread_pool workers_{1};        // parses, renders and tokenizes
   asio::thread_pool large_workers_{1};  // the same for large requests: only they wait for one another
   asio::thread_pool saver_{1};          // writes snapshots
@@ -108,5 +122,35 @@ class Service {
   std::function<uint32_t()> connections_;
   bool closing_ = false;
 };
+
+template <class Work>
+asio::awaitable<std::invoke_result_t<Work>> Service::aside(const Exchange& exchange, Work work) {
+  return run_on(exchange.request().body.size() > kLargeBody ? large_workers_ : workers_, std::move(work));
+}
+
+template <class Work>
+asio::awaitable<std::invoke_result_t<Work>> Service::run_on(asio::thread_pool& workers, Work work) {
+  std::exception_ptr problem;
+  std::optional<std::invoke_result_t<Work>> result;
+  co_await asio::post(asio::bind_executor(workers, asio::use_awaitable));
+  try {
+    result.emplace(work());
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  co_await asio::post(asio::bind_executor(io_, asio::use_awaitable));
+  if (problem) std::rethrow_exception(problem);
+  co_return std::move(*result);
+}
+
+template <class Question>
+asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Question question) {
+  using Reply = std::invoke_result_t<Question, Engine&>;
+  const auto box = std::make_shared<Mailbox<Reply>>(io_.get_executor());
+  const bool posted = parts_.loop.post([box, question](Engine& engine) { box->put(question(engine)); });
+  if (!posted) throw ApiError(503, "", "shutting_down", "the server is shutting down");
+  std::vector<Reply> replies = co_await box->take();
+  co_return std::move(replies.front());
+}
 
 }  // namespace quire

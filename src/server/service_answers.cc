@@ -1,0 +1,175 @@
+#include "openai/json_fields.h"
+#include "server/responses.h"
+#include "server/service.h"
+#include "server/web_files.h"
+#include "text/utf8.h"
+
+// The page, the state of the server, and answers.
+
+namespace quire {
+namespace {
+
+HttpResponse file_response(const WebFile& file) {
+  HttpResponse response = text_response(std::string(file.type), std::string(file.bytes));
+  response.headers = {
+      {"Cache-Control", "no-cache"},
+      {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"},
+      {"X-Content-Type-Options", "nosniff"},
+      {"Referrer-Policy", "no-referrer"}};
+  return response;
+}
+
+// GCC 12 cannot compile lists of initializers inside coroutines: they are made here.
+OrderedJson health_json(bool closing) {
+  return {{"status", closing ? "closing" : "ok"}};
+}
+
+OrderedJson version_json(const std::string& version) {
+  return {{"version", version}};
+}
+
+OrderedJson model_json(const ServedModel& model) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "quire"},
+          {"max_model_len", model.context}};
+}
+
+OrderedJson model_list_json(const ServedModel& model) {
+  return {{"object", "list"}, {"data", OrderedJson::array({model_json(model)})}};
+}
+
+OrderedJson cancelled_json(const std::string& id) {
+  return {{"id", id}, {"cancelled", true}};
+}
+
+OrderedJson tokenize_json(std::string_view request_body, const ServedModel& model) {
+  const OrderedJson body = parse_body(request_body);
+  const std::vector<TokenId> tokens = parse_prompt(body, model);
+  OrderedJson reply = {{"count", tokens.size()}, {"max_model_len", model.context}, {"tokens", tokens}};
+  if (!JsonFields(body).boolean("return_token_strs").value_or(false)) return reply;
+  OrderedJson words = OrderedJson::array();
+  for (const TokenId& token : tokens) {
+    words.push_back(
+        replace_broken_utf8(model.text->tokenizer.decode(std::span(&token, 1), Tokenizer::Special::keep)));
+  }
+  reply["token_strs"] = std::move(words);
+  return reply;
+}
+
+OrderedJson detokenize_json(std::string_view request_body, const ServedModel& model) {
+  const OrderedJson body = parse_body(request_body);
+  const JsonFields fields(body);
+  if (!fields.has("tokens")) bad_field("tokens", "'tokens' is missing");
+  const std::vector<TokenId> tokens = fields.tokens("tokens", model.vocab);
+  const bool skip = fields.boolean("skip_special_tokens").value_or(false);
+  const std::string text = replace_broken_utf8(
+      model.text->tokenizer.decode(tokens, skip ? Tokenizer::Special::skip : Tokenizer::Special::keep));
+  return {{"prompt", text}, {"content", text}};  // as vLLM and as llama.cpp name it
+}
+
+}  // namespace
+
+asio::awaitable<void> Service::page_file(Exchange& exchange) {
+  const std::string& path = exchange.request().path;
+  const WebFile* file = find_web_file(path == "/" ? "index.html" : path.substr(1));
+  if (file == nullptr) throw ApiError(404, "", "not_found", "the page is not built into this program");
+  co_await exchange.respond(file_response(*file));
+}
+
+asio::awaitable<void> Service::health(Exchange& exchange) {
+  co_await exchange.respond(json_response(health_json(closing_), closing_ ? 503 : 200));
+}
+
+asio::awaitable<void> Service::version(Exchange& exchange) {
+  co_await exchange.respond(json_response(version_json(options_.version)));
+}
+
+asio::awaitable<void> Service::metrics(Exchange& exchange) {
+  const std::string text =
+      parts_.metrics.text(parts_.meter.rates(Clock::now()), connections_ ? connections_() : 0);
+  co_await exchange.respond(text_response("text/plain; version=0.0.4; charset=utf-8", text));
+}
+
+asio::awaitable<void> Service::models(Exchange& exchange) {
+  const std::string& path = exchange.request().path;
+  if (path == "/v1/models") {
+    co_await exchange.respond(json_response(model_list_json(parts_.model)));
+    co_return;
+  }
+  if (path.substr(11) != parts_.model.name)
+    throw ApiError(404, "model", "model_not_found",
+                   fmt::format("the model '{}' is not served here", path.substr(11)));
+  co_await exchange.respond(json_response(model_json(parts_.model)));
+}
+
+asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) {
+  const auto understand = [&] {
+    const OrderedJson body = parse_body(exchange.request().body);
+    return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
+  };
+  Ask ask = co_await aside(exchange, understand);
+  refuse_if_closing();  // it may have begun meanwhile
+  ask.request.client = client_name(exchange.request(), ask.request.client);
+  co_await completions_.answer(exchange, std::move(ask));
+}
+
+asio::awaitable<void> Service::chat(Exchange& exchange) {
+  co_await ask_and_answer(exchange, AskKind::chat);
+}
+
+asio::awaitable<void> Service::complete(Exchange& exchange) {
+  co_await ask_and_answer(exchange, AskKind::completion);
+}
+
+// POST /requests/ID/fork
+asio::awaitable<void> Service::fork(Exchange& exchange) {
+  const std::string path = exchange.request().path.substr(std::string_view("/requests/").size());
+  if (!path.ends_with("/fork"))
+    throw ApiError(404, "", "not_found", "a request can be forked with POST /requests/ID/fork");
+  const OrderedJson body = parse_body(exchange.request().body);
+  const JsonFields fields(body);
+  Ask ask = parse_continuation(body, parts_.model);
+  if (ask.choices != 1) bad_field("n", "a fork has one answer; 'n' must be 1");
+  if (ask.echo) bad_field("echo", "a fork does not echo its prompt");
+  ForkPoint point{path.substr(0, path.size() - 5), uint32_t(fields.integer("choice", 0, 1 << 20).value_or(0)),
+                  0};
+  const auto at = fields.integer("at", 1, INT32_MAX);
+  if (!at)
+    bad_field("at",
+              "'at' is missing: how many of the request's tokens, prompt and answer, the fork begins with");
+  point.at = uint32_t(*at);
+  const auto known = [&book = parts_.book, point](Engine&) {
+    return book.find_live(point.request, point.choice) || book.find_finished(point.request, point.choice);
+  };
+  const bool is_known = co_await ask_engine(known);
+  refuse_if_closing();
+  if (!is_known)
+    throw ApiError(404, "", "not_found",
+                   fmt::format("the request '{}' is not known (any more)", point.request));
+  ask.request.client = client_name(exchange.request(), ask.request.client);
+  ask.prompts.emplace_back();  // comes from the other request
+  co_await completions_.answer(exchange, std::move(ask), point);
+}
+
+asio::awaitable<void> Service::cancel(Exchange& exchange) {
+  const std::string id = exchange.request().path.substr(std::string_view("/requests/").size());
+  if (!completions_.cancel(id))
+    throw ApiError(404, "", "not_found", fmt::format("no request '{}' runs or waits", id));
+  co_await exchange.respond(json_response(cancelled_json(id)));
+}
+
+asio::awaitable<void> Service::tokenize(Exchange& exchange) {
+  const auto work = [&] { return tokenize_json(exchange.request().body, parts_.model); };
+  const OrderedJson reply = co_await aside(exchange, work);
+  co_await exchange.respond(json_response(reply));
+}
+
+asio::awaitable<void> Service::detokenize(Exchange& exchange) {
+  const auto work = [&] { return detokenize_json(exchange.request().body, parts_.model); };
+  const OrderedJson reply = co_await aside(exchange, work);
+  co_await exchange.respond(json_response(reply));
+}
+
+}  // namespace quire

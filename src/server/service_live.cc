@@ -1,0 +1,195 @@
+#include <charconv>
+
+#include "openai/json_fields.h"
+#include "server/live_report.h"
+#include "server/responses.h"
+#include "server/service.h"
+
+// The KV cache and the requests, seen live.
+
+namespace quire {
+namespace {
+
+uint64_t query_number(const HttpRequest& request, const char* name) {
+  uint64_t number = 0;
+  const auto found = request.query.find(name);
+  if (found != request.query.end())
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), number);
+  return number;
+}
+
+// The number that a text is; nothing if it is anything else.
+std::optional<uint32_t> number_in(std::string_view text) {
+  uint32_t number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return problem == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+// 0 if it is not given.
+uint32_t query_index(const HttpRequest& request, const char* name) {
+  const auto found = request.query.find(name);
+  if (found == request.query.end()) return 0;
+  const std::optional<uint32_t> number = number_in(found->second);
+  if (!number) bad_field(name, "'{}' must be a whole number, counted from 0", name);
+  return *number;
+}
+
+ApiError unknown_request(const std::string& id) {
+  return ApiError(404, "", "not_found", fmt::format("the request '{}' is not known (any more)", id));
+}
+
+// GCC 12 cannot compile lists of initializers inside coroutines: they are made here.
+OrderedJson pin_json(const Engine::Pin& pin) {
+  return {{"pin", pin.id.value}, {"tokens", pin.tokens}};
+}
+
+OrderedJson unpinned_json(uint32_t pin) {
+  return {{"pin", pin}, {"unpinned", true}};
+}
+
+std::string snapshot_name(std::string_view request_body) {
+  if (request_body.empty()) return SnapshotFolder::kUsualName;
+  const OrderedJson body = parse_body(request_body);
+  const std::string name = JsonFields(body).text("name").value_or(SnapshotFolder::kUsualName);
+  if (!SnapshotFolder::is_name(name))
+    bad_field("name", "'name' must be of letters, digits, '.', '_' and '-', at most 100 and no dot in front");
+  return name;
+}
+
+OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, double seconds) {
+  return {{"name", name},
+          {"tokens", saved.tokens},
+          {"pages", saved.pages},
+          {"bytes", saved.bytes},
+          {"seconds", seconds}};
+}
+
+}  // namespace
+
+asio::awaitable<void> Service::kv(Exchange& exchange) {
+  const uint64_t since = query_number(exchange.request(), "since");
+  const auto look = [&book = parts_.book, since](Engine& engine) {
+    return kv_report(engine, book, since, Clock::now());
+  };
+  OrderedJson report = co_await ask_engine(look);
+  report["format"] = options_.kv_format;
+  co_await exchange.respond(json_response(report));
+}
+
+asio::awaitable<void> Service::requests(Exchange& exchange) {
+  const uint64_t since = query_number(exchange.request(), "since");
+  const auto look = [this, since](Engine& engine) {
+    return requests_report(engine, parts_.book, parts_.meter, since, Clock::now());
+  };
+  const OrderedJson report = co_await ask_engine(look);
+  co_await exchange.respond(json_response(report));
+}
+
+// GET /requests/ID/steps and GET /requests/ID/attention
+asio::awaitable<void> Service::look_at_request(Exchange& exchange) {
+  constexpr std::string_view kBefore = "/requests/", kSteps = "/steps", kAttention = "/attention";
+  const std::string path = exchange.request().path.substr(kBefore.size());
+  if (path.ends_with(kSteps)) {
+    co_await steps(exchange, path.substr(0, path.size() - kSteps.size()));
+  } else if (path.ends_with(kAttention)) {
+    co_await attention(exchange, path.substr(0, path.size() - kAttention.size()));
+  } else {
+    throw ApiError(404, "", "not_found",
+                   "the passes of a request are at GET /requests/ID/steps, what its heads look at is at GET "
+                   "/requests/ID/attention");
+  }
+}
+
+asio::awaitable<void> Service::steps(Exchange& exchange, std::string id) {
+  const uint64_t choice = std::min<uint64_t>(query_number(exchange.request(), "choice"), UINT32_MAX);
+  const auto look = [&book = parts_.book, id, choice](Engine& engine) {
+    const std::optional<RequestRecord> record = book.record(engine, id, uint32_t(choice));
+    return record ? std::optional(steps_of(*record)) : std::nullopt;
+  };
+  const std::optional<RequestSteps> steps = co_await ask_engine(look);
+  if (!steps) throw unknown_request(id);
+  const bool own = may_read(exchange.request(), steps->client);
+  const auto tell = [&] { return steps_json(id, *steps, own ? &parts_.model.text->tokenizer : nullptr); };
+  const OrderedJson report = co_await aside(exchange, tell);
+  co_await exchange.respond(json_response(report));
+}
+
+asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
+  refuse_if_closing();
+  const uint32_t layer = query_index(exchange.request(), "layer");
+  const uint32_t head = query_index(exchange.request(), "head");
+  const uint32_t choice = query_index(exchange.request(), "choice");
+  const auto read = [&book = parts_.book, id, choice](Engine& engine) {
+    const std::optional<RequestRecord> record = book.record(engine, id, choice);
+    return record ? std::optional(fed_text(*record)) : std::nullopt;
+  };
+  std::optional<FedText> text = co_await ask_engine(read);
+  if (!text) throw unknown_request(id);
+  if (!may_read(exchange.request(), text->client))
+    throw ApiError(403, "", "not_yours", "only the key that asked is shown what the heads looked at");
+  text->check();
+  const std::string client = client_name(exchange.request(), "");
+  const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(*text), layer, head, client);
+  const auto tell = [&] { return dump(seen.grid->json(id, seen.place, parts_.model.text->tokenizer)); };
+  HttpResponse response;
+  response.body = co_await aside(exchange, tell);
+  co_await exchange.respond(std::move(response));
+}
+
+asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
+  const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
+  const std::vector<TokenId> prompt = co_await aside(exchange, work);
+  const auto look = [this, prompt](Engine& engine) {
+    return lookup_report(engine, prompt, parts_.meter.limits(), parts_.model.text->tokenizer);
+  };
+  const OrderedJson report = co_await ask_engine(look);
+  co_await exchange.respond(json_response(report));
+}
+
+asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
+  const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
+  const std::vector<TokenId> prompt = co_await aside(exchange, work);
+  const auto pin = [prompt](Engine& engine) {
+    const Engine::Pin pinned = engine.pin(prompt);
+    if (pinned.tokens == 0) engine.unpin(pinned.id);
+    return pinned;
+  };
+  const Engine::Pin pinned = co_await ask_engine(pin);
+  if (pinned.tokens == 0)
+    throw ApiError(409, "prompt", "not_cached",
+                   "no full page of this prompt is cached yet: ask with it once, then pin it");
+  co_await exchange.respond(json_response(pin_json(pinned)));
+}
+
+asio::awaitable<void> Service::kv_unpin(Exchange& exchange) {
+  const std::string text = exchange.request().path.substr(std::string_view("/kv/pin/").size());
+  const std::optional<uint32_t> number = number_in(text);
+  const auto unpin = [number](Engine& engine) { return number && engine.unpin(SequenceId{*number}); };
+  const bool found = co_await ask_engine(unpin);
+  if (!found) throw ApiError(404, "", "not_found", fmt::format("there is no pin {}", text));
+  co_await exchange.respond(json_response(unpinned_json(*number)));
+}
+
+asio::awaitable<void> Service::kv_save(Exchange& exchange) {
+  if (parts_.snapshots == nullptr)
+    throw ApiError(409, "", "no_kv_dir",
+                   "this server saves no snapshots: it was started without --kv-dir FOLDER");
+  const std::string name = snapshot_name(exchange.request().body);
+  if (std::exchange(saving_, true))
+    throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
+  const Clock::time_point begin = Clock::now();
+  std::exception_ptr problem;
+  SnapshotFigures saved;
+  const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
+  try {
+    saved = co_await run_on(saver_, save);
+  } catch (...) {
+    problem = std::current_exception();
+  }
+  saving_ = false;
+  if (problem) std::rethrow_exception(problem);
+  const double seconds = milliseconds_between(begin, Clock::now()) / 1000;
+  co_await exchange.respond(json_response(saved_json(name, saved, seconds)));
+}
+
+}  // namespace quire
