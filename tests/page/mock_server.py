@@ -93,6 +93,26 @@ class Request:
         return {"id": self.id, "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached, "pruned_tokens": 0, "skipped": 0,
                 "passes": passes}
 
+    def attention(self, layer, head):
+        """As GET /requests/ID/attention: looks at the first token, at the last few and at the same words."""
+        tokens = [str(word) for word in self.tokens[:self.prompt_tokens + max(0, len(self.token_at) - 1)]]
+        step = max(1, -(-len(tokens) // 256))
+        passes = [{"phase": "prefill", "begin": c["entries_before"], "tokens": c["tokens"]} for c in self.chunks]
+        passes += [{"phase": "decode", "begin": p, "tokens": 1} for p in range(self.prompt_tokens, len(tokens))]
+        rows = []
+        for position in range(self.cached, len(tokens)):
+            weights = [3.0 * (k == 0) + 2 ** -((position - k) / (1 + head)) + (1 + layer) * (tokens[k] == tokens[position]) for k in range(position + 1)]
+            cells = [sum(weights[c:c + step]) / sum(weights) for c in range(0, position + 1, step)]
+            if rows and rows[-1]["position"] // step == position // step and position != self.prompt_tokens:
+                rows[-1]["tokens"] += 1  # near enough for a play: the others of a row look as its first
+                rows[-1]["shares"] += [0.0] * (len(cells) - len(rows[-1]["shares"]))
+                continue
+            which = next((i for i, p in enumerate(passes) if p["begin"] <= position < p["begin"] + p["tokens"]), len(passes) - 1)
+            rows.append({"position": position, "tokens": 1, "pass": which, "shares": [round(cell, 3) for cell in cells]})
+        return {"id": self.id, "layer": layer, "layers": 15, "head": head, "heads": 8, "kv_head": head // 4, "kv_heads": 2,
+                "sharing": list(range(head // 4 * 4, head // 4 * 4 + 4)), "window": 0, "sinks": False, "prompt_tokens": self.prompt_tokens,
+                "cached_tokens": self.cached, "cell_tokens": step, "tokens": tokens, "passes": passes, "rows": rows}
+
 
 class Engine:
     """All state of the play; every method takes the lock."""
@@ -351,7 +371,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)
-        since = int(urllib.parse.parse_qs(url.query).get("since", ["0"])[0])
+        query = urllib.parse.parse_qs(url.query)
+        since, layer, head = (int(query.get(name, ["0"])[0]) for name in ("since", "layer", "head"))
         file = WEB / (url.path[1:] or "index.html")
         if file.suffix in TYPES and file.parent == WEB and file.is_file():
             return self.answer(file.read_bytes(), type=TYPES[file.suffix])
@@ -361,6 +382,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                   "/version": lambda: {"version": "0.1.0"}, "/kv": lambda: self.engine.kv(since), "/requests": lambda: self.engine.status(since)}
         for request in self.engine.requests:
             routes[f"/requests/{request.id}/steps"] = request.steps
+            routes[f"/requests/{request.id}/attention"] = lambda request=request: request.attention(layer, head)
         if url.path not in routes:
             return self.fail(404, f"There is nothing at {url.path}.")
         return self.answer(routes[url.path]())

@@ -206,6 +206,34 @@ def the_steps_of_a_request_unfold(page):
     return f"{len(rows)} passes, {entries[0][0]} → {entries[-1][1]} entries"
 
 
+HEAT = "#timeline li .heat"
+
+
+@check
+def where_a_head_looks_unfolds(page):
+    page.browser.click("#timeline li .row-head")
+    assert page.js("return performance.getEntriesByType('resource').filter(({name}) => name.includes('/attention?')).length") == 0, "asked before it was opened"
+    page.browser.click("#timeline li details.attention summary")
+    page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
+    drawn = "const c = document.querySelector(arguments[0]); return new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    colours = page.js(drawn, HEAT)
+    assert colours > 5, f"only {colours} colours: the map is empty"
+    first = page.js(f"return document.querySelector('{HEAT}').toDataURL()")
+    page.js("document.querySelector('#timeline li .head-fields label:last-child input').focus()")
+    page.browser.press("ArrowUp")
+    page.until(f"return document.querySelector('{HEAT}').getAttribute('aria-label').includes('head 1,')", "another head is shown")
+    assert page.js(f"return document.querySelector('{HEAT}').toDataURL()") != first, "another head looks the same"
+    assert "reads KV head" in page.text("#timeline li .about-head")
+    page.browser.press("Tab")
+    page.browser.press("ArrowDown", "ArrowDown", "End", "ArrowLeft")
+    told = page.text("#timeline li .heat-map .readout")
+    assert re.match(r"Token \d[\d,–]*, “.+”, looks at: “.*” [\d.]+\u2009%", told) and "a key" in told, told
+    assert page.js("return document.querySelector('#timeline li .heat-map .readout').ariaLive") == "polite"
+    assert page.overflow() <= 0, "the map makes the page wider"
+    page.browser.click("#timeline li .row-head")
+    return f"{colours} colours; {told}"
+
+
 @check
 def the_stop_button_ends_an_answer(page):
     page.wander()
@@ -437,6 +465,22 @@ def check_failures(page):
 
 def take_screenshots(page, folder):
     folder.mkdir(parents=True, exist_ok=True)
+    for width, height in ((1280, 900), (400, 740)):
+        page.browser.size(width, height)
+        page.js("location.hash = 'live'")
+        time.sleep(0.6)
+        if page.js("return document.querySelector('#timeline li .row-more').hidden"):
+            page.browser.click("#timeline li .row-head")
+            page.browser.click("#timeline li details.attention summary")
+        page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
+        page.js("document.getElementById('live').scrollTop += document.querySelector('#timeline li details.attention').getBoundingClientRect().top - 110")
+        page.browser.hover(HEAT, 20, 20)
+        for scheme in ("light", "dark"):
+            page.browser.prefer(color_scheme=scheme)
+            time.sleep(0.3)
+            assert page.overflow() <= 0, "the map makes the page wider"
+            page.browser.screenshot(folder / f"attention_{scheme}_{width}.png")
+    page.browser.click("#timeline li .row-head")
     for width, height in ((1280, 900), (360, 740)):
         page.browser.size(width, height)
         for scheme in ("light", "dark"):

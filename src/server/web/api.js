@@ -47,6 +47,10 @@ const json = async (path, options) => (await call(path, options)).json();
 
 export const get = (path) => json(path, { signal: AbortSignal.timeout(8000) });
 export const steps = (id, choice) => get(`requests/${encodeURIComponent(id)}/steps?choice=${choice}`);
+// The server computes the request's tokens once more, and others go first: that may take a while.
+export const attention = (id, choice, { layer, head }, signal) => json(
+  `requests/${encodeURIComponent(id)}/attention?choice=${choice}&layer=${layer}&head=${head}`,
+  { signal: AbortSignal.any([signal, AbortSignal.timeout(40_000)]) });
 export const models = () => json('v1/models');
 export const lookup = (messages, signal) => json('kv/lookup', { method: 'POST', body: { messages }, signal });
 export const pin = (messages) => json('kv/pin', { method: 'POST', body: { messages }, patient: true });

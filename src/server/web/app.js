@@ -1,6 +1,6 @@
 // Puts the page together: the views, the model's name, and the polling that feeds the live view.
 
-import { ApiError, cancel, get, models, pin, steps, unpin } from './api.js';
+import { ApiError, attention, cancel, get, models, pin, steps, unpin } from './api.js';
 import { Chat } from './chat.js';
 import { forget_other_requests } from './colours.js';
 import { by_id, set_text } from './dom.js';
@@ -19,7 +19,9 @@ const pages = new PagesView({
   pin: (messages) => act(pin(messages)),
   unpin: (number) => act(unpin(number)),
 });
-const timeline = new Timeline({ on_cancel: (id) => act(cancel(id)), on_notice: (id) => pages.notice(id), load_steps: steps });
+const timeline = new Timeline({
+  on_cancel: (id) => act(cancel(id)), on_notice: (id) => pages.notice(id), load_steps: steps, load_attention: attention,
+});
 
 // A button that asks the server for something: failures are told, and the view is refreshed.
 async function act(call) {

@@ -65,6 +65,9 @@ export function sentence(text) {
   return /[.!?…]$/.test(upper) ? upper : `${upper}.`;
 }
 
+// A token's text, on one line.
+export const quoted = (text) => `“${text.replaceAll('\n', '↵')}”`;
+
 export const list = (words) =>
   words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} and ${words.at(-1)}`;
 

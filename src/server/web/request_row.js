@@ -1,5 +1,6 @@
 // One request of the timeline: a line of words that unfolds, and a strip of what it did when.
 
+import { AttentionFold } from './attention_fold.js';
 import { request_colour, theme_colour } from './colours.js';
 import { canvas_context, make, set_text } from './dom.js';
 import { count, gaps, median, ms, plural, sentence, short_id, why_missed } from './format.js';
@@ -15,7 +16,7 @@ export class RequestRow {
   #view = null;
   #pointer_x = null;
 
-  constructor(id, { on_cancel, on_notice, on_point, load_steps }) {
+  constructor(id, { on_cancel, on_notice, on_point, load_steps, load_attention }) {
     this.on_point = on_point;
     this.chip = make('span', 'chip');
     this.chip.style.background = request_colour(id);
@@ -31,7 +32,8 @@ export class RequestRow {
     this.cancel.type = 'button';
     this.cancel.addEventListener('click', () => on_cancel(id));
     this.steps = new StepsFold(load_steps);
-    this.more = make('div', 'row-more', this.words, this.steps.element, this.cancel);
+    this.attention = new AttentionFold(load_attention);
+    this.more = make('div', 'row-more', this.words, this.steps.element, this.attention.element, this.cancel);
     this.more.hidden = true;
     this.element = make('li', '', this.head, this.canvas, this.more);
     this.element.dataset.request = id;
@@ -39,7 +41,7 @@ export class RequestRow {
     this.head.addEventListener('click', () => {
       this.more.hidden = !this.more.hidden;
       this.head.setAttribute('aria-expanded', String(!this.more.hidden));
-      this.#refresh_steps();
+      this.#refresh_folds();
     });
     for (const sign of ['pointerenter', 'focusin']) this.element.addEventListener(sign, () => on_notice(id));
     for (const sign of ['pointerleave', 'focusout']) this.element.addEventListener(sign, () => on_notice(null));
@@ -53,14 +55,20 @@ export class RequestRow {
     set_text(this.kind, request.kind === 'completion' ? 'text' : request.kind);
     set_text(this.figures, state_words(request));
     this.cancel.hidden = request.finished_ms != null;
-    this.#refresh_steps();
+    this.#refresh_folds();
     const sentences = [sentence(figure_words(request)), account(request), gap_words(request), ...request.verdict.map(sentence)].filter(Boolean);
     if (this.words.textContent === sentences.join('')) return;
     this.words.replaceChildren(...sentences.map((text) => make('p', '', text)));
   }
 
-  #refresh_steps() {
-    if (!this.more.hidden) this.steps.show(this.#request);
+  get unfolded() {
+    return !this.more.hidden;
+  }
+
+  #refresh_folds() {
+    if (!this.unfolded) return;
+    this.steps.show(this.#request);
+    this.attention.show(this.#request);
   }
 
   draw(view) {

@@ -1,11 +1,10 @@
 // What each pass of a request was fed, added to the KV cache and drew: the table of `quire explain --view steps`.
 
 import { make } from './dom.js';
-import { count, ms, plural } from './format.js';
+import { count, ms, plural, quoted } from './format.js';
 
 const kShown = 40;  // passes: the first of them are the prompt, the last the newest tokens
 
-const quoted = (text) => `“${text.replaceAll('\n', '↵')}”`;
 const share = (probability) => (probability == null ? '' : ` ${Math.round(probability * 1000) / 10} %`);
 
 function cell(class_name, ...inside) {

@@ -25,11 +25,9 @@ export class Timeline {
   #readout = by_id('timeline-readout');
 
   // on_cancel(id), on_notice(id or null): a request is to be ended; the reader looks at a request. load_steps(id, choice)
-  // gives its passes.
-  constructor({ on_cancel, on_notice, load_steps }) {
-    this.on_cancel = on_cancel;
-    this.on_notice = on_notice;
-    this.load_steps = load_steps;
+  // gives its passes, load_attention(id, choice, {layer, head}, signal) where a head looks.
+  constructor(calls) {
+    this.calls = calls;
     this.#steps = new StepStrip(by_id('steps'), (text) => set_text(this.#readout, text));
     by_id('axis').append(...[20, 15, 10, 5].map((s) => make('li', '', `−${s} s`)), make('li', '', 'now'));
     new ResizeObserver(() => this.#draw()).observe(by_id('timeline'));
@@ -57,7 +55,7 @@ export class Timeline {
     const shown = requests.filter((request) => end_of(request) > start).slice(0, kRows);
     const keys = new Set(shown.map(key_of));
     for (const [key, row] of this.#rows) {
-      if (keys.has(key) || row.element.contains(document.activeElement)) continue;
+      if (keys.has(key) || row.unfolded || row.element.contains(document.activeElement)) continue;
       row.element.remove();
       this.#rows.delete(key);
     }
@@ -66,8 +64,7 @@ export class Timeline {
       let row = this.#rows.get(key_of(request));
       if (!row) {
         row = new RequestRow(request.id, {
-          on_cancel: this.on_cancel, on_notice: this.on_notice, on_point: (text) => set_text(this.#readout, text),
-          load_steps: this.load_steps,
+          ...this.calls, on_point: (text) => set_text(this.#readout, text),
         });
         this.#rows.set(key_of(request), row);
       }
