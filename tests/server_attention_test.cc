@@ -150,6 +150,29 @@ TEST_F(ServerAttention, WithKeysOnlyTheOneWhoAskedIsShown) {
   EXPECT_EQ(ask("GET", path(id)).status, 401);
 }
 
+TEST_F(ServerAttention, LooksStandBehindRequestsAndEndWhenTheirClientsLeave) {
+  EngineOptions engine = TestServer::engine_options();
+  engine.max_sequences = 1;
+  serve(TestServer::server_options(), engine);
+  const std::string id = complete({{"max_tokens", 1}})["id"];
+  const Running running = start_endless();  // has the only place for as long as it likes
+  const auto waiting = [](int count) {
+    return [count](const Json& state) { return state["waiting"] == count; };
+  };
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 1; i <= 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port()));
+    clients.back()->request("GET", path(id));
+    wait_until("/requests", waiting(i));
+  }
+  EXPECT_EQ(get(path(id)).status, 429) << "as many as may wait";
+  clients.pop_back();
+  wait_until("/requests", waiting(7));
+  clients.clear();
+  const Json state = wait_until("/requests", waiting(0));
+  EXPECT_EQ(state["running"], 1) << "the request that was there first goes on";
+}
+
 // Three tokens of prompt, the first of them cached; a pass that drew two tokens; then a preemption.
 TEST(FedText, HasThePassThatComputedEachTokenFirst) {
   const std::string client;

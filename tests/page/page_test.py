@@ -235,6 +235,31 @@ def where_a_head_looks_unfolds(page):
 
 
 @check
+def a_head_is_looked_at_again_while_the_answer_grows(page):
+    if not page.server:
+        return "not checked: only the mock's answers are sure to last"
+    page.wander()
+    page.ask(LONG)
+    page.until("return document.querySelectorAll('#timeline li').length > 1 && /answering/.test(document.querySelector('#timeline li .row-head').textContent)",
+               "it is answered")
+    page.js("performance.clearResourceTimings()")
+    page.browser.click("#timeline li .row-head")
+    page.browser.click("#timeline li details.attention summary")
+    page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
+    first = page.js(f"return document.querySelector('{HEAT}').ariaLabel")
+    page.until(f"return document.querySelector('{HEAT}').ariaLabel !== arguments[0]".replace("arguments[0]", json.dumps(first)), "the map grows")
+    asked = page.js("return performance.getEntriesByType('resource').filter(({name}) => name.includes('/attention?')).map(({startTime}) => startTime)")
+    assert all(after - before > 1950 for before, after in zip(asked, asked[1:])), asked
+    page.browser.click("#timeline li .row-head")
+    page.js("document.getElementById('stop').click(); document.getElementById('reset-options').click()")
+    page.until("return !document.querySelector('.writing')", "it stops", 5)
+    page.browser.click("#new-conversation")
+    page.ask("Tell me a short story about a fox.")
+    page.wait_for_answer()
+    return f"{len(asked)} looks, from '{first}' on"
+
+
+@check
 def the_stop_button_ends_an_answer(page):
     page.wander()
     page.ask(LONG)

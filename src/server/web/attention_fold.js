@@ -79,7 +79,7 @@ export class AttentionFold {
   // What grew while the server computed, or is not there yet, is asked for after the pause, whether or not anything else happens.
   #look_again() {
     setTimeout(() => {
-      if (this.element.isConnected) this.show(this.#request);
+      if (this.element.isConnected && !document.hidden) this.show(this.#request);
     }, kPauseMs + 50);
   }
 
