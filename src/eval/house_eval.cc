@@ -78,8 +78,8 @@ Tally HouseEval::ask(const std::string& part, const std::vector<Case>& cases) {
   Tally tally{.asked = uint32_t(cases.size())};
   for (size_t i = 0; i < cases.size(); ++i) {
     const HouseData::Question& asked = cases[i].asked;
-    const bool right = sentences_ ? says_answer(asked.answer, answers[i].text)
-                                  : same_answer(asked.answer, answers[i].text);
+    const bool right =
+        sentences_ ? says_answer(asked.answer, answers[i].text) : same_answer(asked.answer, answers[i].text);
     tally.right += right;
     judged_.push_back({part, asked.question, asked.answer, answers[i].text, right});
   }
