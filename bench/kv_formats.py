@@ -21,11 +21,14 @@ def quire(args, program):
 
 
 def quality(args, kv):
-    """Of one format against f16, on a text."""
-    if kv == "f16":
-        return None
+    """Of one format beside f16, on a text."""
     text = [args.text] if args.text else []
-    return quire(["kv-check", "-m", args.model, "--kv", kv, "--json", *text], args.quire)
+    found = quire(["kv-check", "-m", args.model, "--kv", "bf16" if kv == "f16" else kv, "--json", *text], args.quire)
+    if kv == "f16":
+        return {"bytes": found["bytes_per_token_f16"], "perplexity": found["perplexity_f16"]}
+    return {"bytes": found["bytes_per_token"], "perplexity": found["perplexity"],
+            "change": found["perplexity"] / found["perplexity_f16"] - 1, "divergence": found["divergence_mean"],
+            "divergence_p99": found["divergence_p99"], "agreement": found["agreement"]}
 
 
 def answers(args, kv):
@@ -34,8 +37,8 @@ def answers(args, kv):
                    *(["--sentences"] if args.sentences else [])], args.quire)
     needles = found["needles"][0]
     reading = [found["reading"][part] for part in ("new", "unseen")]
-    return (f"{needles['right']} of {needles['asked']}",
-            f"{sum(r['right'] for r in reading)} of {sum(r['asked'] for r in reading)}")
+    return {"needles": needles["right"], "needles_asked": needles["asked"],
+            "questions": sum(r["right"] for r in reading), "questions_asked": sum(r["asked"] for r in reading)}
 
 
 def decode(args, kv):
@@ -55,6 +58,7 @@ def main():
     parser.add_argument("--needle-tokens", type=int, default=1024)
     parser.add_argument("--depth", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--skip", default="", help="quality,answers,decode: what not to measure")
     args = parser.parse_args()
     formats = [f.replace(";", ",") for f in args.formats.split(",")]
@@ -65,20 +69,37 @@ def main():
         for kv in formats:
             speeds[kv].append(decode(args, kv))
     print("| KV | bytes of a token | perplexity | divergence, mean (99 %) | same top token | needles | questions "
-          f"| decode at {args.depth}, tok/s |")
-    print("|---|---|---|---|---|---|---|---|")
+          f"| decode at {args.depth}, tok/s |\n|---|---|---|---|---|---|---|---|")
+    rows = []
     for kv in formats:
-        found = None if "quality" in skip else quality(args, kv)
-        row = [kv, "", "", "", "", "", "", ""]
-        if found:
-            row[1:5] = [f"{found['bytes_per_token']:,}",
-                        f"{found['perplexity']:.4f} ({found['perplexity'] / found['perplexity_f16'] - 1:+.2%})",
-                        f"{found['divergence_mean']:.5f} ({found['divergence_p99']:.4f})", f"{found['agreement']:.1%}"]
+        row = {"kv": kv}
+        if "quality" not in skip:
+            row.update(quality(args, kv))
         if "answers" not in skip:
-            row[5:7] = answers(args, kv)
+            row.update(answers(args, kv))
         if speeds[kv]:
-            row[7] = f"{statistics.median(speeds[kv]):.1f}"
-        print("| " + " | ".join(row) + " |", flush=True)
+            row["tok_s"] = statistics.median(speeds[kv])
+        rows.append(row)
+        print("| " + " | ".join(cells(row)) + " |", flush=True)
+    if args.json:
+        with open(args.json, "w") as out:
+            json.dump({"model": args.model, "depth": args.depth, "rows": rows}, out, indent=1)
+
+
+def cells(row):
+    told = [row["kv"], "", "", "", "", "", "", ""]
+    if "bytes" in row:
+        told[1] = f"{row['bytes']:,}"
+        told[2] = f"{row['perplexity']:.4f}"
+    if "change" in row:
+        told[2] += f" ({row['change']:+.2%})"
+        told[3] = f"{row['divergence']:.5f} ({row['divergence_p99']:.4f})"
+        told[4] = f"{row['agreement']:.1%}"
+    if "needles" in row:
+        told[5:7] = [f"{row[what]} of {row[what + '_asked']}" for what in ("needles", "questions")]
+    if "tok_s" in row:
+        told[7] = f"{row['tok_s']:.1f}"
+    return told
 
 
 if __name__ == "__main__":
