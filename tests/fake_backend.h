@@ -38,7 +38,8 @@ class FakeBackend : public Backend {
   void rope_store(const RopeStoreParams& params) override {
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
       const uint32_t run = batch_.run_of_token[t];
-      const uint32_t position = batch_.runs[run].row_of(uint32_t(t), params.kv.layer->shape.window);
+      const uint32_t position =
+          params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t), params.kv.layer->shape.window));
       const uint64_t before = position == 0 ? kStart : read(params.kv, run, position - 1);
       const uint64_t now = mix(before, batch_.tokens[t]);
       std::memcpy(params.kv.key_row(run, 0, position), &now, sizeof(now));
@@ -47,10 +48,11 @@ class FakeBackend : public Backend {
   void attend(const AttendParams& params) override {
     const uint32_t window = params.kv.layer->shape.window;
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
-      const uint32_t position = batch_.runs[batch_.run_of_token[t]].row_of(uint32_t(t), window);
+      const uint32_t run = batch_.run_of_token[t];
+      const uint32_t position = params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t), window));
       const uint32_t first = window == 0 || position < window ? 0 : position + 1 - window;
       uint64_t sum = 0;
-      for (uint32_t p = first; p <= position; ++p) sum += mix(read(params.kv, batch_.run_of_token[t], p), 1);
+      for (uint32_t p = first; p <= position; ++p) sum += mix(read(params.kv, run, p), 1);
       states_[t] = mix(states_[t], sum);
     }
   }

@@ -37,7 +37,8 @@ struct TokenRun {
   uint32_t begin = 0;  // in the batch's token arrays
   uint32_t count = 0;
   // Where the first token's keys and values go in its sequence's pages: its position, less the tokens before it that were
-  // pruned. The others follow. Layers with a window have rows of their own, for pruning passes them by.
+  // pruned. The others follow. Layers with a window have rows of their own, for pruning passes them by. Where heads kept
+  // unequal numbers of rows this is the average: KvView::head_row says a head's own.
   uint32_t row = 0;
   uint32_t window_row = 0;
 
@@ -159,8 +160,8 @@ struct AttentionSharesParams {
   float scale = 1;
   float soft_cap = 0;
   Weight sinks;
-  uint32_t token = 0;                 // of the batch
-  Rows out;                           // [heads, rows up to its own]; 0 where a window hides a row
+  uint32_t token = 0;  // of the batch
+  Rows out;  // [heads, rows up to its own, by head]; 0 where a window hides a row, and beyond its own
   std::optional<uint32_t> head = {};  // the only one asked for: the rows of the others mean nothing
 };
 

@@ -227,6 +227,9 @@ std::vector<KvGroupView> KvCache::view(std::span<const PageTable* const> tables,
   const size_t groups = pools_.size();
   flat.page_ids.assign(groups, {});
   flat.table_begin.assign(groups, {});
+  flat.heads_begin.assign(groups, {});
+  flat.heads.assign(groups, {});
+  flat.cells.assign(groups, {});
   std::vector<KvGroupView> views;
   for (size_t g = 0; g < groups; ++g) {
     for (const PageTable* table : tables) {
@@ -235,7 +238,12 @@ std::vector<KvGroupView> KvCache::view(std::span<const PageTable* const> tables,
         flat.page_ids[g].push_back(page ? page->id().value : kNoPage);
       }
     }
-    views.push_back({&layout_.groups[g], pools_[g]->data(), flat.page_ids[g], flat.table_begin[g]});
+    const auto is_unequal = [&](const PageTable* table) { return !table->groups_[g].head_cells.empty(); };
+    if (std::ranges::any_of(tables, is_unequal)) {
+      for (const PageTable* table : tables) add_head_cells(uint32_t(g), *table, flat);
+    }
+    views.push_back({&layout_.groups[g], pools_[g]->data(), flat.page_ids[g], flat.table_begin[g],
+                     flat.heads_begin[g], flat.heads[g], flat.cells[g]});
   }
   return views;
 }

@@ -84,11 +84,12 @@ struct KvMemory {
   Copy copy;
 };
 
-// Which rows of a sequence stay when it is pruned: as many of every KV head of every layer, but each its own.
+// Which rows of a sequence stay when it is pruned. Each KV head of each layer has its own, and `count` of them on average:
+// one may have some pages more, at the cost of others, where the layout's cells are alike.
 struct KeptRows {
   uint32_t count = 0;
-  std::vector<std::vector<uint32_t>>
-      of_head;  // [layer * kv_heads + head], ascending; of layers with a window: empty
+  // By layer, then KV head; ascending. As many as `count`, give or take whole pages. Of layers with a window: empty.
+  std::vector<std::vector<uint32_t>> of_head;
 };
 
 struct KvCacheOptions {
@@ -191,6 +192,10 @@ class KvCache {
   struct FlatTables {
     std::vector<std::vector<uint32_t>> page_ids;     // by group
     std::vector<std::vector<uint32_t>> table_begin;  // by group
+    // By group; empty where all heads of all tables have the same rows.
+    std::vector<std::vector<uint32_t>> heads_begin;
+    std::vector<std::vector<KvHeadCells>> heads;
+    std::vector<std::vector<uint32_t>> cells;
   };
   std::vector<KvGroupView> view(std::span<const PageTable* const> tables, FlatTables& flat) const;
 
@@ -222,9 +227,13 @@ class KvCache {
   void hold_node(PageTable& table, PrefixNodeId node);
   void touch_chain(PrefixNodeId node);
   bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index);
-  // Copies the rows that stay of one group, page lists to page lists.
+  // The cells for the rows that stay, by head of the group: see PageTable.
+  std::vector<std::vector<uint32_t>> cells_of(uint32_t group, uint32_t computed, const KeptRows& kept) const;
+  // Copies these rows there, page lists to page lists.
   void gather(uint32_t group, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
-              std::span<const std::optional<PageRef>> to);
+              std::span<const std::optional<PageRef>> to, std::span<const std::vector<uint32_t>> cells);
+  // Where the rows of the heads of one table are.
+  void add_head_cells(uint32_t group, const PageTable& table, FlatTables& flat) const;
   void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);
 
   KvLayout layout_;

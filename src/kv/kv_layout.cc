@@ -52,6 +52,14 @@ size_t kv_row_bytes(KvFormat format, size_t values) {
   return values / 2 + (values + kKvGroup - 1) / kKvGroup * 4;
 }
 
+bool KvGroupLayout::has_equal_cells() const {
+  return std::ranges::all_of(layers, [&](const KvLayerLayout& layer) {
+    const KvLayerShape &a = layer.shape, &b = layers.front().shape;
+    return a.key_dim == b.key_dim && a.value_dim == b.value_dim && a.key_format == b.key_format &&
+           a.value_format == b.value_format;
+  });
+}
+
 size_t KvLayout::bytes_per_token() const {
   size_t bytes = 0;
   for (const KvGroupLayout& group : groups) bytes += group.bytes_per_token();
@@ -78,6 +86,7 @@ KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_toke
     layer.key_row_bytes = kv_row_bytes(shape.key_format, shape.key_dim);
     layer.value_row_bytes = kv_row_bytes(shape.value_format, shape.value_dim);
     layer.head_bytes = page_tokens * (layer.key_row_bytes + layer.value_row_bytes);
+    if (!group->layers.empty()) layer.first_cell = group->cells();
     group->page_bytes += shape.kv_heads * layer.head_bytes;
     layout.places.push_back({uint32_t(group - layout.groups.begin()), uint32_t(group->layers.size())});
     group->layers.push_back(layer);

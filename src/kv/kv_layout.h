@@ -48,7 +48,8 @@ struct KvLayerLayout {
   size_t offset = 0;  // of the layer in the page
   size_t key_row_bytes = 0;
   size_t value_row_bytes = 0;
-  size_t head_bytes = 0;  // one head's keys and values of a whole page
+  size_t head_bytes = 0;    // one head's keys and values of a whole page
+  uint32_t first_cell = 0;  // heads of the layers before it in the page
 
   size_t key_offset(uint32_t head, uint32_t row) const {
     return offset + head * head_bytes + row * key_row_bytes;
@@ -68,6 +69,10 @@ struct KvGroupLayout {
   std::vector<KvLayerLayout> layers;
 
   size_t bytes_per_token() const { return page_bytes / page_tokens; }
+  // A page is made of cells, one for each head of each layer.
+  uint32_t cells() const { return layers.back().first_cell + layers.back().shape.kv_heads; }
+  // All cells are alike: any of them can hold the rows of any head.
+  bool has_equal_cells() const;
 };
 
 // The groups of a model, and where each of its layers is found in them.

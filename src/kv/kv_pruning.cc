@@ -1,55 +1,128 @@
+#include <algorithm>
+#include <numeric>
+
 #include "base/check.h"
 #include "kv/kv_cache.h"
 
-// How a sequence gives up rows in the middle: those that stay are moved together.
+// How a sequence gives up rows in the middle: those that stay are moved together. Heads may keep unequal numbers of rows, but
+// they differ by whole pages. So the rows of all of them fill as many pages as equal numbers would, and they begin a new page
+// at the same token: only the cells of the pages that are filled now are given out anew.
 
 namespace quire {
 namespace {
 
-// Copies runs of consecutive rows at once; `from` and `to` say where a row is.
-template <class From, class To, class Copy>
-void gather_rows(std::span<const uint32_t> rows, uint32_t page_tokens, size_t row_bytes, From from, To to,
-                 Copy copy) {
-  for (uint32_t i = 0; i < rows.size();) {
-    uint32_t count = 1;
-    while (i + count < rows.size() && rows[i + count] == rows[i] + count &&
-           (rows[i] + count) % page_tokens != 0 && (i + count) % page_tokens != 0)
-      ++count;
-    copy(to(i), from(rows[i]), count * row_bytes);
-    i += count;
+uint32_t pages_covering(size_t rows, uint32_t page_tokens) {
+  return uint32_t((rows + page_tokens - 1) / page_tokens);
+}
+
+using PageList = std::span<const std::optional<PageRef>>;
+
+// Copies rows of one head from the pages of a sequence to others, or within them.
+class HeadMover {
+ public:
+  HeadMover(const PagePool& pool, const KvGroupLayout& group, const KvLayerLayout& layer, uint32_t head,
+            const KvMemory::Copy& copy)
+      : pool_(pool), group_(group), layer_(layer), head_(head), copy_(copy) {}
+
+  // The i-th row that stays is rows[i] of `from` and goes to cells[i / page_tokens] of `to`, for i from `begin` to `end`.
+  void move(std::span<const uint32_t> rows, uint32_t begin, uint32_t end, PageList from, PageList to,
+            std::span<const uint32_t> cells) const {
+    const uint32_t page_tokens = group_.page_tokens;
+    const size_t keys = page_tokens * layer_.key_row_bytes;
+    for (uint32_t i = begin, count = 1; i < end; i += count) {
+      const uint32_t row = rows[i], in_page = row % page_tokens, to_in_page = i % page_tokens;
+      const uint32_t most = std::min({page_tokens - in_page, page_tokens - to_in_page, end - i});
+      for (count = 1; count < most && rows[i + count] == row + count;) ++count;  // they go at once
+      const std::byte* source = cell_at(from, row / page_tokens * group_.cells() + own_cell());
+      std::byte* target = cell_at(to, cells[i / page_tokens]);
+      copy_(target + to_in_page * layer_.key_row_bytes, source + in_page * layer_.key_row_bytes,
+            count * layer_.key_row_bytes);
+      copy_(target + keys + to_in_page * layer_.value_row_bytes,
+            source + keys + in_page * layer_.value_row_bytes, count * layer_.value_row_bytes);
+    }
   }
+
+ private:
+  uint32_t own_cell() const { return layer_.first_cell + head_; }
+  std::byte* cell_at(PageList pages, uint32_t cell) const {
+    const uint32_t in_page = cell % group_.cells();
+    // Of layers whose cells differ in size every head stays in its own.
+    const size_t offset = in_page == own_cell() ? layer_.key_offset(head_, 0) : in_page * layer_.head_bytes;
+    return pool_.data(pages[cell / group_.cells()]->id()) + offset;
+  }
+
+  const PagePool& pool_;
+  const KvGroupLayout& group_;
+  const KvLayerLayout& layer_;
+  const uint32_t head_;
+  const KvMemory::Copy& copy_;
+};
+
+// The cells of heads that want so many each, of as many pages as that fills. A head has its own cell of a page where it needs
+// it; what it wants beyond the last page goes to the cells that others leave, the first ones first.
+std::vector<std::vector<uint32_t>> give_out_cells(std::span<const uint32_t> wanted, uint32_t pages) {
+  const uint32_t heads = uint32_t(wanted.size());
+  CHECK(std::accumulate(wanted.begin(), wanted.end(), uint64_t(0)) == uint64_t(pages) * heads);
+  std::vector<uint32_t> left;
+  for (uint32_t page = 0; page < pages; ++page) {
+    for (uint32_t head = 0; head < heads; ++head) {
+      if (wanted[head] <= page) left.push_back(page * heads + head);
+    }
+  }
+  std::vector<std::vector<uint32_t>> cells(heads);
+  size_t taken = 0;
+  for (uint32_t head = 0; head < heads; ++head) {
+    for (uint32_t page = 0; page < wanted[head]; ++page)
+      cells[head].push_back(page < pages ? page * heads + head : left[taken++]);
+  }
+  return cells;
 }
 
 }  // namespace
 
-void KvCache::gather(uint32_t g, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
-                     std::span<const std::optional<PageRef>> to) {
-  const auto page_of = [&](std::span<const std::optional<PageRef>> of, uint32_t row) {
-    return pools_[g]->data(of[row / page_tokens()]->id());
-  };
-  for (size_t l = 0; l < layout_.places.size(); ++l) {
-    if (layout_.places[l].group != g) continue;
-    const KvLayerLayout& layer = layout_.groups[g].layers[layout_.places[l].slot];
-    for (uint32_t h = 0; h < layer.shape.kv_heads; ++h) {
-      const std::vector<uint32_t>& rows = kept.of_head[l * layer.shape.kv_heads + h];
-      CHECK(rows.size() == kept.count);
-      const auto key = [&](std::span<const std::optional<PageRef>> of) {
-        return [&, of](uint32_t row) { return page_of(of, row) + layer.key_offset(h, row % page_tokens()); };
-      };
-      const auto value = [&](std::span<const std::optional<PageRef>> of) {
-        return [&, of](uint32_t row) {
-          return page_of(of, row) + layer.value_offset(h, row % page_tokens(), page_tokens());
-        };
-      };
-      gather_rows(rows, page_tokens(), layer.key_row_bytes, key(from), key(to), memory_.copy);
-      gather_rows(rows, page_tokens(), layer.value_row_bytes, value(from), value(to), memory_.copy);
+std::vector<std::vector<uint32_t>> KvCache::cells_of(uint32_t g, uint32_t computed,
+                                                     const KeptRows& kept) const {
+  std::vector<uint32_t> wanted;
+  size_t head = 0;
+  bool equal = true;
+  for (const KvLayout::Place& place : layout_.places) {
+    const uint32_t heads = layout_.groups[place.group].layers[place.slot].shape.kv_heads;
+    for (uint32_t h = 0; h < heads; ++h, ++head) {
+      if (place.group != g) continue;
+      const size_t rows = kept.of_head[head].size();
+      CHECK(rows > 0 && rows <= computed && rows % page_tokens() == kept.count % page_tokens());
+      wanted.push_back(pages_covering(rows, page_tokens()));
+      equal &= rows == kept.count;
+    }
+  }
+  CHECK(equal || layout_.groups[g].has_equal_cells());
+  return give_out_cells(wanted, pages_covering(kept.count, page_tokens()));
+}
+
+void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList to,
+                     std::span<const std::vector<uint32_t>> cells) {
+  const uint32_t here = uint32_t(to.size()) * page_tokens();
+  // First what stays in its head's own cells, where a row never moves up. Then what goes to the cells of others: it comes from
+  // pages that were not written, and those others' rows are gone from there.
+  for (const bool elsewhere : {false, true}) {
+    size_t head = 0;
+    for (const KvLayout::Place& place : layout_.places) {
+      const KvLayerLayout& layer = layout_.groups[place.group].layers[place.slot];
+      for (uint32_t h = 0; h < layer.shape.kv_heads; ++h, ++head) {
+        if (place.group != g) continue;
+        const std::vector<uint32_t>& rows = kept.of_head[head];
+        const uint32_t all = uint32_t(rows.size()), middle = std::min(all, here);
+        HeadMover(*pools_[g], layout_.groups[g], layer, h, memory_.copy)
+            .move(rows, elsewhere ? middle : 0, elsewhere ? all : middle, from, to,
+                  cells[layer.first_cell + h]);
+      }
     }
   }
 }
 
 bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept) {
   CHECK(!table.pruned_ && kept.count > 0 && kept.count < computed && computed <= table.reserved_tokens_);
-  const uint32_t pages = (kept.count + page_tokens() - 1) / page_tokens();
+  const uint32_t pages = pages_covering(kept.count, page_tokens());
   const auto has_room = [&](uint32_t g) {
     return pages <= pools_[g]->free_pages() + pools_[g]->cached_pages();
   };
@@ -65,6 +138,7 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     if (layout_.groups[g].window > 0) continue;
     PageTable::Group& group = table.groups_[g];
+    std::vector<std::vector<uint32_t>> cells = cells_of(g, computed, kept);
     std::vector<std::optional<PageRef>> to;
     if (has_room(g)) {
       CHECK(make_free(g, pages));
@@ -72,17 +146,18 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
         to.push_back(pools_[g]->take());
         record(KvEventKind::copied, g, to.back()->id(), i, table.owner_);
       }
-      gather(g, kept, group.pages, to);
     } else {
-      // In its own pages, which nobody may find any more. A row never moves up, so none is lost before it is read.
+      // In its own pages, which nobody may find any more.
       for (uint32_t i = 0; i < pages; ++i) {
         if (pools_[g]->is_published(group.pages[i]->id())) evict(g, group.pages[i]->id());
         to.push_back(group.pages[i]);
       }
-      gather(g, kept, group.pages, to);
     }
+    gather(g, kept, group.pages, to, cells);
     for (uint32_t i = 0; i < group.pages.size(); ++i) give_up(table, g, i, KvEventKind::pruned);
     group.pages = std::move(to);
+    const auto is_own = [&](const auto& of_head) { return of_head.size() == pages; };
+    if (!std::ranges::all_of(cells, is_own)) group.head_cells = std::move(cells);
   }
   touch_chain(table.node_);
   if (table.node_ != PrefixIndex::kRoot) index_.drop(table.node_);
@@ -92,6 +167,29 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   table.reserved_tokens_ = kept.count;
   table.pruned_ = true;
   return true;
+}
+
+void KvCache::add_head_cells(uint32_t g, const PageTable& table, FlatTables& flat) const {
+  const PageTable::Group& group = table.groups_[g];
+  if (group.head_cells.empty()) {
+    flat.heads_begin[g].push_back(kEqualHeads);
+    return;
+  }
+  flat.heads_begin[g].push_back(uint32_t(flat.heads[g].size()));
+  const uint32_t heads = uint32_t(group.head_cells.size());
+  size_t given = 0;
+  for (const auto& cells : group.head_cells) given += cells.size();
+  const uint32_t pruned_pages = uint32_t(given / heads);
+  const auto add = [&](uint32_t page, uint32_t cell) {
+    flat.cells[g].push_back(group.pages[page]->id().value * heads + cell);
+  };
+  for (uint32_t head = 0; head < heads; ++head) {
+    const std::vector<uint32_t>& cells = group.head_cells[head];
+    const int32_t more_pages = int32_t(cells.size()) - int32_t(pruned_pages);
+    flat.heads[g].push_back({uint32_t(flat.cells[g].size()), more_pages * int32_t(page_tokens())});
+    for (const uint32_t cell : cells) add(cell / heads, cell % heads);
+    for (uint32_t page = pruned_pages; page < group.pages.size(); ++page) add(page, head);
+  }
 }
 
 }  // namespace quire

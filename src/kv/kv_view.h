@@ -8,7 +8,15 @@
 
 namespace quire {
 
-inline constexpr uint32_t kNoPage = 0xffffffffu;  // behind the window: freed, and never read
+inline constexpr uint32_t kNoPage = 0xffffffffu;      // behind the window: freed, and never read
+inline constexpr uint32_t kEqualHeads = 0xffffffffu;  // all heads of a run have the same rows
+
+// Where one KV head of a run has its rows, if the heads were pruned to unequal numbers of them. A cell is the part of a page
+// that holds one head's rows; cell c is at c * head_bytes, for all are of one size.
+struct KvHeadCells {
+  uint32_t begin = 0;  // in KvGroupView::cells: one for each page_tokens rows of the head
+  int32_t shift = 0;   // rows that the head has more than the run says: whole pages
+};
 
 // The pages of one layer group that a step reads and writes: flat arrays, one table after the other.
 struct KvGroupView {
@@ -16,6 +24,10 @@ struct KvGroupView {
   std::byte* pages = nullptr;             // page p is at p * page_bytes
   std::span<const uint32_t> page_ids;     // the tables of all runs
   std::span<const uint32_t> table_begin;  // by run: where its table starts in page_ids
+  // Empty unless the heads of some run have unequal rows.
+  std::span<const uint32_t> heads_begin = {};  // by run: where its heads start in `heads`; or kEqualHeads
+  std::span<const KvHeadCells> heads = {};     // by head of the group
+  std::span<const uint32_t> cells = {};
 
   std::byte* page(uint32_t run, uint32_t index) const {
     return pages + size_t(page_ids[table_begin[run] + index]) * layout->page_bytes;
@@ -27,14 +39,31 @@ struct KvView {
   const KvGroupView* group = nullptr;
   const KvLayerLayout* layer = nullptr;
 
-  std::byte* key_row(uint32_t run, uint32_t head, uint32_t position) const {
-    const uint32_t page_tokens = group->layout->page_tokens;
-    return group->page(run, position / page_tokens) + layer->key_offset(head, position % page_tokens);
+  // What a head calls a row of the run, and how it is asked for below.
+  uint32_t head_row(uint32_t run, uint32_t head, uint32_t row) const {
+    const KvHeadCells* own = own_cells(run, head);
+    return own == nullptr ? row : row + uint32_t(own->shift);
   }
-  std::byte* value_row(uint32_t run, uint32_t head, uint32_t position) const {
+  // The index-th page_tokens rows of a head: their keys, then their values.
+  std::byte* head_page(uint32_t run, uint32_t head, uint32_t index) const {
+    const KvHeadCells* own = own_cells(run, head);
+    if (own == nullptr) return group->page(run, index) + layer->key_offset(head, 0);
+    return group->pages + size_t(group->cells[own->begin + index]) * layer->head_bytes;
+  }
+  std::byte* key_row(uint32_t run, uint32_t head, uint32_t row) const {
     const uint32_t page_tokens = group->layout->page_tokens;
-    return group->page(run, position / page_tokens) +
-           layer->value_offset(head, position % page_tokens, page_tokens);
+    return head_page(run, head, row / page_tokens) + row % page_tokens * layer->key_row_bytes;
+  }
+  std::byte* value_row(uint32_t run, uint32_t head, uint32_t row) const {
+    const uint32_t page_tokens = group->layout->page_tokens;
+    return head_page(run, head, row / page_tokens) + page_tokens * layer->key_row_bytes +
+           row % page_tokens * layer->value_row_bytes;
+  }
+
+ private:
+  const KvHeadCells* own_cells(uint32_t run, uint32_t head) const {
+    if (group->heads_begin.empty() || group->heads_begin[run] == kEqualHeads) return nullptr;
+    return &group->heads[group->heads_begin[run] + layer->first_cell + head];
   }
 };
 

@@ -47,6 +47,9 @@ class PageTable {
   struct Group {
     std::vector<std::optional<PageRef>> pages;
     uint32_t first_page = 0;  // pages before this one were freed behind the window
+    // Of one that was pruned to unequal numbers of rows by head: the cells of each head's rows as they were then, each
+    // page * cells of a page + cell. They fill the pages there were; what comes later has every head in its own cell.
+    std::vector<std::vector<uint32_t>> head_cells;
   };
   SequenceId owner_;
   std::vector<Group> groups_;

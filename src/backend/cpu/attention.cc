@@ -100,8 +100,7 @@ class BlockAttention {
     const uint32_t begin_page = begin / page_tokens_, end_page = (end + page_tokens_ - 1) / page_tokens_;
     scratch.pages.clear();
     for (uint32_t page = begin_page; page < end_page; ++page)
-      scratch.pages.push_back(params_.kv.group->page(block_.run, page) +
-                              layer_.key_offset(block_.kv_head, 0));
+      scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
     attend({.shape = &layer_.shape,
             .page_tokens = page_tokens_,
             .pages = scratch.pages.data(),
@@ -141,7 +140,9 @@ class BlockAttention {
 
  private:
   uint32_t row(uint32_t token) const {
-    return batch_.runs[block_.run].row_of(block_.first_token + token, layer_.shape.window);
+    return params_.kv.head_row(
+        block_.run, block_.kv_head,
+        batch_.runs[block_.run].row_of(block_.first_token + token, layer_.shape.window));
   }
   size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
 

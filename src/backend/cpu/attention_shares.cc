@@ -39,31 +39,44 @@ void softmax(std::span<float> scores, const float* sink) {
 void CpuBackend::attention_shares(const AttentionSharesParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
   const uint32_t run = batch_.run_of_token[params.token];
-  const uint32_t row = batch_.runs[run].row_of(params.token, shape.window);
-  const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
   const uint32_t page_tokens = params.kv.group->layout->page_tokens;
   const uint32_t group = params.heads / shape.kv_heads;
-  CHECK(params.out.rows == params.heads && params.out.width > row);
   const uint32_t first_head = params.head.value_or(0);
   const uint32_t end_head = params.head ? *params.head + 1 : params.heads;
-  CHECK(end_head <= params.heads);
-  for (uint32_t h = first_head; h < end_head; ++h) std::fill_n(params.out.row(h), first, 0.0f);
-
+  CHECK(params.out.rows == params.heads && end_head <= params.heads);
+  struct Piece {
+    uint32_t kv_head, begin, end;  // rows of one page
+  };
+  struct Seen {
+    uint32_t first, row;  // by a KV head: a token's own is the last
+  };
+  std::vector<Piece> pieces;
+  std::vector<Seen> seen(shape.kv_heads);
+  for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
+    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(params.token, shape.window));
+    const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
+    CHECK(params.out.width > row);
+    seen[h] = {first, row};
+    for (uint32_t begin = first, end; begin <= row; begin = end) {
+      end = std::min((begin / page_tokens + 1) * page_tokens, row + 1);
+      pieces.push_back({h, begin, end});
+    }
+  }
   const size_t width = (shape.key_dim + 3) / 4 * 4;
   std::vector<float> queries(params.heads * width);  // padded
-  for (uint32_t h = first_head; h < end_head; ++h)
+  for (uint32_t h = first_head; h < end_head; ++h) {
     std::copy_n(params.query.row(params.token) + h * shape.key_dim, shape.key_dim, &queries[h * width]);
-
-  const uint32_t first_page = first / page_tokens, pages = row / page_tokens + 1 - first_page;
-  const uint32_t first_kv_head = first_head / group, end_kv_head = (end_head - 1) / group + 1;
-  pool_.parallel_for(size_t(pages) * (end_kv_head - first_kv_head), 4, [&](size_t begin, size_t end) {
+    const auto [first, row] = seen[h / group];
+    std::fill_n(params.out.row(h), first, 0.0f);
+    std::fill(params.out.row(h) + row + 1, params.out.row(h) + params.out.width, 0.0f);
+  }
+  pool_.parallel_for(pieces.size(), 4, [&](size_t begin, size_t end) {
     std::vector<float> key(width);
     for (size_t i = begin; i < end; ++i) {
-      const uint32_t kv_head = first_kv_head + uint32_t(i / pages), page = first_page + uint32_t(i % pages);
+      const uint32_t kv_head = pieces[i].kv_head;
       const uint32_t group_begin = std::max(first_head, kv_head * group);
       const uint32_t group_end = std::min(end_head, (kv_head + 1) * group);
-      const uint32_t last = std::min(row, (page + 1) * page_tokens - 1);
-      for (uint32_t at = std::max(first, page * page_tokens); at <= last; ++at) {
+      for (uint32_t at = pieces[i].begin; at < pieces[i].end; ++at) {
         load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at),
                     std::span(key).first(shape.key_dim));
         for (uint32_t h = group_begin; h < group_end; ++h) {
@@ -75,9 +88,11 @@ void CpuBackend::attention_shares(const AttentionSharesParams& params) {
     }
   });
   pool_.parallel_for(end_head - first_head, 1, [&](size_t begin, size_t end) {
-    for (size_t h = first_head + begin; h < first_head + end; ++h)
+    for (size_t h = first_head + begin; h < first_head + end; ++h) {
+      const auto [first, row] = seen[h / group];
       softmax({params.out.row(h) + first, size_t(row) + 1 - first},
               params.sinks ? params.sinks.vector() + h : nullptr);
+    }
   });
 }
 
