@@ -89,7 +89,11 @@ class EngineSharing : public testing::TestWithParam<const char*> {
         engine.cancel(victim);
       }
     }
+    unequal_steps_ = 0;
     while (engine.step()) {
+      for (const auto& sequence : engine.scheduler().running()) {
+        if (has_unequal_heads(engine.kv(), sequence->table)) ++unequal_steps_;
+      }
     }
     engine.check_invariants();
     EXPECT_EQ(engine.kv().stats().held_pages, 0u);
@@ -106,6 +110,14 @@ class EngineSharing : public testing::TestWithParam<const char*> {
       results.emplace_back(answer.tokens, answer.logprobs);
     }
     return results;
+  }
+
+  // Some head of it has more rows than another.
+  static bool has_unequal_heads(const KvCache& kv, const PageTable& table) {
+    KvCache::FlatTables flat;
+    const PageTable* tables[] = {&table};
+    return std::ranges::any_of(kv.view(tables, flat),
+                               [](const KvGroupView& group) { return !group.heads_begin.empty(); });
   }
 
   const std::vector<Result>& alone() {
@@ -126,7 +138,7 @@ class EngineSharing : public testing::TestWithParam<const char*> {
   BareModel model_;
   std::vector<Request> requests_;
   std::vector<Result> alone_;
-  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0;
+  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, unequal_steps_ = 0;
   DiskTier::Stats disk_;
 };
 
@@ -167,11 +179,14 @@ TEST_P(EngineSharing, PrunedPromptsGetTheSameAnswersWhateverTheChunksTheMemoryAn
   EXPECT_EQ(answers({}), alone);
   EXPECT_GT(shared_, 100u);
   EXPECT_GT(pruned_pages_, 100u);
+  EXPECT_GT(unequal_steps_, 100u);
   EXPECT_EQ(answers({.sharing = false, .reversed = true}), alone);
   EXPECT_EQ(answers({.chunk = 5, .cancels = true}), alone);
   EXPECT_EQ(answers({.pool_tokens = pool}), alone);
   EXPECT_GT(preemptions_, 3u);
+  EXPECT_GT(unequal_steps_, 100u);
   EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
+  EXPECT_GT(unequal_steps_, 50u);
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
   EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000}), alone);
   EXPECT_GT(loaded_, 50u);
@@ -222,6 +237,7 @@ TEST_P(EngineSharing, KeepingTheWholePromptChangesNothing) {
   for (Request& request : requests_) request.pruning = PruningOptions{.share = 1};
   EXPECT_EQ(answers({}), whole);
   EXPECT_EQ(pruned_pages_, 0u);
+  EXPECT_EQ(unequal_steps_, 0u);
 }
 
 TEST_P(EngineSharing, SeveralAnswersToOnePromptAreThoseOfEachChoiceAlone) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "engine/pruning/evaluator_scorer.h"
+#include "engine/pruning/head_budgets.h"
 #include "engine/pruning/snap_scorer.h"
 #include "engine/pruning/zip_scorer.h"
 
@@ -20,6 +21,7 @@ class StreamingScorer : public TokenScorer {
   using TokenScorer::TokenScorer;
 
   uint32_t observed_tokens() const override { return 0; }
+  bool splits_by_head() const override { return false; }
   void see(Backend&, size_t, const AttendParams&, uint32_t, uint32_t) override {}
   void restart() override {}
 
@@ -32,19 +34,6 @@ class StreamingScorer : public TokenScorer {
   }
 };
 
-// The places of the `count` largest, of equals the earlier ones, ascending.
-std::vector<uint32_t> best_of(std::span<const float> scores, uint32_t count) {
-  std::vector<uint32_t> places(scores.size());
-  std::iota(places.begin(), places.end(), 0u);
-  const auto better = [&](uint32_t a, uint32_t b) {
-    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
-  };
-  std::nth_element(places.begin(), places.begin() + count, places.end(), better);
-  places.resize(count);
-  std::ranges::sort(places);
-  return places;
-}
-
 }  // namespace
 
 TokenScorer::TokenScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens)
@@ -54,16 +43,29 @@ KeptRows TokenScorer::choose() const {
   KeptRows kept{.count = this->kept(), .of_head = {}};
   CHECK(kept.count < tokens_ && kept.count > options_.window);
   const uint32_t before = tokens_ - options_.window;
+  std::vector<std::vector<float>> scores;  // of heads that see everything, up to the window
+  std::vector<size_t> heads;               // their places in kept.of_head
+  bool alike = true;                       // any cell of a page can hold any head's rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
-    const KvLayout::Place place = layout_.places[l];
-    const KvLayerShape& shape = layout_.groups[place.group].layers[place.slot].shape;
-    for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-      std::vector<uint32_t>& rows = kept.of_head.emplace_back();
-      if (shape.window > 0) continue;
-      const std::vector<float> scores = this->scores(l, h);
-      rows = best_of(std::span(scores).first(before), kept.count - options_.window);
-      for (uint32_t row = before; row < tokens_; ++row) rows.push_back(row);
+    const KvGroupLayout& group = layout_.groups[layout_.places[l].group];
+    const uint32_t kv_heads = group.layers[layout_.places[l].slot].shape.kv_heads;
+    for (uint32_t h = 0; h < kv_heads; ++h) {
+      kept.of_head.emplace_back();
+      if (group.window > 0) continue;
+      heads.push_back(kept.of_head.size() - 1);
+      scores.push_back(this->scores(l, h));
+      scores.back().resize(before);
     }
+    if (group.window == 0) alike &= group.has_equal_cells();
+  }
+  const uint32_t each = kept.count - options_.window;
+  const std::vector<uint32_t> budgets = alike && splits_by_head()
+                                            ? split_budget(scores, each, layout_.groups.front().page_tokens)
+                                            : std::vector<uint32_t>(scores.size(), each);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    std::vector<uint32_t>& rows = kept.of_head[heads[i]];
+    rows = best_of(scores[i], budgets[i]);
+    for (uint32_t row = before; row < tokens_; ++row) rows.push_back(row);
   }
   return kept;
 }

@@ -43,9 +43,11 @@ class TokenScorer {
   }
   // Its passes come before the prompt, of which only the tokens that stay are computed in all layers.
   virtual bool chooses_before_prefill() const { return false; }
+  // Its heads share one budget: those whose scores are larger keep more rows than others.
+  virtual bool splits_by_head() const { return true; }
   // All is forgotten: the prompt will be computed again.
   virtual void restart() = 0;
-  // The best rows of every head and the window.
+  // The best rows and the window: of every head as many, or of all heads together.
   KeptRows choose() const;
   // Of one that chooses before the prompt is computed: the tokens that stay, ascending.
   std::vector<uint32_t> choose_tokens() const;
