@@ -19,4 +19,16 @@ inline std::vector<float> pooled(std::span<const float> values) {
   return sums;
 }
 
+// The largest of each value and its `neighbours` on each side.
+inline std::vector<float> largest_near(std::span<const float> values, size_t neighbours) {
+  std::vector<float> largest(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t begin = i < neighbours ? 0 : i - neighbours;
+    const size_t end = std::min(i + neighbours + 1, values.size());
+    largest[i] =
+        *std::max_element(values.begin() + std::ptrdiff_t(begin), values.begin() + std::ptrdiff_t(end));
+  }
+  return largest;
+}
+
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/pruning/pooled.h"
 #include "model/watched_shares.h"
 
 namespace quire {
@@ -10,6 +11,7 @@ namespace {
 constexpr uint32_t kPart =
     248;  // tokens that are read again at a time: room for them is wanted beside the prompt
 constexpr uint32_t kBeginning = 8;  // tokens before them, to find the place
+constexpr size_t kNeighbours = 2;   // on each side of a token that is looked at: they stay with it
 
 }  // namespace
 
@@ -41,7 +43,7 @@ void ZipScorer::see(Backend& backend, size_t layer, const AttendParams& params, 
 
 std::vector<float> ZipScorer::scores(size_t layer, uint32_t head) const {
   const float* most = most_[layer].data() + size_t(head) * tokens_;
-  return {most, most + tokens_};
+  return largest_near({most, tokens_}, kNeighbours);
 }
 
 }  // namespace quire

@@ -5,7 +5,7 @@
 namespace quire {
 
 // KVzip: the prompt is read a second time, after itself, in parts. A token is worth the most attention that any query head of
-// a KV head pays it then: what the model needs to say the text again it will need for any question about it.
+// a KV head pays it or its neighbours then: what the model needs to say the text again it will need for any question about it.
 class ZipScorer : public TokenScorer {
  public:
   ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers)
