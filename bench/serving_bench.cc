@@ -67,7 +67,7 @@ int bench(const std::string& path, std::map<std::string, double>& options) {
   LoadedModel model(path, {.context = longest, .threads = number("--threads")});
   EngineOptions engine_options{.context = longest, .max_sequences = clients + 1};
   engine_options.itl_target_ms = options["--itl-target"];
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), KvFormat::f16, KvFormat::f16));
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), KvFormat::f16));
   engine_options.kv_bytes = kv_bytes(
       layout, pages_for(layout, prefix + number("--long") + clients * (tail + gen + 64) + 64, 512, 1));
   Engine engine(model.engine_model(), engine_options);

@@ -48,7 +48,7 @@ class EngineDisk : public testing::TestWithParam<const char*> {
   std::unique_ptr<Engine> make(double patience, DiskIo io = {}, size_t disk_pages = 1000) {
     EngineOptions options{.context = 96, .max_sequences = 4, .prefill_chunk = 32};
     options.page_tokens = 4;
-    const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormat::f16, KvFormat::f16), 4);
+    const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormat::f16), 4);
     options.kv_bytes = kv_bytes(layout, pages_for(layout, 136, 32, 1));
     options.disk_bytes = kv_bytes(layout, std::vector(layout.groups.size(), uint32_t(disk_pages)));
     options.disk_folder = testing::TempDir();

@@ -6,8 +6,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "backend/cpu/kernel_choice.h"
 #include "engine/model_drafter.h"
-#include "golden_model.h"
+#include "synth_file.h"
 
 namespace quire {
 namespace {
@@ -49,17 +50,34 @@ struct Setting {
   DiskIo disk_io = {};
 };
 
-class EngineSharing : public testing::TestWithParam<const char*> {
+struct Case {
+  std::string name;
+  std::string model;  // a golden's name, or synth:TYPE
+  CpuKernels (*kernels)() = exact_kernels;
+  KvFormats formats = {};
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+CpuKernels fastest_kernels() {
+  return kernels_named("auto");
+}
+
+class EngineSharing : public testing::TestWithParam<Case> {
  protected:
   EngineSharing()
-      : model_(golden_folder(GetParam()), exact_kernels(), 2), requests_(mixed_requests(model_.spec.vocab)) {}
+      : model_(model_path(GetParam().model), GetParam().kernels(), 2),
+        requests_(mixed_requests(model_.spec.vocab)) {}
 
   Engine make_engine(const Setting& setting) {
     EngineOptions options{
         .context = kContext, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
     options.page_tokens = 4;
     options.sharing = setting.sharing;
-    const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormat::f16, KvFormat::f16), 4);
+    options.kv_formats = GetParam().formats;
+    const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, options.kv_formats), 4);
     if (setting.pool_tokens > 0)
       options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, setting.chunk, 1));
     if (setting.disk_tokens > 0) {
@@ -154,42 +172,6 @@ TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAn
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model}), alone());
   EXPECT_GT(accepted_, 50u);
-}
-
-TEST_P(EngineSharing, PrunedPromptsGetTheSameAnswersWhateverTheChunksTheMemoryAndTheNeighbours) {
-  using Drafts = Setting::Drafts;
-  const std::vector<Result> whole = answers({});
-  uint32_t pruned = 0;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    const uint32_t prompt = uint32_t(requests_[i].prompt.size());
-    if (i % 4 == 0 || prompt < 12) continue;  // and some keep all
-    PruningOptions pruning{.share = 0.25 * double(1 + i % 3), .window = 4};
-    pruning.policy = kPruningPolicies[i / 2 % std::size(kPruningPolicies)];
-    pruning.evaluator = {.layer = first_full_layer(), .heads = {0, 2}};
-    if (pruning.policy == PruningPolicy::zip && 2 * prompt > kContext) continue;
-    if (i % 5 == 0) pruning.scored = prompt - 3;
-    requests_[i].pruning = pruning;
-    ++pruned;
-  }
-  ASSERT_GT(pruned, 80u);
-  // A prompt that is read again needs as much room in the window layers too.
-  const uint32_t pool = model_.spec.layers[0].window > 0 ? 190 : 130;
-  const std::vector<Result>& alone = this->alone();
-  EXPECT_NE(alone, whole);
-  EXPECT_EQ(answers({}), alone);
-  EXPECT_GT(shared_, 100u);
-  EXPECT_GT(pruned_pages_, 100u);
-  EXPECT_GT(unequal_steps_, 100u);
-  EXPECT_EQ(answers({.sharing = false, .reversed = true}), alone);
-  EXPECT_EQ(answers({.chunk = 5, .cancels = true}), alone);
-  EXPECT_EQ(answers({.pool_tokens = pool}), alone);
-  EXPECT_GT(preemptions_, 3u);
-  EXPECT_GT(unequal_steps_, 100u);
-  EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
-  EXPECT_GT(unequal_steps_, 50u);
-  EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
-  EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000}), alone);
-  EXPECT_GT(loaded_, 50u);
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {
@@ -293,8 +275,64 @@ TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {
   EXPECT_EQ(engine.take_answer(child)->tokens, make_engine({.sharing = false}).run(other).tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineSharing, testing::Values("llama3", "gemma3"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Models, EngineSharing,
+                         testing::Values(Case{"llama3", "llama3"}, Case{"gemma3", "gemma3"}),
+                         [](const auto& info) { return info.param.name; });
+
+// All requests in the default format; with others some are enough.
+class EnginePruning : public EngineSharing {
+ protected:
+  EnginePruning() {
+    if (GetParam().formats.only() != KvFormat::f16) requests_.resize(50);
+  }
+};
+
+TEST_P(EnginePruning, AnswersAreTheSameWhateverTheChunksTheMemoryAndTheNeighbours) {
+  using Drafts = Setting::Drafts;
+  const std::vector<Result> whole = answers({});
+  uint32_t pruned = 0;
+  const uint32_t some = uint32_t(requests_.size()) * 2 / 5;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const uint32_t prompt = uint32_t(requests_[i].prompt.size());
+    if (i % 4 == 0 || prompt < 12) continue;  // and some keep all
+    PruningOptions pruning{.share = 0.25 * double(1 + i % 3), .window = 4};
+    pruning.policy = kPruningPolicies[i / 2 % std::size(kPruningPolicies)];
+    pruning.evaluator = {.layer = first_full_layer(), .heads = {0, 2}};
+    if (pruning.policy == PruningPolicy::zip && 2 * prompt > kContext) continue;
+    if (i % 5 == 0) pruning.scored = prompt - 3;
+    requests_[i].pruning = pruning;
+    ++pruned;
+  }
+  ASSERT_GT(pruned, some);
+  // A prompt that is read again needs as much room in the window layers too.
+  const uint32_t pool = model_.spec.layers[0].window > 0 ? 190 : 130;
+  const std::vector<Result>& alone = this->alone();
+  EXPECT_NE(alone, whole);
+  EXPECT_EQ(answers({}), alone);
+  EXPECT_GT(shared_, some);
+  EXPECT_GT(pruned_pages_, some);
+  const bool may_be_unequal = GetParam().formats.only().has_value();  // heads that need the same room
+  EXPECT_EQ(unequal_steps_ > some, may_be_unequal);
+  EXPECT_EQ(answers({.sharing = false, .reversed = true}), alone);
+  EXPECT_EQ(answers({.chunk = 5, .cancels = true}), alone);
+  EXPECT_EQ(answers({.pool_tokens = pool}), alone);
+  EXPECT_GT(preemptions_, 0u);
+  EXPECT_EQ(unequal_steps_ > some, may_be_unequal);
+  EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
+  EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
+  EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000}), alone);
+  EXPECT_GT(loaded_, some / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EnginePruning,
+                         testing::Values(Case{"llama3", "llama3"}, Case{"gemma3", "gemma3"},
+                                         Case{"llama3_int8", "llama3", exact_kernels, KvFormat::int8},
+                                         Case{"gemma3_q4", "gemma3", exact_kernels, KvFormat::q4},
+                                         Case{"fast_int8", "synth:q8_0", fastest_kernels, KvFormat::int8},
+                                         Case{"fast_q4", "synth:q4_0", fastest_kernels, KvFormat::q4},
+                                         Case{"fast_by_layer", "synth:q8_0", fastest_kernels,
+                                              KvFormats::parse("int8,0:k=f16,v=q4")}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quire

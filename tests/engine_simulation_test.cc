@@ -17,11 +17,10 @@ constexpr uint32_t kContext = 96, kMaxTokens = 24;
 struct Simulation {
   Simulation(const std::string& model_name, uint64_t seed, bool with_drafts, uint32_t pool_tokens)
       : model(golden_folder(model_name), exact_kernels(), 1), random(seed) {
-    for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16, KvFormat::f16))
-      windows.push_back(shape.window);
+    for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(shape.window);
     EngineModel engine_model = model.engine_model();
     engine_model.backend = &backend;
-    const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16, KvFormat::f16), 4);
+    const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16), 4);
     EngineOptions options{.context = kContext, .max_sequences = 5, .prefill_chunk = 9};
     options.page_tokens = 4;
     options.kv_bytes = kv_bytes(layout, pages_for(layout, pool_tokens, 9, 1));

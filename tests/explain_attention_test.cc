@@ -25,7 +25,7 @@ Request greedy(const Golden& golden) {
 }
 
 EngineOptions in_chunks(uint32_t chunk) {
-  return {.prefill_chunk = chunk, .key_format = KvFormat::f32, .value_format = KvFormat::f32};
+  return {.prefill_chunk = chunk, .kv_formats = KvFormat::f32};
 }
 
 // The shares of all heads of one layer, for all tokens computed in one pass, by the definition.
@@ -102,7 +102,7 @@ TEST_P(ExplainAttention, SharesAreTheSoftmaxOfQueriesAndKeys) {
 
     const uint32_t tokens = uint32_t(fed.size());
     SoftmaxByHand by_hand(layer, tokens, config.windows[layer]);
-    WindowRunner runner(model.engine_model(), KvFormat::f32, KvFormat::f32, tokens, tokens);
+    WindowRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens);
     runner.compute(fed, WindowRunner::Wanted::last_row, &by_hand);
     for (uint32_t q = 0; q < tokens; ++q) {
       const AttentionRow& row = trace.rows[q];

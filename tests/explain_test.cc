@@ -188,8 +188,7 @@ TEST(ExplainSteps, EveryPassFeedsWhatIsKnownAndTheFirstTokenIsPrefills) {
   const Golden golden = read_golden("llama3");
   const uint32_t prompt = uint32_t(golden.prompt.size()), answer = 6, chunk = 7;
   const PassTrace trace =
-      trace_passes(model.engine_model(),
-                   {.prefill_chunk = chunk, .key_format = KvFormat::f32, .value_format = KvFormat::f32},
+      trace_passes(model.engine_model(), {.prefill_chunk = chunk, .kv_formats = KvFormat::f32},
                    greedy(golden.prompt, answer), 3);
 
   const uint32_t chunks = (prompt + chunk - 1) / chunk;

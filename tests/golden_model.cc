@@ -51,8 +51,8 @@ EngineModel BareModel::engine_model() {
 }
 
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
-                              KvFormat format) {
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, format, format));
+                              const KvFormats& formats) {
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, formats));
   KvCache kv(layout, pages_for(layout, uint32_t(tokens.size()), chunk, 1),
              [](size_t bytes) { return Buffer(bytes); });
   Decoder decoder(model.spec, model.weights, model.backend);

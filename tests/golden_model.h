@@ -35,6 +35,6 @@ struct BareModel {
 
 // Logits of every token of `tokens`, computed as runs of at most `chunk` tokens: [tokens, vocab].
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
-                              KvFormat format = KvFormat::f32);
+                              const KvFormats& formats = KvFormat::f32);
 
 }  // namespace quire

@@ -36,7 +36,7 @@ TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
   const Golden golden = read_golden(GetParam());
   BareModel model(golden_folder(golden.name), exact_kernels(), 2);
   EngineOptions options{.context = uint32_t(golden.prompt.size() + golden.greedy.size() + 1)};
-  options.key_format = options.value_format = KvFormat::f32;
+  options.kv_formats = KvFormat::f32;
   options.prefill_chunk = 7;
   Engine engine(model.engine_model(), options);
   Request request;

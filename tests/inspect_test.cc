@@ -77,10 +77,10 @@ TEST_F(Inspect, AMachineTwiceAsFastTakesHalfTheTime) {
 
 TEST_F(Inspect, WhatIfCountsTheRoomOfAnotherFormatContextAndBatch) {
   const Json told = quire_json(
-      "inspect house --what-if kv=k=int8,v=q4,ctx=1024,batch=4 --memory 1G --prompt 32 --seconds 0.05 "
+      "inspect house --what-if kv=k=int8,v=q4,0:f16,ctx=1024,batch=4 --memory 1G --prompt 32 --seconds 0.05 "
       "--json");
-  const Json plan = quire_json("inspect house --kv k=int8,v=q4 --ctx 1024 --memory 1G --json");
-  EXPECT_EQ(told["what_if"]["sequences"], row_named(plan["kv_formats"], "k=int8,v=q4")["sequences"]);
+  const Json plan = quire_json("inspect house --kv k=int8,v=q4,0:f16 --ctx 1024 --memory 1G --json");
+  EXPECT_EQ(told["what_if"]["sequences"], row_named(plan["kv_formats"], "k=int8,v=q4,0:f16")["sequences"]);
   EXPECT_EQ(told["what_if"]["batch"], 4);
   EXPECT_EQ(told["base"]["kv"], "f16");
   EXPECT_TRUE(

@@ -1,16 +1,12 @@
 // Promise 2: a token's logits are bit-identical alone or batched, in one chunk or many, with any number of threads, with
 // the KV cache on or off; and so is the sampled token.
 #include <cstring>
-#include <filesystem>
-#include <map>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "backend/cpu/kernel_choice.h"
 #include "engine/batch.h"
-#include "golden_model.h"
-#include "model/synth.h"
+#include "synth_file.h"
 
 namespace quire {
 namespace {
@@ -23,35 +19,11 @@ struct Case {
   std::string name;
   std::string model;  // a golden's name, or synth:TYPE
   CpuKernels (*kernels)();
-  KvFormat format;
+  KvFormats format;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
-}
-
-// The synthetic model of a type, written once by this process and gone with it.
-class SynthFile {
- public:
-  explicit SynthFile(const std::string& type)
-      : path_(testing::TempDir() + "/quire_" + type + "_" + std::to_string(::getpid()) + ".gguf") {
-    ThreadPool pool(2);
-    write_synthetic_model(synth_shape("tiny"), TypeMix(type), path_, pool);
-  }
-  ~SynthFile() { std::filesystem::remove(path_); }
-  SynthFile(const SynthFile&) = delete;
-  SynthFile& operator=(const SynthFile&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::string model_path(const std::string& model) {
-  if (!model.starts_with("synth:")) return golden_folder(model);
-  static std::map<std::string, SynthFile> files;
-  const std::string type = model.substr(6);
-  return files.try_emplace(type, type).first->second.path();
 }
 
 std::vector<TokenId> tokens_from(uint32_t seed, size_t count, uint32_t vocab) {
@@ -96,7 +68,7 @@ TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
   const std::vector<float> alone = all_logits(model, mine, 60, GetParam().format);
 
   // Steps in which one run of mine stands among runs of others: prefill chunks and single tokens mixed.
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, GetParam().format, GetParam().format));
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, GetParam().format));
   KvCache kv(layout, pages_for(layout, 64, 64, 9), [](size_t bytes) { return Buffer(bytes); });
   Decoder decoder(model.spec, model.weights, model.backend);
   std::vector<PageTable> tables(9, kv.make_table());
@@ -141,7 +113,7 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
     BareModel model = open(setting.threads);
     EngineOptions options{.context = 96, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
     options.kv_cache = setting.kv_cache;
-    options.key_format = options.value_format = GetParam().format;
+    options.kv_formats = GetParam().format;
     Engine engine(model.engine_model(), options);
     std::vector<SequenceId> ids;
     for (uint32_t i = 0; i < 4; ++i) {
@@ -173,23 +145,27 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Invariance,
-    testing::Values(Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
-                    Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
-                    Case{"llama_bf16_pages", "llama3", exact_kernels, KvFormat::bf16},
-                    Case{"llama_int8_pages", "llama3", exact_kernels, KvFormat::int8},
-                    Case{"windows_q4_pages", "gemma3", exact_kernels, KvFormat::q4},
-                    Case{"q8_0_int8_pages", "synth:q8_0", fastest_kernels, KvFormat::int8},
-                    Case{"q4_0_q4_pages", "synth:q4_0", fastest_kernels, KvFormat::q4},
-                    Case{"experts_fp8_pages", "gpt_oss_mxfp4", fastest_kernels, KvFormat::fp8},
-                    Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
-                    Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16},
-                    Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
-                    Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
-                    Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
-                    Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
-                    Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
-                    Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
-                    Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
+    testing::Values(
+        Case{"llama_f32", "llama3", exact_kernels, KvFormat::f32},
+        Case{"llama_f16_pages", "llama3", exact_kernels, KvFormat::f16},
+        Case{"llama_bf16_pages", "llama3", exact_kernels, KvFormat::bf16},
+        Case{"llama_int8_pages", "llama3", exact_kernels, KvFormat::int8},
+        Case{"windows_q4_pages", "gemma3", exact_kernels, KvFormat::q4},
+        Case{"formats_by_layer", "llama3", exact_kernels, KvFormats::parse("int8,0:f16,last:k=f16,v=q4")},
+        Case{"windows_formats_by_layer", "gemma3", exact_kernels, KvFormats::parse("q4,0-1:k=int8,2:f32")},
+        Case{"q8_0_formats_by_layer", "synth:q8_0", fastest_kernels, KvFormats::parse("k=int8,v=q4,0:fp8")},
+        Case{"q8_0_int8_pages", "synth:q8_0", fastest_kernels, KvFormat::int8},
+        Case{"q4_0_q4_pages", "synth:q4_0", fastest_kernels, KvFormat::q4},
+        Case{"experts_fp8_pages", "gpt_oss_mxfp4", fastest_kernels, KvFormat::fp8},
+        Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
+        Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16},
+        Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
+        Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
+        Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
+        Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
+        Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
+        Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
+        Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -34,6 +34,29 @@ TEST_F(Cli, AnAnswerSaysItsKvFormatAndUnknownOnesAreWrongUsage) {
   EXPECT_EQ(quire("run --kv k=int8 'Who are you?'").code, 2);
 }
 
+TEST_F(Cli, LayersMayHaveFormatsOfTheirOwnInEveryCommand) {
+  const std::string formats = "int8,0-1:f16,last:k=f16,v=q4";
+  // The house has 7 layers with 2 KV heads of 64.
+  const int bytes = 2 * (2 * (128 + 128) + 4 * (66 + 66) + (128 + 40));
+  const Json answer = quire_json("run --json -n 4 --temperature 0 --kv " + formats + " 'Who are you?'");
+  EXPECT_EQ(answer["kv"]["bytes_per_token"], bytes);
+  EXPECT_EQ(answer["kv"]["format"], formats);
+  const Json drafted =
+      quire_json("run --json -n 4 --temperature 0 --draft house-draft --kv " + formats + " 'Who are you?'");
+  EXPECT_EQ(drafted["token_ids"], answer["token_ids"]);
+  const Json plan = quire_json("inspect house --memory 1G --json --kv " + formats);
+  EXPECT_EQ(plan["kv_formats"].back()["name"], formats);
+  EXPECT_EQ(plan["kv_formats"].back()["bytes_per_token"], bytes);
+  EXPECT_EQ(quire_json("kv-check --tokens 64 --ctx 64 --json --kv " + formats)["bytes_per_token"], bytes);
+  EXPECT_EQ(quire("run -n 1 --kv int8,first:f16 hi").code, 2);
+  const Outcome deep = quire("run -n 1 --kv int8,7:f16 hi");
+  EXPECT_EQ(deep.code, 1);
+  EXPECT_TRUE(contains(deep.err, "for layer 7, but the model has 7 layers")) << deep.err;
+  const Outcome twice = quire("inspect house --kv int8,6:f16,last:q4");
+  EXPECT_EQ(twice.code, 1);
+  EXPECT_TRUE(contains(twice.err, "layer 6 is given a KV format twice")) << twice.err;
+}
+
 TEST_F(Cli, KvAutoTakesTheSmallestFormatThatIsHarmlessAndMeasuresWhatIsNotKnown) {
   const std::string model = path("model.gguf");
   std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf", model);

@@ -31,7 +31,7 @@ class SnapshotsOfRuns : public Cli {
 };
 
 TEST_F(SnapshotsOfRuns, ALoadedPrefixGivesTheSameTokensAndIsNotComputedAgain) {
-  for (const std::string kv : {"f16", "k=int8,v=q4"}) {
+  for (const std::string kv : {"f16", "k=int8,v=q4", "int8,0:k=f16,v=q4"}) {
     const Json cold = quire_json(ask("--kv " + kv + " --save-kv " + path("kept")), long_prompt());
     EXPECT_EQ(cold["account"]["cached_tokens"], 0);
     EXPECT_THAT(slurp(path("err")), HasSubstr("[saved "));
@@ -55,6 +55,7 @@ TEST_F(SnapshotsOfRuns, OneThatDoesNotFitIsAWarningAndTheAnswerComesAllTheSame) 
     return slurp(path("err"));
   };
   EXPECT_THAT(warned("--kv int8"), HasSubstr("was made with --kv f16, this run uses int8"));
+  EXPECT_THAT(warned("--kv f16,last:v=int8"), HasSubstr("with --kv f16, this run uses f16,6:k=f16,v=int8"));
   EXPECT_THAT(warned("--kernels exact"), HasSubstr("this run uses 'exact'"));
   EXPECT_THAT(warned("-m house-draft"), HasSubstr("was made by"));
   EXPECT_THAT(warned("--no-kv-cache"), HasSubstr("nothing can be restored"));

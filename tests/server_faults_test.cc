@@ -506,8 +506,7 @@ TEST_F(ServerFaults, AnAnswerThatIsNotDoneInTimeSaysSo) {
 TEST_F(ServerFaults, APoolTooSmallForAllStillGivesEveryClientItsAnswer) {
   engine_.context = 320;
   engine_.kv_bytes = 0;
-  const KvLayout layout =
-      make_kv_layout(kv_shapes(tiny_model().spec(), engine_.key_format, engine_.value_format));
+  const KvLayout layout = make_kv_layout(kv_shapes(tiny_model().spec(), engine_.kv_formats));
   engine_.kv_bytes = kv_bytes(layout, pages_for(layout, 320, 64, 1)) + layout.groups[0].page_bytes * 8;
   engine_.max_sequences = 8;
   start();

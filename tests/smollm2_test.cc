@@ -27,7 +27,7 @@ class SmolLm2 : public testing::Test {
   }
   std::vector<TokenId> answer(const std::string& question, EngineOptions options) const {
     options.context = 512;
-    options.key_format = options.value_format = KvFormat::f32;
+    options.kv_formats = KvFormat::f32;
     Engine engine(model_->engine_model(), options);
     Request request;
     request.prompt = chat(question);

@@ -41,10 +41,7 @@ struct BenchCommand {
     CpuBackend backend(kernels_named(kernels), threads.value_or(usable_cpus()));
     prepare_weights(weights, spec, backend);
     PhaseRunner runner(spec, weights, backend,
-                       {.key_format = formats.key,
-                        .value_format = formats.value,
-                        .prefill_chunk = prefill_chunk,
-                        .least_seconds = seconds});
+                       {.kv_formats = formats, .prefill_chunk = prefill_chunk, .least_seconds = seconds});
     check_memory(runner, shapes);
     std::ofstream svg_file;  // opened before: nobody wants to wait for a measurement that cannot be written
     if (!svg.empty()) {

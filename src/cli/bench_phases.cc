@@ -17,7 +17,7 @@ PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend&
     : spec_(spec),
       backend_(backend),
       options_(options),
-      layout_(make_kv_layout(kv_shapes(spec, options.key_format, options.value_format))),
+      layout_(make_kv_layout(kv_shapes(spec, options.kv_formats))),
       cost_(spec, weights, backend),
       decoder_(spec, weights, backend) {
   // One page is computed. This also brings the weights into memory, where they are in a run of any length.

@@ -31,8 +31,7 @@ struct PhaseRun {
 class PhaseRunner {
  public:
   struct Options {
-    KvFormat key_format = KvFormat::f16;
-    KvFormat value_format = KvFormat::f16;
+    KvFormats kv_formats = {};
     uint32_t prefill_chunk = 512;
     double least_seconds = 2;  // a phase is repeated until it has lasted as long
   };

@@ -38,7 +38,7 @@ struct InspectCommand {
       return;
     }
     const KvFormats formats = parse_kv_formats(kv);
-    const KvLayout layout = make_kv_layout(kv_shapes(spec, formats.key, formats.value));
+    const KvLayout layout = make_kv_layout(kv_shapes(spec, formats));
     if (json) {
       print_json(*file, spec, layout);
     } else {

@@ -31,8 +31,7 @@ struct KvCheckCommand {
     std::vector<TokenId> tokens = loaded.text().tokenizer.encode(text());
     if (tokens.size() < 2) throw Error("the text has {} tokens: too few to compare", tokens.size());
     if (tokens.size() > most_tokens) tokens.resize(most_tokens);
-    const KvMeterOptions options{
-        .key_format = formats.key, .value_format = formats.value, .window = opened.engine.context};
+    const KvMeterOptions options{.kv_formats = formats, .window = opened.engine.context};
     KvMeterResult result;
     {
       Progress progress("comparing");

@@ -45,9 +45,7 @@ std::string choose_kv(const std::string& model_path, const LoadOptions& load) {
         tokens = model->text().tokenizer.encode(kv_check_text());
         tokens.resize(std::min(tokens.size(), kTokens));
       }
-      const KvFormats formats = parse_kv_formats(format);
-      const KvMeterOptions options{.key_format = formats.key,
-                                   .value_format = formats.value,
+      const KvMeterOptions options{.kv_formats = parse_kv_formats(format),
                                    .window = std::min<uint32_t>(kTokens, model->spec().context),
                                    .speed_steps = 0};
       verdicts.add(format, measure_kv(model->engine_model(), tokens, options));

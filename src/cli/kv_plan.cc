@@ -31,7 +31,7 @@ std::vector<KvPlanRow> kv_by_format(const ModelSpec& spec, const std::string& ch
   for (const std::string& name : names) {
     const KvFormats formats = parse_kv_formats(name);
     try {
-      rows.push_back({name, kv_room(spec, formats.key, formats.value, context, bytes), name == chosen});
+      rows.push_back({name, kv_room(spec, formats, context, bytes), name == chosen});
     } catch (const Error&) {
       if (name == chosen) throw;
     }
@@ -45,7 +45,7 @@ std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats,
   const uint32_t own_heads = spec.kv_heads;
   std::vector<KvPlanRow> rows;
   const auto add = [&](std::string name, bool chosen) {
-    rows.push_back({std::move(name), kv_room(spec, formats.key, formats.value, context, bytes), chosen});
+    rows.push_back({std::move(name), kv_room(spec, formats, context, bytes), chosen});
   };
   if (windows) {
     add("as it is, with its windows", true);

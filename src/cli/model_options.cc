@@ -80,9 +80,7 @@ void ModelOptions::add_draft_to(CLI::App& command) {
 
 EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   EngineOptions options;
-  const KvFormats formats = parse_kv_formats(kv);
-  options.key_format = formats.key;
-  options.value_format = formats.value;
+  options.kv_formats = parse_kv_formats(kv);
   options.context = context.value_or(spec.context);
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
@@ -90,7 +88,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   if (kv_memory.empty() || max_sequences > 1) return options;
 
   const size_t memory = parse_size(kv_memory);
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
   const auto bytes_of = [&](uint32_t tokens) {
     return kv_bytes(layout, pages_for(layout, tokens, std::min(prefill_chunk, tokens), 1));
   };
@@ -124,7 +122,7 @@ void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, Engi
 void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
   constexpr double kSpared = 0.8;  // of what is left beside the weights: others live here too
   options.max_sequences = max_sequences;
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.key_format, options.value_format));
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
   const auto bytes_of = [&](uint32_t sequences) {
     const uint32_t chunk = std::min(prefill_chunk, options.context);
     return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
@@ -234,19 +232,11 @@ Request SamplingFlags::request(const LoadedModel& model) const {
 }
 
 KvFormats parse_kv_formats(const std::string& text) {
-  const auto one = [&](std::string_view name) {
-    const auto format = kv_format_from_name(name);
-    if (!format)
-      wrong_usage(
-          "'{}' is not a KV format; known are f16, bf16, f32, int8, fp8, q4 and q4_plain, or "
-          "k=FORMAT,v=FORMAT",
-          name);
-    return *format;
-  };
-  const size_t comma = text.find(',');
-  if (!text.starts_with("k=") || comma == std::string::npos || text.compare(comma, 3, ",v=") != 0)
-    return {one(text), one(text)};
-  return {one(std::string_view(text).substr(2, comma - 2)), one(std::string_view(text).substr(comma + 3))};
+  try {
+    return KvFormats::parse(text);
+  } catch (const Error& error) {
+    wrong_usage("{}", error.what());
+  }
 }
 
 size_t parse_size(const std::string& text) {

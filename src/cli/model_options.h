@@ -78,15 +78,12 @@ template <class... Args>
   throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Of --kv: one format, or "k=FORMAT,v=FORMAT".
-struct KvFormats {
-  KvFormat key, value;
-};
+// Of --kv; what KvFormats::parse refuses is wrong usage.
 KvFormats parse_kv_formats(const std::string& text);
 inline constexpr const char* kKvHelp =
-    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4; or "
-    "auto (not bench, "
-    "inspect): the smallest that does not harm the model";
+    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4; "
+    "and others for some layers: int8,0-1:f16,last:k=f16,v=int8; or auto (not bench, inspect): the smallest "
+    "that does not harm the model";
 
 // "512M", "2G", "2GiB", "1000000" in bytes; anything else is wrong usage.
 size_t parse_size(const std::string& text);

@@ -30,10 +30,7 @@ struct PerplexityCommand {
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
     // Without a cache, a window is computed in one step.
     const uint32_t chunk = engine.kv_cache ? engine.prefill_chunk : window;
-    const ScoreOptions options{.window = window,
-                               .prefill_chunk = chunk,
-                               .key_format = engine.key_format,
-                               .value_format = engine.value_format};
+    const ScoreOptions options{.window = window, .prefill_chunk = chunk, .kv_formats = engine.kv_formats};
     std::vector<double> nll;
     {
       Progress progress("scoring");

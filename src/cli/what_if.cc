@@ -25,7 +25,10 @@ std::vector<std::string> split_changes(const std::string& text) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t comma = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, comma - begin);
-    if (part.starts_with("v=") && !parts.empty()) {
+    // Formats have commas too.
+    const bool of_format =
+        part.starts_with("k=") || part.starts_with("v=") || part.find(':') != std::string::npos;
+    if (of_format && !parts.empty()) {
       parts.back() += "," + part;
     } else {
       parts.push_back(part);
@@ -174,12 +177,10 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
   std::vector<Subject> subjects;
   for (const Case& one : cases) {
     const KvFormats formats = parse_kv_formats(one.how.kv);
-    runners.push_back(
-        std::make_unique<PhaseRunner>(spec, weights, backend,
-                                      PhaseRunner::Options{.key_format = formats.key,
-                                                           .value_format = formats.value,
-                                                           .prefill_chunk = kChunk,
-                                                           .least_seconds = seconds * kPhaseShare}));
+    runners.push_back(std::make_unique<PhaseRunner>(
+        spec, weights, backend,
+        PhaseRunner::Options{
+            .kv_formats = formats, .prefill_chunk = kChunk, .least_seconds = seconds * kPhaseShare}));
     subjects.push_back({runners.back().get(), one.how.batch});
   }
   // Measured a second time the same would differ, and not because of the changes.
@@ -190,7 +191,7 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
     Case& one = cases[i];
     one.shares = shares[std::min(i, shares.size() - 1)];
     const KvFormats formats = parse_kv_formats(one.how.kv);
-    one.room = kv_room(spec, formats.key, formats.value, one.how.context, left);
+    one.room = kv_room(spec, formats, one.how.context, left);
     MachineRates rates = machine;
     rates.read_gb_s *= one.how.bandwidth;
     rates.int8_gops *= one.how.flops;

@@ -26,8 +26,7 @@ EngineOptions settled(EngineOptions options, const ModelSpec& spec) {
 }
 
 KvCache make_cache(const ModelSpec& spec, const EngineOptions& options, Backend& backend) {
-  const KvLayout layout =
-      make_kv_layout(kv_shapes(spec, options.key_format, options.value_format), options.page_tokens);
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
   const auto pages =
       options.kv_bytes == 0
           ? pages_for(layout, options.context, options.prefill_chunk, options.max_sequences)

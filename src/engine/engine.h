@@ -26,8 +26,7 @@ struct EngineOptions {
   uint32_t context = 0;  // tokens of one sequence, prompt and answer; 0: what the model was trained for
   uint32_t max_sequences = 1;
   uint32_t prefill_chunk = 512;
-  KvFormat key_format = KvFormat::f16;
-  KvFormat value_format = KvFormat::f16;
+  KvFormats kv_formats = {};
   bool kv_cache = true;  // false: pages are forgotten after each step and everything is computed anew
   bool sharing = true;   // of pages between sequences that begin alike
   uint32_t page_tokens = kPageTokens;

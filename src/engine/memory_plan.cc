@@ -25,8 +25,7 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   // An embedding that is the head too is kept packed for the one and as it is for the other.
   plan.weights += largest + (has_head ? 0 : embedding);
 
-  const KvLayout layout =
-      make_kv_layout(kv_shapes(spec, options.key_format, options.value_format), options.page_tokens);
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
   const uint32_t chunk = std::min(options.prefill_chunk, options.context);
   plan.kv = kv_bytes(layout, options.kv_bytes > 0
                                  ? pages_within(layout, options.kv_bytes, chunk, options.max_sequences)
@@ -44,8 +43,8 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   return plan;
 }
 
-KvRoom kv_room(const ModelSpec& spec, KvFormat key, KvFormat value, uint32_t context, size_t bytes) {
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, key, value));
+KvRoom kv_room(const ModelSpec& spec, const KvFormats& formats, uint32_t context, size_t bytes) {
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, formats));
   const uint32_t chunk = std::min(EngineOptions{}.prefill_chunk, context);
   KvRoom room{.bytes_per_token = layout.bytes_per_token(),
               .sequence_bytes = kv_bytes(layout, pages_for(layout, context, chunk, 1))};

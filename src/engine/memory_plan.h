@@ -28,6 +28,6 @@ struct KvRoom {
   double sequences = 0;        // of the whole context
   uint64_t tokens = 0;         // of however many sequences
 };
-KvRoom kv_room(const ModelSpec& spec, KvFormat key, KvFormat value, uint32_t context, size_t bytes);
+KvRoom kv_room(const ModelSpec& spec, const KvFormats& formats, uint32_t context, size_t bytes);
 
 }  // namespace quire

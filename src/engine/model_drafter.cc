@@ -10,7 +10,8 @@ namespace quire {
 namespace {
 
 KvCache make_cache(const EngineModel& draft, const EngineOptions& options) {
-  const KvLayout layout = make_kv_layout(kv_shapes(*draft.spec, options.key_format, options.value_format));
+  const KvFormatPair rest = options.kv_formats.rest();  // the layers that are named are not this model's
+  const KvLayout layout = make_kv_layout(kv_shapes(*draft.spec, KvFormats(rest.key, rest.value)));
   return KvCache(layout, pages_for(layout, options.context, options.prefill_chunk, options.max_sequences),
                  [&](size_t bytes) { return draft.backend->allocate(bytes); });
 }

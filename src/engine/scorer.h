@@ -11,8 +11,7 @@ namespace quire {
 struct ScoreOptions {
   uint32_t window = 512;  // tokens that are scored together, from an empty context
   uint32_t prefill_chunk = 512;
-  KvFormat key_format = KvFormat::f16;
-  KvFormat value_format = KvFormat::f16;
+  KvFormats kv_formats = {};
 };
 
 // Calls `take` with the logits after every token that has a next one in its window, in order; `position` is the

@@ -5,9 +5,9 @@
 
 namespace quire {
 
-WindowRunner::WindowRunner(const EngineModel& model, KvFormat key, KvFormat value, uint32_t tokens,
+WindowRunner::WindowRunner(const EngineModel& model, const KvFormats& formats, uint32_t tokens,
                            uint32_t chunk)
-    : layout_(make_kv_layout(kv_shapes(*model.spec, key, value))),
+    : layout_(make_kv_layout(kv_shapes(*model.spec, formats))),
       kv_(layout_, pages_for(layout_, tokens, chunk, 1),
           [&](size_t bytes) { return model.backend->allocate(bytes); }),
       decoder_(*model.spec, *model.weights, *model.backend),

@@ -13,7 +13,7 @@ namespace quire {
 class WindowRunner {
  public:
   // For texts of at most `tokens`, computed `chunk` at a time. The model must outlive it.
-  WindowRunner(const EngineModel& model, KvFormat key, KvFormat value, uint32_t tokens, uint32_t chunk);
+  WindowRunner(const EngineModel& model, const KvFormats& formats, uint32_t tokens, uint32_t chunk);
 
   // The logits of the next tokens: one row for each, or of the last alone. Valid until the next call.
   enum class Wanted : uint8_t { all_rows, last_row };

@@ -82,7 +82,7 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
   const size_t layers =
       std::min(spec.layers.size(), size_t(std::ceil(search.layers * double(spec.layers.size()))));
   constexpr uint32_t kChunk = 256;
-  WindowRunner runner(model.engine_model(), KvFormat::f16, KvFormat::f16, search.tokens + kChunk, kChunk);
+  WindowRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
   FactWatcher watcher(model.backend(), layers, spec.heads, search.window);
   const std::vector<NeedleCase> cases = needle_cases(model.text(), data, search.prompts, search.tokens);
   for (size_t k = 0; k < cases.size(); ++k) {

@@ -143,8 +143,7 @@ StoryScore HouseEval::stories() {
     const std::vector<TokenId> tokens = model_.text().tokenizer.encode(data_.stories[i]);
     const ScoreOptions options{.window = std::max<uint32_t>(2, uint32_t(tokens.size())),
                                .prefill_chunk = options_.prefill_chunk,
-                               .key_format = options_.key_format,
-                               .value_format = options_.value_format};
+                               .kv_formats = options_.kv_formats};
     const std::vector<double> scores = score(model_.engine_model(), tokens, options);
     score_sum.loss = std::accumulate(scores.begin(), scores.end(), score_sum.loss);
     score_sum.tokens += scores.size();
@@ -169,14 +168,14 @@ Tally HouseEval::draft_agreement(const LoadedModel& draft) {
   std::vector<Ask> asks;
   for (const auto& beginning : beginnings) asks.push_back({beginning});
   const std::vector<Answer> answers = answer_all("draft", std::move(asks), kStoryTokens);
+  const KvFormatPair rest = options_.kv_formats.rest();  // the draft has layers of its own
   Tally tally;
   for (size_t i = 0; i < count; ++i) {
     std::vector<TokenId> tokens = beginnings[i];
     tokens.insert(tokens.end(), answers[i].tokens.begin(), answers[i].tokens.end());
     const ScoreOptions options{.window = uint32_t(tokens.size()),
                                .prefill_chunk = options_.prefill_chunk,
-                               .key_format = options_.key_format,
-                               .value_format = options_.value_format};
+                               .kv_formats = {rest.key, rest.value}};
     for_each_logits(
         draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
           if (position + 1 < beginnings[i].size()) return;

@@ -86,9 +86,9 @@ KvMeterResult measure_kv(const EngineModel& model, std::span<const TokenId> toke
   CHECK(options.window >= 2);
   const uint32_t window = uint32_t(std::min<size_t>(options.window, tokens.size()));
   const uint32_t room = window + options.speed_steps;
-  WindowRunner base(model, KvFormat::f16, KvFormat::f16, room, kChunk);
-  WindowRunner noisy(model, KvFormat::f32, KvFormat::f32, room, kChunk);
-  WindowRunner other(model, options.key_format, options.value_format, room, kChunk);
+  WindowRunner base(model, KvFormat::f16, room, kChunk);
+  WindowRunner noisy(model, KvFormat::f32, room, kChunk);
+  WindowRunner other(model, options.kv_formats, room, kChunk);
   KvMeterResult result;
   result.base_bytes_per_token = base.layout().bytes_per_token();
   result.bytes_per_token = other.layout().bytes_per_token();

@@ -11,8 +11,7 @@
 namespace quire {
 
 struct KvMeterOptions {
-  KvFormat key_format = KvFormat::int8;
-  KvFormat value_format = KvFormat::int8;
+  KvFormats kv_formats = KvFormat::int8;
   uint32_t window = 2048;    // tokens of the text that are read from an empty context on
   uint32_t speed_steps = 8;  // decode steps that are timed at the end of a window; 0: none
 };

@@ -66,7 +66,7 @@ AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& en
   trace.tokens.insert(trace.tokens.end(), trace.answer.begin(), trace.answer.end() - 1);
 
   const uint32_t longest = std::max(engine.prefill_chunk, trace.cached);
-  WindowRunner runner(model, engine.key_format, engine.value_format, uint32_t(trace.tokens.size()), longest);
+  WindowRunner runner(model, engine.kv_formats, uint32_t(trace.tokens.size()), longest);
   const std::span<const TokenId> tokens = trace.tokens;
   if (trace.cached > 0) runner.compute(tokens.first(trace.cached), WindowRunner::Wanted::last_row);
   HeadWatcher watcher(*model.backend, trace);

@@ -174,7 +174,7 @@ BatchingFigures run_batching(const EngineModel& model, EngineOptions options,
   options.kv_cache = true;
   options.sharing = false;  // the account is of sequences that have nothing in common
   options.max_sequences = batching.at_once;
-  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.key_format, options.value_format));
+  const KvLayout layout = make_kv_layout(kv_shapes(*model.spec, options.kv_formats));
   const size_t bytes = batching.kv_bytes > 0
                            ? batching.kv_bytes
                            : kv_bytes(layout, pages_for(layout, longest, options.prefill_chunk, 3));

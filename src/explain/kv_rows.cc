@@ -45,7 +45,7 @@ RowChanges changes_between(KvFormat format, const KvRows& a, const KvRows& b, ui
 }  // namespace
 
 KvRows::KvRows(const EngineModel& model, KvFormat format, std::span<const TokenId> tokens)
-    : layout_(make_kv_layout(kv_shapes(*model.spec, format, format))),
+    : layout_(make_kv_layout(kv_shapes(*model.spec, format))),
       tokens_(uint32_t(tokens.size())),
       // With chunks as long as the text, a window's pages hold all of it.
       kv_(layout_, pages_for(layout_, tokens_, tokens_, 1),

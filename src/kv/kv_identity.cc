@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "kv/kv_formats.h"
 #include "kv/kv_snapshot.h"
 
 // Whose pages a snapshot has, as text, and in what two of them differ.
@@ -40,16 +40,14 @@ Json layout_json(const KvLayout& layout) {
   return {{"groups", std::move(groups)}, {"places", std::move(places)}};
 }
 
-// As --kv wants it: of all layers.
+// As --kv wants it.
 std::string formats_of(const KvLayout& layout) {
-  std::set<std::string> all;
-  for (const KvGroupLayout& group : layout.groups) {
-    for (const KvLayerLayout& layer : group.layers) {
-      const std::string_view k = name(layer.shape.key_format), v = name(layer.shape.value_format);
-      all.insert(k == v ? std::string(k) : fmt::format("k={},v={}", k, v));
-    }
+  std::vector<KvFormatPair> layers;
+  for (const KvLayout::Place& place : layout.places) {
+    const KvLayerShape& shape = layout.groups[place.group].layers[place.slot].shape;
+    layers.push_back({shape.key_format, shape.value_format});
   }
-  return all.size() == 1 ? *all.begin() : fmt::format("formats by layer ({})", all.size());
+  return describe_formats(layers);
 }
 
 // What an identity from outside says of something, for a person: whatever it is, in few characters of one line.

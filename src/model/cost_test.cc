@@ -35,7 +35,7 @@ struct SmallModel {
 
   StepCost step(const StepShape& shape) const {
     const CpuBackend backend(scalar_kernels(), 1);
-    const KvLayout layout = make_kv_layout(kv_shapes(spec, KvFormat::f16, KvFormat::f16));
+    const KvLayout layout = make_kv_layout(kv_shapes(spec, KvFormat::f16));
     return CostModel(spec, weights, backend).step(shape, layout);
   }
 
@@ -85,7 +85,7 @@ TEST(CostModel, SequencesShareWeightsButNotTheirCache) {
 TEST(CostModel, ProductsAndAttentionAreAllOfAStep) {
   const SmallModel model;
   const CpuBackend backend(scalar_kernels(), 1);
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16, KvFormat::f16));
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16));
   const CostModel costs(model.spec, model.weights, backend);
   const StepShape shape{.sequences = 3, .tokens = 5, .depth = 20, .logit_rows = 1};
   EXPECT_EQ(costs.products(shape).kv_bytes, 0);
@@ -126,7 +126,7 @@ TEST(CostModel, OfExpertsOnlyThoseThatAreUsedCount) {
 TEST(CostModel, ExactKernelsComputeEverythingInF32) {
   const SmallModel model;
   const CpuBackend backend(exact_kernels(), 1);
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f32, KvFormat::f32));
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f32));
   const StepCost cost = CostModel(model.spec, model.weights, backend).step({}, layout);
   EXPECT_EQ(cost.int8_ops, 0);
   EXPECT_EQ(cost.kv_bytes, 2 * 2 * kKvRowBytes);

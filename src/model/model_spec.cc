@@ -35,15 +35,16 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
   return architecture->read(file, options);
 }
 
-std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, KvFormat key_format, KvFormat value_format) {
+std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {
+  const std::vector<KvFormatPair> of_layers = formats.of_layers(spec.layers.size());
   std::vector<KvLayerShape> shapes;
-  for (const LayerSpec& layer : spec.layers) {
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
     shapes.push_back({.kv_heads = spec.kv_heads,
                       .key_dim = spec.key_dim,
                       .value_dim = spec.value_dim,
-                      .window = layer.window,
-                      .key_format = key_format,
-                      .value_format = value_format});
+                      .window = spec.layers[l].window,
+                      .key_format = of_layers[l].key,
+                      .value_format = of_layers[l].value});
   }
   return shapes;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kv/kv_formats.h"
 #include "model/model_file.h"
 
 namespace quire {
@@ -78,6 +79,7 @@ struct SpecOptions {
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options = {});
 
 // What the spec's layers want cached.
-std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, KvFormat key_format, KvFormat value_format);
+// Throws Error if the formats name layers that the model has not.
+std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, const KvFormats& formats);
 
 }  // namespace quire

@@ -40,7 +40,7 @@ class WhyKvView {
       : tokenizer_(input.model.text().tokenizer),
         proof_(proof),
         tokens_(input.prompt.size()),
-        format_(name(input.engine.key_format)) {}
+        format_(name(*input.engine.kv_formats.only())) {}
 
   std::string table() const {
     const Sums appended = sums_of(proof_.after_append), changed = sums_of(proof_.after_change);
@@ -155,10 +155,11 @@ class WhyKvView {
 }  // namespace
 
 Shown show_why_kv(const ExplainInput& input) {
-  if (!is_float(input.engine.key_format) || input.engine.key_format != input.engine.value_format)
+  const std::optional<KvFormat> format = input.engine.kv_formats.only();
+  if (!format || !is_float(*format))
     wrong_usage("--view why-kv compares rows of floats: --kv f32, f16 or bf16");
   if (input.prompt.size() < 2) throw Error("--view why-kv wants a prompt of two tokens or more");
-  const CacheProof proof = prove_cache(input.model.engine_model(), input.engine.key_format, input.prompt);
+  const CacheProof proof = prove_cache(input.model.engine_model(), *format, input.prompt);
   if (sums_of(proof.after_append).changed > 0)
     throw Error("appending a token changed rows before it: this is a bug of quire");
   const WhyKvView view(input, proof);
