@@ -64,6 +64,19 @@ class FakeBackend : public Backend {
         params.out.row(h)[row] = float(mix(read(params.kv, run, row), batch_.positions[params.token]) % 1000);
     }
   }
+  void read_queries(const ReadQueriesParams& params) override {
+    for (uint32_t h = 0; h < params.heads; ++h) std::fill_n(params.out.row(h), params.out.width, 0.0f);
+  }
+  void expected_scores(const ExpectedScoresParams& params) override {
+    const uint32_t run = batch_.run_of_token[params.token];
+    const uint32_t last = batch_.runs[run].row_of(params.token, 0);
+    for (const Rows& rows : {params.scores, params.value_norms}) {
+      for (size_t h = 0; h < rows.rows; ++h) {
+        for (uint32_t row = 0; row <= last; ++row)
+          rows.row(h)[row] = float(mix(read(params.kv, run, row), h) % 1000) / 100;
+      }
+    }
+  }
   void logits(const LogitsParams& params) override {
     for (size_t i = 0; i < batch_.logit_rows.size(); ++i)
       std::memcpy(params.out.row(i), &states_[batch_.logit_rows[i]], sizeof(uint64_t));

@@ -165,6 +165,27 @@ struct AttentionSharesParams {
   std::optional<uint32_t> head = {};  // the only one asked for: the rows of the others mean nothing
 };
 
+// One token's queries before the format of its layer's keys turned them.
+struct ReadQueriesParams {
+  Rows query;  // [tokens, heads * head_dim], as attend takes it
+  uint32_t heads = 0;
+  KvView kv;
+  uint32_t token = 0;  // of the batch
+  Rows out;            // [heads, head_dim]
+};
+
+// What queries to come are expected to make of the rows up to a token's own. Those of a head are taken to be normally
+// distributed like its samples, so that the exponential of a score has the mean exp(score).
+struct ExpectedScoresParams {
+  Rows samples;  // [samples, heads * head_dim], not turned
+  uint32_t heads = 0;
+  KvView kv;  // of a layer without a window
+  float scale = 1;
+  uint32_t token = 0;  // of the batch
+  Rows scores;         // [heads, rows]
+  Rows value_norms;    // [kv_heads, rows]
+};
+
 // What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
 enum class Routing : uint8_t { softmax_then_top, softmax_then_top_normalized, top_then_softmax };
 
@@ -225,6 +246,9 @@ class Backend {
   virtual void attend(const AttendParams& params) = 0;
   // REQUIRES: the token's keys are stored.
   virtual void attention_shares(const AttentionSharesParams& params) = 0;
+  virtual void read_queries(const ReadQueriesParams& params) = 0;
+  // REQUIRES: as attention_shares.
+  virtual void expected_scores(const ExpectedScoresParams& params) = 0;
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

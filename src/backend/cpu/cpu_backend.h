@@ -34,6 +34,8 @@ class CpuBackend : public Backend {
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
   void attention_shares(const AttentionSharesParams& params) override;
+  void read_queries(const ReadQueriesParams& params) override;
+  void expected_scores(const ExpectedScoresParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;

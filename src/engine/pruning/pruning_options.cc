@@ -16,6 +16,8 @@ std::string_view name(PruningPolicy policy) {
       return "snap";
     case PruningPolicy::zip:
       return "zip";
+    case PruningPolicy::expected:
+      return "expected";
     case PruningPolicy::evaluator:
       break;
   }

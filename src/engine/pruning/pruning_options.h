@@ -12,10 +12,12 @@ enum class PruningPolicy : uint8_t {
   streaming,  // the first few and the most recent (StreamingLLM)
   snap,       // those that the last tokens of the prompt look at, head by head (SnapKV)
   zip,        // those that are looked at when the prompt is read a second time, head by head (KVzip)
+  expected,  // those that queries like the last ones are expected to look at from later on (Expected Attention)
   evaluator,  // those that a few heads of an early layer look at; the others are never computed further (EHPC)
 };
 inline constexpr PruningPolicy kPruningPolicies[] = {PruningPolicy::streaming, PruningPolicy::snap,
-                                                     PruningPolicy::zip, PruningPolicy::evaluator};
+                                                     PruningPolicy::zip, PruningPolicy::expected,
+                                                     PruningPolicy::evaluator};
 std::string_view name(PruningPolicy policy);
 PruningPolicy pruning_policy_from_name(std::string_view name);  // throws Error
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "engine/pruning/evaluator_scorer.h"
+#include "engine/pruning/expected_scorer.h"
 #include "engine/pruning/head_budgets.h"
 #include "engine/pruning/snap_scorer.h"
 #include "engine/pruning/zip_scorer.h"
@@ -87,6 +88,8 @@ std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const Mo
       return std::make_unique<SnapScorer>(options, layout, tokens);
     case PruningPolicy::zip:
       return std::make_unique<ZipScorer>(options, layout, tokens, uint32_t(spec.layers.size()));
+    case PruningPolicy::expected:
+      return std::make_unique<ExpectedScorer>(options, spec, layout, tokens);
     case PruningPolicy::evaluator:
       break;
   }
