@@ -226,7 +226,8 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
     }
     sequence->running = true;
     insert_by_arrival(running_, take(waiting_, sequence));
-    add_prompt(*sequence, count, plan);
+    // One that was preempted may find its whole prompt cached: it is pruned before anything is computed.
+    if (count > 0) add_prompt(*sequence, count, plan);
     charge(*sequence, kPromptWeight * count);
     budget -= count;
   }
@@ -256,7 +257,8 @@ bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan
   while (!kv_.reserve(sequence.table, tokens)) {
     Sequence* victim = first_victim();
     preempt(*victim, plan);
-    if (victim == &sequence) return false;
+    // Alone it would come to the same place again and again: what is pinned takes its room.
+    if (victim == &sequence) return give_up_if_alone(sequence);
   }
   return true;
 }
