@@ -118,6 +118,24 @@ TEST_P(EngineDisk, OthersGoOnWhileOneWaitsForTheDisk) {
   engine->check_invariants();
 }
 
+TEST_P(EngineDisk, AnEngineThatHasNothingElseToDoSleepsUntilTheDiskAnswers) {
+  SlowDisk disk;
+  const auto engine = make(1e9, disk.io());
+  const SequenceId id = begin_loading(*engine);
+  disk.wait_for_a_read();
+  constexpr int kSteps = 20;
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < kSteps; ++i) ASSERT_TRUE(engine->step());
+  // A machine that is busy makes it longer, never shorter.
+  EXPECT_GE(milliseconds_between(begin, Clock::now()), kSteps)
+      << "one that does not sleep takes microseconds";
+  EXPECT_TRUE(engine->scheduler().find(id)->loading);
+  disk.open();
+  while (engine->step()) {
+  }
+  EXPECT_EQ(engine->take_answer(id)->tokens, first_.tokens);
+}
+
 TEST_P(EngineDisk, SeveralThatWantTheSamePagesReadThemOnce) {
   SlowDisk disk;
   const auto engine = make(1e9, disk.io());

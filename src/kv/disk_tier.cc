@@ -22,6 +22,9 @@ constexpr double kNewest = 0.1;            // of the average: the weight of a by
 
 // Open, without a name, readable by its owner only.
 int open_nameless(const std::string& folder) {
+  if (const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, S_IRUSR | S_IWUSR); file >= 0)
+    return file;
+  // A file system that has no such files: for a moment it has a name, which one that is killed then would leave.
   std::string path = folder + "/.kv-disk-XXXXXX";
   const int file = ::mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) throw Error("cannot make a file in {} for evicted pages: {}", folder, std::strerror(errno));
