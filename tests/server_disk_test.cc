@@ -60,6 +60,7 @@ TEST_F(ServerDisk, WhatLeftMemoryComesBackAndIsAccountedFor) {
 
   const Json kv = good(get("/kv"));
   EXPECT_GT(kv["disk"]["written_pages"], 0);
+  EXPECT_EQ(kv["groups"][0]["on_disk"], kv["disk"]["pages"]) << "the model has one group";
   EXPECT_EQ(kv["disk"]["read_pages"].get<int>(), 6 - gone["cached_tokens"].get<int>() / 32);
   EXPECT_EQ(kv["events"]["counts"]["loaded"], kv["disk"]["read_pages"]);
   EXPECT_GE(kv["events"]["counts"]["stored"], kv["disk"]["written_pages"]);

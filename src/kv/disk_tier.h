@@ -83,6 +83,7 @@ class DiskTier {
     double read_bytes_per_s = 0;
   };
   Stats stats();
+  uint64_t pages_of(uint32_t group) const { return groups_[group].uses.size(); }
   // How long it takes until so many bytes are here, after all that was asked for before.
   double seconds_to_read(size_t bytes);
   // A rate that looks bad is not measured any more, as nobody reads: each time that happens it is believed a little less.

@@ -133,6 +133,7 @@ OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t si
                       {"held", pages.held},
                       {"cached", pages.cached},
                       {"free", pages.free},
+                      {"on_disk", engine.disk() == nullptr ? 0 : engine.disk()->pages_of(g)},
                       {"map", page_map(engine, book, g, now)}});
   }
   for (const auto& [id, table] : engine.pins())

@@ -16,6 +16,7 @@ const kStates = [
   ['cached', 'cached'],
   ['pinned', 'pinned'],
   ['free', 'free'],
+  ['on_disk', 'on the disk'],  // not in the map: they have left memory
 ];
 
 // held, shared, cached or free; being pinned is a mark beside these.
@@ -49,8 +50,9 @@ export class PageMap {
     this.legend_items = new Map(kStates.map(([state, words]) => {
       const number = make('b');
       const size = make('span');
-      this.legend.append(make('li', '', make('span', `swatch swatch-${state}`), make('span', '', number, ` ${words}`, size)));
-      return [state, { number, size }];
+      const item = make('li', '', make('span', `swatch swatch-${state}`), make('span', '', number, ` ${words}`, size));
+      this.legend.append(item);
+      return [state, { item, number, size }];
     }));
     this.table = new PageTable();
     this.element = make('div', 'group', this.title, this.frame, this.legend, this.readout, this.table.element);
@@ -67,11 +69,13 @@ export class PageMap {
     document.addEventListener('themechange', () => this.draw());
   }
 
-  show(group, page_tokens) {
+  // has_disk: whether pages that leave memory go to a disk.
+  show(group, page_tokens, has_disk) {
+    this.legend_items.get('on_disk').item.hidden = !has_disk;
     this.#group = group;
     this.#page_tokens = page_tokens;
     this.#pages = new Array(group.pages);
-    this.#counts = { held: 0, shared: 0, cached: 0, pinned: 0, free: group.pages };
+    this.#counts = { held: 0, shared: 0, cached: 0, pinned: 0, free: group.pages, on_disk: group.on_disk };
     for (const page of group.map) {
       this.#pages[page.page] = page;
       ++this.#counts[kind_of(page)];
