@@ -16,8 +16,8 @@ void PruningFlags::add_to(CLI::App& command) {
       "--kv-keep", keep,
       "keep only so much of the prompt's keys and values: a share (50%) or a number of tokens");
   command.add_option("--kv-policy", policy, "how --kv-keep chooses: " + names)->capture_default_str();
-  command.add_option("--kv-window", window, "the last tokens of a prompt that --kv-keep always keeps")
-      ->capture_default_str();
+  command.add_option("--kv-window", window,
+                     "the last tokens of a prompt that --kv-keep always keeps (default: 32, with zip 4)");
 }
 
 std::optional<PruningOptions> PruningFlags::options(const std::string& model_path) const {
@@ -26,7 +26,7 @@ std::optional<PruningOptions> PruningFlags::options(const std::string& model_pat
   try {
     read_kept(keep, pruning);
     pruning.policy = pruning_policy_from_name(policy);
-    pruning.window = window;
+    pruning.window = window.value_or(usual_window(pruning.policy));
     if (pruning.policy == PruningPolicy::evaluator)
       pruning.evaluator = read_evaluator_heads(evaluator_heads_path(model_path));
     pruning.check();

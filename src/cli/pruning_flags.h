@@ -20,7 +20,7 @@ struct PruningFlags {
 
   std::string keep;
   std::string policy = "snap";
-  uint32_t window = PruningOptions{}.window;
+  std::optional<uint32_t> window;  // nothing: as is usual with the policy
 };
 
 }  // namespace quire::cli

@@ -125,7 +125,8 @@ void Engine::check_pruning(const Request& request) const {
       throw Error("layer {} sees a window only: its heads cannot judge a prompt", pruning.evaluator.layer);
   }
   const uint32_t scored = pruning.scored > 0 ? pruning.scored : uint32_t(request.prompt.size());
-  const uint32_t again = pruning.policy == PruningPolicy::zip ? ZipScorer::pass_tokens(scored) : 0;
+  const uint32_t again =
+      pruning.policy == PruningPolicy::zip ? ZipScorer::pass_tokens(scored, model_.repeat_request) : 0;
   if (scored + again > options_.context) {
     throw Error(
         "{} tokens of prompt are read again in parts of {} after themselves, but the context holds {}",
@@ -158,7 +159,7 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
     if (pruning->kept_of(scored) < scored)
-      sequence->scorer = make_scorer(*pruning, *model_.spec, kv_.layout(), scored);
+      sequence->scorer = make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
   }
   scheduler_.add(std::move(sequence));
 }

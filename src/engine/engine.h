@@ -46,8 +46,9 @@ struct EngineModel {
   const ModelSpec* spec = nullptr;
   const Weights* weights = nullptr;
   Backend* backend = nullptr;
-  const Tokenizer* tokenizer = nullptr;  // null: answers have ids and no text
-  std::vector<TokenId> end_tokens;       // the model's own
+  const Tokenizer* tokenizer = nullptr;      // null: answers have ids and no text
+  std::vector<TokenId> end_tokens;           // the model's own
+  std::vector<TokenId> repeat_request = {};  // what, after a text, asks the model to say it again
 };
 
 // The one who owns all mutable state: sequences, pages, the step. One thread calls it.

@@ -26,7 +26,8 @@ EngineModel LoadedModel::engine_model() const {
           .weights = &weights_,
           .backend = backend_.get(),
           .tokenizer = &text_->tokenizer,
-          .end_tokens = text_->end_tokens};
+          .end_tokens = text_->end_tokens,
+          .repeat_request = text_->repeat_request()};
 }
 
 KvIdentity LoadedModel::kv_identity() const {

@@ -163,6 +163,22 @@ std::vector<TokenId> ModelText::encode_chat(const ChatInput& chat) const {
   return tokenizer.encode(chat_template->render(chat));
 }
 
+std::vector<TokenId> ModelText::repeat_request() const {
+  const std::string request = " Say the text again.";
+  if (!chat_template) return tokenizer.encode(request, {.add_special = false});
+  const auto prompt = [&](const std::string& text) {
+    ChatInput chat;
+    chat.messages = OrderedJson::array({{{"role", "user"}, {"content", text}}});
+    return encode_chat(chat);
+  };
+  try {
+    const std::vector<TokenId> asked = prompt("A text." + request), plain = prompt("A text.");
+    return {std::ranges::mismatch(asked, plain).in1, asked.end()};
+  } catch (const Error&) {  // a template that wants more than one message
+    return {};
+  }
+}
+
 ModelText load_model_text(const ModelFile& file) {
   return file.folder().empty() ? from_gguf(file.metadata()) : from_folder(file.folder(), &file.metadata());
 }

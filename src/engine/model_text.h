@@ -21,6 +21,8 @@ struct ModelText {
 
   // A conversation as the model will see it.
   std::vector<TokenId> encode_chat(const ChatInput& chat) const;
+  // What, after a text of the user, asks to say it again, up to where the answer would begin.
+  std::vector<TokenId> repeat_request() const;
 };
 
 // Of an opened model.

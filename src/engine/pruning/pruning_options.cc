@@ -24,6 +24,10 @@ std::string_view name(PruningPolicy policy) {
   return "evaluator";
 }
 
+uint32_t usual_window(PruningPolicy policy) {
+  return policy == PruningPolicy::zip ? 4 : PruningOptions{}.window;
+}
+
 PruningPolicy pruning_policy_from_name(std::string_view text) {
   std::string known;
   for (const PruningPolicy policy : kPruningPolicies) {

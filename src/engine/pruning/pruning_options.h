@@ -21,6 +21,9 @@ inline constexpr PruningPolicy kPruningPolicies[] = {PruningPolicy::streaming, P
 std::string_view name(PruningPolicy policy);
 PruningPolicy pruning_policy_from_name(std::string_view name);  // throws Error
 
+// How many of the last tokens a policy keeps unless it is told otherwise: those that look, or a few where nobody needs them.
+uint32_t usual_window(PruningPolicy policy);
+
 // Heads of one layer that were found to look at what matters (quire kv-heads).
 struct EvaluatorHeads {
   uint32_t layer = 0;

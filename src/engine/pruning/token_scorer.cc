@@ -80,14 +80,16 @@ std::vector<uint32_t> TokenScorer::choose_tokens() const {
 }
 
 std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const ModelSpec& spec,
-                                         const KvLayout& layout, uint32_t tokens) {
+                                         const KvLayout& layout, uint32_t tokens,
+                                         std::span<const TokenId> repeat_request) {
   switch (options.policy) {
     case PruningPolicy::streaming:
       return std::make_unique<StreamingScorer>(options, layout, tokens);
     case PruningPolicy::snap:
       return std::make_unique<SnapScorer>(options, layout, tokens);
     case PruningPolicy::zip:
-      return std::make_unique<ZipScorer>(options, layout, tokens, uint32_t(spec.layers.size()));
+      return std::make_unique<ZipScorer>(options, layout, tokens, uint32_t(spec.layers.size()),
+                                         repeat_request);
     case PruningPolicy::expected:
       return std::make_unique<ExpectedScorer>(options, spec, layout, tokens);
     case PruningPolicy::evaluator:

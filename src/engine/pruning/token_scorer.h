@@ -61,7 +61,9 @@ class TokenScorer {
   const uint32_t tokens_;
 };
 
+// `repeat_request`: what asks the model to say a text again.
 std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const ModelSpec& spec,
-                                         const KvLayout& layout, uint32_t tokens);
+                                         const KvLayout& layout, uint32_t tokens,
+                                         std::span<const TokenId> repeat_request);
 
 }  // namespace quire

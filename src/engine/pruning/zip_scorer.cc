@@ -8,15 +8,26 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kPart =
-    248;  // tokens that are read again at a time: room for them is wanted beside the prompt
-constexpr uint32_t kBeginning = 8;  // tokens before them, to find the place
-constexpr size_t kNeighbours = 2;   // on each side of a token that is looked at: they stay with it
+// Tokens that are read again at a time: room for them is wanted beside the prompt.
+constexpr uint32_t kPart = 200;
+constexpr size_t kLongestRequest = 48;  // a template that makes more of it gets none
+constexpr uint32_t kBeginning = 8;      // tokens before them, to find the place
+constexpr size_t kNeighbours = 1;       // on each side of a token that is looked at: they stay with it
+
+std::span<const TokenId> usable(std::span<const TokenId> repeat_request) {
+  return repeat_request.size() <= kLongestRequest ? repeat_request : std::span<const TokenId>();
+}
 
 }  // namespace
 
-uint32_t ZipScorer::pass_tokens(uint32_t prompt) {
-  return std::min(prompt, kPart + kBeginning);
+ZipScorer::ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers,
+                     std::span<const TokenId> repeat_request)
+    : TokenScorer(options, layout, tokens),
+      layers_(layers),
+      request_(usable(repeat_request).begin(), usable(repeat_request).end()) {}
+
+uint32_t ZipScorer::pass_tokens(uint32_t prompt, std::span<const TokenId> repeat_request) {
+  return std::min(prompt, kPart + kBeginning) + uint32_t(usable(repeat_request).size());
 }
 
 std::optional<ScoringPass> ZipScorer::pass(uint32_t index, std::span<const TokenId> prompt) const {
@@ -24,8 +35,9 @@ std::optional<ScoringPass> ZipScorer::pass(uint32_t index, std::span<const Token
   if (begin >= tokens_) return std::nullopt;
   const uint32_t first = begin < kBeginning ? 0 : begin - kBeginning, end = std::min(begin + kPart, tokens_);
   const auto part = prompt.subspan(first, end - first);
-  return ScoringPass{
-      .tokens = {part.begin(), part.end()}, .row = tokens_, .layers = layers_, .observed = end - begin};
+  ScoringPass pass{.tokens = request_, .row = tokens_, .layers = layers_, .observed = end - begin};
+  pass.tokens.insert(pass.tokens.end(), part.begin(), part.end());
+  return pass;
 }
 
 void ZipScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,

@@ -4,15 +4,15 @@
 
 namespace quire {
 
-// KVzip: the prompt is read a second time, after itself, in parts. A token is worth the most attention that any query head of
+// KVzip: the model is asked to say the prompt again, and reads it a second time, in parts. A token is worth the most attention that any query head of
 // a KV head pays it or its neighbours then: what the model needs to say the text again it will need for any question about it.
 class ZipScorer : public TokenScorer {
  public:
-  ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers)
-      : TokenScorer(options, layout, tokens), layers_(layers) {}
+  ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers,
+            std::span<const TokenId> repeat_request);
 
   // Of its longest pass over a prompt of so many tokens.
-  static uint32_t pass_tokens(uint32_t prompt);
+  static uint32_t pass_tokens(uint32_t prompt, std::span<const TokenId> repeat_request);
 
   uint32_t observed_tokens() const override { return 0; }
   std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
@@ -24,6 +24,7 @@ class ZipScorer : public TokenScorer {
 
  private:
   const uint32_t layers_;
+  const std::vector<TokenId> request_;
   std::vector<std::vector<float>> most_;  // [layer], each [kv_heads, tokens]
   std::vector<float> shares_;             // of one token: [heads, rows]
 };
