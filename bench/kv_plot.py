@@ -7,7 +7,7 @@ import json
 import sys
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 470, 64, 64, 24, 56
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 490, 64, 88, 24, 56
 COLOURS = {"streaming": "c1", "snap": "c2", "expected": "c3", "zip": "c4", "evaluator": "c5"}
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: var(--ink) } .title { font-size: 15px; font-weight: 600 } .soft { fill: var(--soft) }
@@ -44,17 +44,22 @@ def axes():
 
 def format_points(formats):
     full = next(row for row in formats if row["kv"] == "f16")
-    parts = []
-    for i, row in enumerate(row for row in formats if row["kv"] not in ("bf16", "q4_plain")):
+    parts, used = [], []
+    for row in formats:
+        if row["kv"] in ("bf16", "q4_plain"):  # as large as others, and drawn over them
+            continue
         at_x, at_y = x(row["bytes"] / full["bytes"]), y(score(row) / score(full))
+        below = any(abs(at_x - other) < 20 for other in used)
+        used.append(at_x)
         parts.append(f'<circle class="format" cx="{at_x:.1f}" cy="{at_y:.1f}" r="5"/>')
-        parts.append(f'<text x="{at_x:.1f}" y="{at_y - (10 if i % 2 else 24):.1f}" text-anchor="middle">{escape(row["kv"])}</text>')
+        parts.append(f'<text x="{at_x + (10 if below else 0):.1f}" y="{at_y + (10 if below else -11):.1f}" '
+                     f'text-anchor="{"start" if below else "middle"}">{escape(row["kv"])}</text>')
     return parts
 
 
 def policy_lines(policies):
     full = policies[0]
-    parts = []
+    parts, labels = [], []
     for policy, colour in COLOURS.items():
         points = [(1.0, 1.0)] + [(row["bytes"] / full["bytes"], score(row) / score(full)) for row in policies if row["policy"] == policy]
         if len(points) == 1:
@@ -63,7 +68,11 @@ def policy_lines(policies):
         parts.append(f'<polyline class="{colour}" style="fill:none" points="{line}"/>')
         parts += [f'<rect class="{colour}" x="{x(a) - 3.5:.1f}" y="{y(b) - 3.5:.1f}" width="7" height="7"/>' for a, b in points[1:]]
         a, b = points[-1]
-        parts.append(f'<text class="{colour}" x="{x(a) - 8:.1f}" y="{y(b) + 4:.1f}" text-anchor="end">{policy}</text>')
+        labels.append((y(b) + 4, x(a) - 8, policy, colour))
+    lowest = 0
+    for at_y, at_x, policy, colour in sorted(labels):
+        lowest = max(at_y, lowest + 14)
+        parts.append(f'<text class="{colour}" x="{at_x:.1f}" y="{lowest:.1f}" text-anchor="end">{policy}</text>')
     return parts
 
 

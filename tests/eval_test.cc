@@ -36,6 +36,18 @@ TEST_F(HouseModel, RecallsAFactAmongOtherTexts) {
   EXPECT_GE(needles.tally.right, 5u);
 }
 
+TEST_F(HouseModel, IsAskedToRepeatATextInItsOwnTemplate) {
+  const std::vector<TokenId> request = model_.text().repeat_request();
+  EXPECT_EQ(model_.text().tokenizer.decode(request, Tokenizer::Special::keep),
+            " Say the text again.<|end|><|assistant|>");
+}
+
+TEST_F(HouseModel, AnswersMostOfAllFromHalfOfATextThatItWasAskedToRepeat) {
+  HouseEval eval(model_, options_, data_, 24, {});
+  eval.prune({.policy = PruningPolicy::zip, .share = 0.5, .window = usual_window(PruningPolicy::zip)});
+  EXPECT_GE(eval.reading("new").share(), 0.8);
+}
+
 TEST_F(HouseModel, ExplainsInference) {
   HouseEval eval(model_, options_, data_, 10, {});
   EXPECT_GE(eval.explanations().right, 6u);  // of 114 topics

@@ -188,13 +188,17 @@ class CodeWeights {
   CodeWeights(float* room, size_t blocks)
       : weights_(room), packed_(reinterpret_cast<std::byte*>(room + 16 * blocks)), blocks_(blocks) {}
 
-  // Of one group of codes. `shares` are [rows, stride], of which four queries are taken.
+  // Of one group of codes. `shares` are [rows, stride], of which four queries are taken. `ahead` bytes on is what will be read
+  // next, fetched row by row: all at once would be more than can be under way. 0: nothing is fetched.
   template <KvFormat format>
   void weigh(const float* shares, size_t stride, const std::byte* rows, size_t row_bytes, size_t dim,
-             size_t group) {
+             size_t group, ptrdiff_t ahead) {
     Floats<4> most = {}, base = {};
     Ints<4> finite = most == most;
     for (size_t r = 0; r < 4 * blocks_; ++r) {
+      if (ahead != 0) {
+        for (size_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(rows + r * row_bytes + ahead + i);
+      }
       const Floats<4> share = load_lanes<Floats<4>>(shares + r * stride);
       const Ints<4> seen = share > 0.0f;  // behind the others there may be anything, even no number
       const CodeScale scale = code_scale(format, rows + r * row_bytes, dim, group);
@@ -248,14 +252,15 @@ class CodeWeights {
   float step_[4], base_[4];
 };
 
-// Adds the values of 4 * blocks rows under the shares of four queries.
+// Adds the values of 4 * blocks rows under the shares of four queries; `ahead` as above.
 template <class Isa, KvFormat format>
 void add_code_values(const float* shares, size_t stride, const std::byte* rows, size_t row_bytes,
-                     size_t blocks, size_t dim, size_t live, float* room, float* values, size_t width) {
+                     size_t blocks, size_t dim, size_t live, ptrdiff_t ahead, float* room, float* values,
+                     size_t width) {
   CodeWeights<Isa> weights(room, blocks);
   const size_t group = code_group(format, dim), chunks = group / kChunk;
   for (size_t g = 0; g < dim / group; ++g) {
-    weights.template weigh<format>(shares, stride, rows, row_bytes, dim, g);
+    weights.template weigh<format>(shares, stride, rows, row_bytes, dim, g, g == 0 ? ahead : 0);
     for (size_t c = g * chunks; c < (g + 1) * chunks; ++c)
       weights.template add<format>(rows, row_bytes, c, live, values, width);
   }

@@ -211,12 +211,11 @@ class PagesAttention {
   template <size_t N>
   void add_values_as_integers(const Tile<N>& tile, const Rows& rows, size_t begin, size_t end) {
     const std::byte* at = rows.bytes + begin * rows.row_bytes;
-    prefetch(rows, at, (end - begin) * rows.row_bytes);
     const auto add = rows.format == KvFormat::int8 ? add_code_values<Isa, KvFormat::int8>
                                                    : add_code_values<Isa, KvFormat::q4>;
     for (size_t q = 0; q < tile.live; q += 4) {
       add(args_.scores + begin * N + q, N, at, rows.row_bytes, (end - begin) / 4, shape_.value_dim,
-          tile.live - q < 4 ? tile.live - q : 4, args_.value_rows,
+          tile.live - q < 4 ? tile.live - q : 4, q == 0 ? rows.ahead : 0, args_.value_rows,
           args_.values + (tile.first + q) * args_.value_width, args_.value_width);
     }
   }
