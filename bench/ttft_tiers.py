@@ -70,10 +70,11 @@ def leave_system_cache(path):
     os.close(file)
 
 
-def tier_file(process):
+def tier_file(process, kv_folder):
     """The file has no name, but the process has it open."""
     folder = f"/proc/{process.pid}/fd"
-    return next(f"{folder}/{fd}" for fd in os.listdir(folder) if ".kv-disk-" in os.readlink(f"{folder}/{fd}"))
+    inside = os.path.realpath(kv_folder) + "/"
+    return next(f"{folder}/{fd}" for fd in os.listdir(folder) if os.readlink(f"{folder}/{fd}").startswith(inside))
 
 
 def measure(args):
@@ -96,7 +97,7 @@ def measure(args):
             # What has just been written is in the system's memory: first from there, then from the disk itself.
             note("disk tier, file cached by the system", server.answer(prompts[0]))
             server.answer(prompts[1])
-            leave_system_cache(tier_file(server.process))
+            leave_system_cache(tier_file(server.process, folder))
             note("disk tier, file not cached", server.answer(prompts[0]))
             disk = server.get("/kv")["disk"]
             saved = server.post("/kv/save", {})
