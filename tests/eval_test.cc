@@ -42,6 +42,14 @@ TEST_F(HouseModel, IsAskedToRepeatATextInItsOwnTemplate) {
             " Say the text again.<|end|><|assistant|>");
 }
 
+TEST(RepeatRequest, IsPlainWithoutATemplateAndNothingWithOneThatRefuses) {
+  ModelText text = load_model_text(kHouse + "/house.gguf");
+  text.chat_template.reset();
+  EXPECT_EQ(text.tokenizer.decode(text.repeat_request(), Tokenizer::Special::keep), " Say the text again.");
+  text.chat_template.emplace("{{ raise_exception('a system message is wanted') }}", ChatTemplateSpecials{});
+  EXPECT_TRUE(text.repeat_request().empty());
+}
+
 TEST_F(HouseModel, AnswersMostOfAllFromHalfOfATextThatItWasAskedToRepeat) {
   HouseEval eval(model_, options_, data_, 24, {});
   eval.prune({.policy = PruningPolicy::zip, .share = 0.5, .window = usual_window(PruningPolicy::zip)});
