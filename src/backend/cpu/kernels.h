@@ -10,6 +10,21 @@
 
 namespace quire {
 
+// A value that stays as it is, beside the codes of its group: more than kOutlierMeans times the mean magnitude there. So of
+// a group's values fewer than one in kOutlierMeans are outliers.
+struct Outlier {
+  uint32_t col;
+  float value;
+};
+inline constexpr float kOutlierMeans = 6.0f;
+
+// Outliers are listed by spans of so many columns, a multiple of every group: parts of a row can be written apart.
+inline constexpr size_t kOutlierSpan = 1024;
+inline constexpr size_t kMostOutliers = size_t(float(kOutlierSpan) / kOutlierMeans);
+constexpr size_t outlier_spans(size_t n) {
+  return (n + kOutlierSpan - 1) / kOutlierSpan;
+}
+
 // A quantized activation row of n values (a multiple of 32), as the matrix kernels read it. `group` values
 // share a scale; the last group may be shorter. In memory, one after the other:
 //
@@ -17,8 +32,10 @@ namespace quire {
 //   float scales[n / group];  rounded up
 //   float sums32[n / 32];     scale * the sum of 32 values: what a weight's minimum is multiplied with
 //   float sums16[n / 16];     of 16
+//   uint32_t outlier_counts[outlier_spans(n)];
+//   Outlier outliers[outlier_spans(n)][kMostOutliers];  their columns counted from the span's first, ascending
 //
-// A group that holds NaN or infinity gets the scale NaN, so that the product shows it.
+// An outlier has the code 0. A group that holds NaN or infinity gets the scale NaN, so that the product shows it.
 template <class Byte>
 struct Q8RowView {
   static constexpr bool kConst = std::is_const_v<Byte>;
@@ -29,6 +46,8 @@ struct Q8RowView {
   Pointer<float> scales;
   Pointer<float> sums32;
   Pointer<float> sums16;
+  Pointer<uint32_t> outlier_counts;
+  Pointer<Outlier> outliers;
 
   Q8RowView() = default;
   // REQUIRES: n is a multiple of 32; the row is aligned to 4 bytes.
@@ -36,7 +55,9 @@ struct Q8RowView {
       : values(reinterpret_cast<Pointer<int8_t>>(row)),
         scales(reinterpret_cast<Pointer<float>>(row + n)),
         sums32(scales + (n + group - 1) / group),
-        sums16(sums32 + n / 32) {}
+        sums16(sums32 + n / 32),
+        outlier_counts(reinterpret_cast<Pointer<uint32_t>>(sums16 + n / 16)),
+        outliers(reinterpret_cast<Pointer<Outlier>>(outlier_counts + outlier_spans(n))) {}
 };
 using Q8Row = Q8RowView<const std::byte>;
 using MutableQ8Row = Q8RowView<std::byte>;

@@ -40,6 +40,16 @@ struct MatmulCase {
     input = gaussian(tokens * cols, uint32_t(tokens + 1000));
   }
 
+  // Some channels of all tokens and some values of single ones stand far above the others.
+  MatmulCase& add_outliers() {
+    for (size_t t = 0; t < tokens; ++t) {
+      for (size_t i = 0; i < cols; ++i) {
+        if (i % 61 == 7 || (t * cols + i) % 97 == 3) input[t * cols + i] *= 40.0f;
+      }
+    }
+    return *this;
+  }
+
   // One byte off any alignment: weights come from files.
   struct Matrix : MatrixView {
     std::byte* data_at(size_t r) const { return const_cast<std::byte*>(row(r)); }

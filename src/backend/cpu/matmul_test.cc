@@ -92,6 +92,22 @@ TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
   }
 }
 
+TEST(ScalarMatmul, RoundsTheOthersNoMoreForTheOutliersBesideThem) {
+  // The error is that of the values which are not outliers, and so it is measured against their share of the product.
+  for (DType dtype : weight_types()) {
+    Case test(dtype, 64, ugly_width(dtype, 8), 16);
+    const double usual = relative_rms(test.product(scalar_kernels()), test.true_product());
+    double others = 0.0;
+    for (double value : test.true_product()) others += value * value;
+    test.add_outliers();
+    const std::vector<double> expected = test.true_product();
+    double all = 0.0;
+    for (double value : expected) all += value * value;
+    const double error = relative_rms(test.product(scalar_kernels()), expected) * std::sqrt(all / others);
+    EXPECT_LE(error, 2 * usual + 2e-5) << traits(dtype).name;  // with one scale for all it would be 15 times
+  }
+}
+
 TEST(ScalarMatmul, IsTheExactProductOfTheRoundedActivations) {
   // Activations that int8 holds exactly: multiples of a power of two with the peak at 127. What is left is the
   // rounding of sums that carry kMagic along: a small share of what int8 costs.
@@ -124,11 +140,24 @@ TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
   }
 }
 
+TEST(Matmul, WithOutliersIsThatOfTheScalarTwinWhateverStandsBesideThem) {
+  for (DType dtype : weight_types()) {
+    for (size_t tokens : {1u, 2u, 5u, 35u}) {
+      const Case test = Case(dtype, 37, ugly_width(dtype, 9), tokens).add_outliers();
+      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(test));
+      for (const CpuKernels& kernels : present_kernels())
+        ASSERT_EQ(test.product(kernels, 3, 11), test.product(kernels))
+            << kernels.name << " " << traits(dtype).name;
+    }
+  }
+}
+
 TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
   // Without and with minimums, and with sub-blocks of 16 values.
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 37, 2048 + 96, 251).add_outliers()));
 }
 
 TEST(Matmul, OfWeightsThatAreNotQuantizedIsThatOfTheScalarTwinInEveryShape) {
@@ -263,6 +292,41 @@ TEST(QuantizeActivation, RoundsToTheNearestOf255Steps) {
       for (size_t i = s / 32 * 32; i < s / 32 * 32 + 32; ++i) both += row.values[i];
       EXPECT_EQ(row.sums16[s / 16], row.scales[s / group] * float(sum));
       EXPECT_EQ(row.sums32[s / 32], row.scales[s / group] * float(both));
+    }
+  }
+}
+
+TEST(QuantizeActivation, KeepsWhatStandsFarAboveItsGroupAsItIs) {
+  const size_t n = 512 + 96;
+  for (ActivationForm form : kQuantizedForms) {
+    const size_t group = group_values(form);
+    for (float ratio : {1.0f, 0.97f, 0.8f, 0.5f, 0.01f}) {  // from all alike to one alone
+      std::vector<float> values(n);
+      for (size_t i = 0; i < n; ++i)
+        values[i] = std::pow(ratio, float(i % group)) * (i % 3 == 0 ? -1.0f : 1.0f);
+      Buffer bytes(activation_row_bytes(form, n));
+      scalar_kernels().quantize_activation[size_t(form)](values.data(), n, bytes.data());
+      const Q8Row row(bytes.data(), n, group);
+      const Outlier *outlier = row.outliers, *last = outlier + row.outlier_counts[0];
+      for (size_t g = 0; g < n; g += group) {
+        const size_t end = std::min(g + group, n);
+        float sum = 0.0f, peak = 0.0f;
+        for (size_t i = g; i < end; ++i) sum += std::fabs(values[i]);
+        const float most = kOutlierMeans * sum / float(end - g);
+        for (size_t i = g; i < end; ++i) {
+          if (outlier != last && outlier->col == i) {
+            EXPECT_GT(std::fabs(values[i]), 0.999f * most);
+            EXPECT_EQ(outlier->value, values[i]);
+            EXPECT_EQ(row.values[i], 0);
+            ++outlier;
+            continue;
+          }
+          EXPECT_LE(std::fabs(values[i]), 1.001f * most);
+          peak = std::max(peak, std::fabs(values[i]));
+        }
+        EXPECT_EQ(row.scales[g / group], peak >= 0x1p-100f ? peak / 127.0f : 0.0f);
+      }
+      EXPECT_EQ(outlier, last);
     }
   }
 }

@@ -21,7 +21,8 @@ class Chunk {
         end_(end),
         is_direct_(end - begin <= kernels.direct_tokens),
         memory_(panel_scratch(open_bytes() + (end - begin) * correction_bytes())),
-        open_(memory_, cols_, kernels.sub, kernels.group) {
+        open_(memory_, cols_, kernels.sub, kernels.group),
+        outliers_(args, kernels.outliers, kernels.group, begin, end - begin) {
     if (kernels.correct == nullptr) return;
     for (size_t t = begin; t < end; ++t) kernels.correct(row(t).values, cols_, corrections(t));
   }
@@ -34,10 +35,12 @@ class Chunk {
     if (is_direct_) {
       fill(begin_, end_ - begin_, inputs);
       kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
+      outliers_.open(packed);  // now that it is in the cache
       store(panel, begin_, end_ - begin_, products);
       return;
     }
     kernels_.open(packed, cols_, open_);
+    outliers_.open(packed);
     for (size_t t = begin_; t < end_; t += kernels_.tile_tokens) {
       const size_t count = std::min(kernels_.tile_tokens, end_ - t);
       fill(t, count, inputs);
@@ -63,7 +66,8 @@ class Chunk {
   }
 
   // The wanted rows of a panel's products with tokens [begin, begin + count).
-  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
+  void store(size_t panel, size_t begin, size_t count, float (*products)[kPanelRows]) const {
+    outliers_.add(begin, count, products);
     const size_t first = panel * kPanelRows;
     const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
     for (size_t t = 0; t < count; ++t) {
@@ -79,6 +83,7 @@ class Chunk {
   bool is_direct_;
   std::byte* memory_;  // the open panel, and after it the corrections
   OpenPanel open_;
+  PanelOutliers outliers_;
 };
 
 }  // namespace

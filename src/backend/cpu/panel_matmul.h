@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/kernels.h"
+#include "backend/cpu/panel_outliers.h"
 
 // Products with weights in panels, but for what an instruction set does itself: it multiplies one panel with a few
 // tokens. For very few tokens the codes go from memory into the product; for more, a panel is opened first, so that it
@@ -52,6 +52,7 @@ struct PanelKernels {
   // Where products take codes for more than they are, by the same for each, this is what a sub-block's integer sum has
   // too much, negative: it depends on the activations alone. Null where codes are taken as they are.
   void (*correct)(const int8_t* values, size_t cols, int32_t* corrections);
+  OutlierKernels outliers;
 };
 
 // REQUIRES: the weight is packed as panel_format does it.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,9 +30,15 @@ std::vector<std::byte> quantized(const CpuKernels& kernels, ActivationForm form,
   Buffer bytes(activation_row_bytes(form, row.size()));
   kernels.quantize_activation[size_t(form)](row.data(), row.size(), bytes.data());
   const Q8Row view(bytes.data(), row.size(), group_values(form));
-  return {bytes.data(),
-          reinterpret_cast<std::byte*>(bytes.data()) +
-              (reinterpret_cast<const std::byte*>(view.sums16 + row.size() / 16) - bytes.data())};
+  const size_t spans = outlier_spans(row.size());
+  const auto* end = reinterpret_cast<const std::byte*>(view.outlier_counts + spans);
+  std::vector<std::byte> all(static_cast<const std::byte*>(bytes.data()), end);
+  for (size_t span = 0; span < spans; ++span) {
+    const auto outliers =
+        std::as_bytes(std::span(view.outliers + span * kMostOutliers, size_t(view.outlier_counts[span])));
+    all.insert(all.end(), outliers.begin(), outliers.end());
+  }
+  return all;
 }
 
 TEST(Rows, AreQuantizedToTheSameBytesByEverySet) {
@@ -40,6 +47,7 @@ TEST(Rows, AreQuantizedToTheSameBytesByEverySet) {
     for (ActivationForm form : {ActivationForm::q8_64, ActivationForm::q8_128, ActivationForm::q8_256}) {
       for (size_t count : {32u, 64u, 96u, 480u, 2048u}) {
         std::vector<float> row = random_row(count, 3.0f);
+        for (size_t i = 7; i < count; i += 90) row[i] *= 40.0f;
         EXPECT_EQ(quantized(kernels, form, row), quantized(scalar_kernels(), form, row)) << kernels.name;
         for (float odd :
              {0.0f, -0.0f, 1e-40f, 1e30f, infinity, -infinity, std::numeric_limits<float>::max()}) {
@@ -103,10 +111,12 @@ TEST(Rows, BecomeTheSameHalvesByEverySet) {
 TEST(Rows, AreActivatedAndQuantizedToTheSameBytesByAnyNumberOfThreads) {
   const size_t width = 2336;  // more than two threads' parts, the last one shorter
   std::vector<float> gate = random_row(width, 5.0f), up = random_row(width, 1.0f);
+  for (size_t i = 5; i < width; i += 100) up[i] *= 50.0f;  // outliers in every part
   const auto activated = [&](uint32_t threads) {
     CpuBackend backend(present_kernels().back(), threads);
     std::vector<float> out(width);
-    std::vector<std::byte> memory(2 * activation_row_bytes(ActivationForm::q8_64, width));
+    std::vector<std::byte> memory(activation_row_bytes(ActivationForm::q8_64, width) +
+                                  activation_row_bytes(ActivationForm::q8_256, width));
     Activation activation{.f32 = {out.data(), 1, width, width}, .forms = {}, .data = {}, .stride = {}};
     std::byte* at = memory.data();
     for (ActivationForm form : {ActivationForm::q8_64, ActivationForm::q8_256}) {

@@ -76,6 +76,9 @@ struct Amx {
   static void open(const uint8_t* panel, size_t cols, const OpenPanel& out) {
     open_panel<Format, kForm, 0>(panel, cols, out);
   }
+
+  template <class Format>
+  static constexpr OutlierKernels kOutliers = kOutlierKernels<Format>;
 };
 
 template <class Format, ActivationForm kForm>

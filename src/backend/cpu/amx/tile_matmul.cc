@@ -46,11 +46,16 @@ class TileMatmul {
     const size_t last = (args_.row_end + kPanelRows - 1) / kPanelRows;
     for (size_t begin = 0; begin < args_.tokens; begin += share_) {
       const size_t end = std::min(begin + share_, args_.tokens);
+      const size_t written = std::min(begin, args_.tokens - tile_tokens_);  // a last tile may begin earlier
+      const PanelOutliers outliers(args_, kernels_.outliers, kernels_.group, written, end - written);
       for (size_t panel = first; panel < last; panel += 2) {
         const size_t panels = std::min<size_t>(2, last - panel);
         clear();
         for (size_t col = 0; col < cols_; col += kChunkCols) multiply(panel, panels, col, begin, end);
-        for (size_t t = begin; t < end; t += kPairTokens) store(panel, panels, t, end);
+        for (size_t p = 0; p < panels; ++p) {
+          outliers.open(packed(panel + p, 0));
+          for (size_t t = begin; t < end; t += kPairTokens) store(panel, p, t, end, outliers);
+        }
       }
     }
   }
@@ -62,7 +67,8 @@ class TileMatmul {
 
   // Equal shares, but that they are pairs of tiles.
   size_t shared_tokens() const {
-    const size_t most = std::clamp(kSharedBytes / args_.input_stride_bytes, kPairTokens, kMostSharedTokens);
+    const size_t read_bytes = cols_ + cols_ / 2;  // of a row: all but the room for outliers
+    const size_t most = std::clamp(kSharedBytes / read_bytes, kPairTokens, kMostSharedTokens);
     const size_t shares = (args_.tokens + most - 1) / most;
     const size_t equal = (args_.tokens + shares - 1) / shares;
     return (equal + kPairTokens - 1) / kPairTokens * kPairTokens;
@@ -132,15 +138,15 @@ class TileMatmul {
     }
   }
 
-  void store(size_t panel, size_t panels, size_t token, size_t end) const {
+  // Of panel + p.
+  void store(size_t panel, size_t p, size_t token, size_t end, const PanelOutliers& outliers) const {
     const TokenTiles tiles = token_tiles(token, end);
     TileResults& results = results_[token % share_ / kPairTokens];
-    for (size_t p = 0; p < panels; ++p) {
-      for (size_t i = 0; i < tiles.count; ++i) {
-        TileFloats& sums = results.sums[2 * p + i];
-        if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
-        store_tile(panel + p, tiles.firsts[i], sums);
-      }
+    for (size_t i = 0; i < tiles.count; ++i) {
+      TileFloats& sums = results.sums[2 * p + i];
+      if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
+      outliers.add(tiles.firsts[i], tile_tokens_, sums);
+      store_tile(panel + p, tiles.firsts[i], sums);
     }
   }
 

@@ -57,6 +57,7 @@ struct TileKernels {
   // in use, the thread costs more to switch from and to.
   void (*configure)(size_t tokens);
   void (*release)();
+  OutlierKernels outliers;
   Multiply multiply[2][2];  // adds to the results; by panels less one, and tiles of tokens less one
 };
 

@@ -158,6 +158,28 @@ struct PlainTiles {
     }
     PanelScales<Format, PlainRows>::open(panel, cols, group_values(kForm), out);
   }
+
+  template <class Format>
+  static void read_column(const uint8_t* panel, size_t column, float* out) {
+    using Packed = PackedBlock<Format>;
+    using Scales = PanelScales<Format, PlainRows>;
+    const uint8_t* step = panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
+                          column % Packed::kValues / 32 * Packed::kStepBytes;
+    const size_t begin = column / Packed::kSub * Packed::kSub;
+    const PlainRows scale = Scales::scales(panel, begin);
+    PlainRows min = {};
+    if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
+    for (size_t r = 0; r < kPanelRows; ++r)
+      out[r] = std::fma(scale.v[r], float(code_at<Format>(step, r, column % 32)), -min.v[r]);
+  }
+  static void add_columns(const Outlier* outliers, size_t count, const float* weights, float* sums) {
+    for (size_t i = 0; i < count; ++i) {
+      for (size_t r = 0; r < kPanelRows; ++r)
+        sums[r] = std::fma(weights[kPanelRows * outliers[i].col + r], outliers[i].value, sums[r]);
+    }
+  }
+  template <class Format>
+  static constexpr OutlierKernels kOutliers = {read_column<Format>, add_columns};
 };
 
 template <class Format, ActivationForm kForm>
@@ -213,6 +235,15 @@ TEST(TileMatmul, IsThatOfTheScalarTwinForAnyNumberOfTokens) {
 TEST(TileMatmul, IsThatOfTheScalarTwinWhenTokensDoNotShareAnOpening) {
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q5_1, 17, 320, 257)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q6_k, 5, 8192 * 2, 100)));
+}
+
+TEST(TileMatmul, WithOutliersIsThatOfTheScalarTwin) {
+  for (DType dtype : quantized_types()) {
+    ASSERT_NO_FATAL_FAILURE(
+        expect_the_scalar_product(MatmulCase(dtype, 37, 5 * traits(dtype).block_values, 19).add_outliers()));
+  }
+  // The tokens of an opening are 32 here, so that one remains, and its tile begins among those of the opening before.
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q4_k, 5, 8192 * 4, 65).add_outliers()));
 }
 
 TEST(TileMatmul, TakesAnyCodesAndTheLargestActivations) {

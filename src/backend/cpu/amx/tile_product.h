@@ -293,6 +293,7 @@ void multiply_block(const TileBlock& block, TileScratch& scratch, TileResults& r
 //   template <size_t kSub> static void configure(size_t tokens);  // tiles as tile_shape says
 //   static void release();
 //   template <class Format, ActivationForm kForm> static void open(const uint8_t* panel, size_t cols, const OpenPanel&);
+//   template <class Format> static constexpr OutlierKernels kOutliers;
 template <class Machine, class Format, ActivationForm kForm>
 constexpr TileKernels tile_kernels() {
   using Packed = PackedBlock<Format>;
@@ -306,6 +307,7 @@ constexpr TileKernels tile_kernels() {
           .open = Machine::template open<Format, kForm>,
           .configure = Machine::template configure<kSub>,
           .release = Machine::release,
+          .outliers = Machine::template kOutliers<Format>,
           .multiply = {{multiply_block<Machine, kSub, kForm, kHasMin, 1, 1>,
                         multiply_block<Machine, kSub, kForm, kHasMin, 1, 2>},
                        {multiply_block<Machine, kSub, kForm, kHasMin, 2, 1>,

@@ -233,6 +233,7 @@ void matmul_vnni(const MatmulArgs& args) {
                 multiply_tile<kSub, kForm, kHasMin, 5>, multiply_tile<kSub, kForm, kHasMin, 6>,
                 multiply_tile<kSub, kForm, kHasMin, 7>, multiply_tile<kSub, kForm, kHasMin, 8>},
       .correct = correct<kSub>,
+      .outliers = kOutlierKernels<Format>,
   };
   multiply_panels(args, kKernels);
 }

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/nonlinearity.h"
+#include "backend/cpu/scalar/matmul.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -93,8 +94,18 @@ ALWAYS_INLINE uint32_t peak_bits(const float* values, size_t count) {
   return _mm512_reduce_max_epu32(peak);
 }
 
+ALWAYS_INLINE float magnitude_sum(const float* values, size_t count) {
+  __m512 sum = _mm512_setzero_ps();
+  for (size_t i = 0; i < count; i += 16) sum = _mm512_add_ps(sum, _mm512_abs_ps(_mm512_loadu_ps(values + i)));
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 // Returns the scale. A multiple of 32 values.
-ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* out) {
+ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* out, size_t first_col,
+                                   scalar::SpanOutliers outliers) {
   const uint32_t bits = peak_bits(values, count);
   const float peak = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int(bits))));
   const __m128i nothing = _mm_setzero_si128();
@@ -102,6 +113,8 @@ ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* ou
     for (size_t i = 0; i < count; i += 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), nothing);
     return bits < 0x7f800000u ? 0.0f : __builtin_nanf("");
   }
+  const float most = kOutlierMeans * (magnitude_sum(values, count) / float(count));
+  if (peak > most) return scalar::round_without_outliers(values, count, most, out, first_col, outliers);
   const Floats16 inverse = all(127.0f / peak);
   for (size_t i = 0; i < count; i += 16) {
     const Ints16 rounded = Ints16(load(values + i) * inverse + all(kRound)) - Ints16(all(kRound));
@@ -128,7 +141,8 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
   const MutableQ8Row row(bytes, n, kGroup);
   for (size_t i = 0; i < n; i += kGroup) {
     const size_t count = n - i < kGroup ? n - i : kGroup;
-    const float scale = quantize_group(values + i, count, row.values + i);
+    const float scale =
+        quantize_group(values + i, count, row.values + i, i % kOutlierSpan, scalar::outliers_at(row, i));
     row.scales[i / kGroup] = scale;
     for (size_t k = i; k < i + count; k += 32) {
       store_sums(row.values + k, scale, row.sums32 + k / 32, row.sums16 + k / 16);

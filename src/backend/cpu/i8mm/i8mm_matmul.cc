@@ -282,7 +282,8 @@ class Matmul {
   explicit Matmul(const MatmulArgs& args)
       : args_(args),
         cols_(args.weight.cols),
-        scratch_(*reinterpret_cast<Scratch*>(panel_scratch(sizeof(Scratch)))) {}
+        scratch_(*reinterpret_cast<Scratch*>(panel_scratch(sizeof(Scratch)))),
+        outliers_(args, kOutlierKernels<Format>, kGroup, 0, args.tokens) {}
 
   void run() const {
     const size_t last = (args_.row_end + kPanelRows - 1) / kPanelRows;
@@ -348,7 +349,10 @@ class Matmul {
         }
       }
     }
-    for (size_t p = 0; p < part.panels; ++p) store_panel(part, p);
+    for (size_t p = 0; p < part.panels; ++p) {
+      outliers_.open(reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
+      store_panel(part, p);
+    }
   }
 
   void interleave_inputs(const Part& part, size_t begin, size_t width) const {
@@ -372,6 +376,7 @@ class Matmul {
       for (size_t h = 0; h < 2; ++h) {
         finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[0] + h * kHalfRows);
       }
+      outliers_.add(part.token + tile * kTileTokens, part.tile_tokens(tile), products);
       for (size_t t = 0; t < part.tile_tokens(tile); ++t) {
         float* out = args_.out + (part.token + tile * kTileTokens + t) * args_.out_stride;
         std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
@@ -382,6 +387,7 @@ class Matmul {
   const MatmulArgs& args_;
   size_t cols_;
   Scratch& scratch_;
+  PanelOutliers outliers_;
 };
 
 template <class Format, ActivationForm kForm>

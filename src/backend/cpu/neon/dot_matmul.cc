@@ -329,13 +329,15 @@ struct Matmul {
 
   const MatmulArgs& args;
   size_t cols;
+  const PanelOutliers& outliers;
 
   Q8Row input(size_t t) const {
     return {args.input + t * args.input_stride_bytes, cols, group_values(kForm)};
   }
 
   // The wanted rows of a panel's products with tokens [begin, begin + count).
-  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
+  void store(size_t panel, size_t begin, size_t count, float (*products)[kPanelRows]) const {
+    outliers.add(begin, count, products);
     const size_t first = panel * kPanelRows;
     const size_t from = first < args.row_begin ? args.row_begin : first;
     const size_t to = first + kPanelRows < args.row_end ? first + kPanelRows : args.row_end;
@@ -351,10 +353,12 @@ struct Matmul {
       if (args.tokens - t == 1) {
         const Q8Row inputs[1] = {input(t)};
         multiply_direct<Format, kForm, 1>(bytes, cols, inputs, products);
+        outliers.open(bytes);  // now that the panel is in the cache
         store(panel, t, 1, products);
       } else {
         const Q8Row inputs[2] = {input(t), input(t + 1)};
         multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
+        outliers.open(bytes);
         store(panel, t, 2, products);
       }
     }
@@ -389,7 +393,8 @@ struct Matmul {
 
 template <class Format, ActivationForm kForm>
 void matmul_dot(const MatmulArgs& args) {
-  const Matmul<Format, kForm> matmul{args, args.weight.cols};
+  const PanelOutliers outliers(args, kOutlierKernels<Format>, group_values(kForm), 0, args.tokens);
+  const Matmul<Format, kForm> matmul{args, args.weight.cols, outliers};
   using Packed = PackedBlock<Format>;
   const size_t cols = args.weight.cols, group = group_values(kForm);
   const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
@@ -398,12 +403,13 @@ void matmul_dot(const MatmulArgs& args) {
     const uint8_t* bytes = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
     if (args.tokens <= kDirectTokens) {
       matmul.direct(panel, bytes);
-      continue;
+    } else {
+      outliers.open(bytes);
+      const OpenPanel open(panel_scratch(OpenPanel::bytes(cols, Packed::kSub, group)), cols, Packed::kSub,
+                           group);
+      open_panel<Format, kForm>(bytes, cols, open);
+      matmul.opened(panel, open);
     }
-    const OpenPanel open(panel_scratch(OpenPanel::bytes(cols, Packed::kSub, group)), cols, Packed::kSub,
-                         group);
-    open_panel<Format, kForm>(bytes, cols, open);
-    matmul.opened(panel, open);
   }
 }
 

@@ -4,10 +4,29 @@
 
 namespace quire::scalar {
 
-// int8 with the scale amax / 127 per group, rounded to nearest, ties to even. A group in which nothing
-// reaches 2^-100 counts as zero.
+// Values of more than kOutlierMeans times the mean magnitude of their group are outliers. The others are int8 with the
+// scale amax / 127 per group, rounded to nearest, ties to even; if none of them reaches 2^-100 they count as zero.
+// Magnitudes are added in 16 lanes (value i in lane i % 16), and the lanes in halves.
 template <ActivationForm kForm>
 void quantize_q8(const float* values, size_t n, std::byte* row);
+
+// Where the outliers of a span go.
+struct SpanOutliers {
+  Outlier* list;
+  uint32_t* count;
+};
+// Of the span that a column is in; with its first column it begins anew.
+inline SpanOutliers outliers_at(const MutableQ8Row& row, size_t col) {
+  uint32_t* count = row.outlier_counts + col / kOutlierSpan;
+  if (col % kOutlierSpan == 0) *count = 0;
+  return {row.outliers + col / kOutlierSpan * kMostOutliers, count};
+}
+
+// A group that has outliers, values above `most`: its codes, and the outliers to their list. Returns the scale.
+inline constexpr size_t kSumLanes = 16;
+float round_without_outliers(const float* values, size_t count, float most, int8_t* out, size_t first_col,
+                             SpanOutliers& outliers);
+
 void copy_f32(const float* values, size_t n, std::byte* row);
 void to_f16(const float* values, size_t count, uint16_t* out);
 
@@ -20,7 +39,8 @@ void matmul_f32(const MatmulArgs& args);
 //   scaled = -MAGIC * d_0, then fma(MAGIC + P_b, d_b - d_{b+1}, scaled) for each sub-block of the group;
 //   sum = fma(scaled, a, sum) for each group;
 //   minimums = fma(m_b, scaled sum of the activations of b, minimums) for each sub-block of the row;
-// and the product is sum - minimums.
+//   product = sum - minimums, then fma(d * code - m, value, product) for each outlier, by column, where d * code - m is
+//   rounded once.
 template <class Format, ActivationForm kForm>
 void matmul_q8(const MatmulArgs& args);
 

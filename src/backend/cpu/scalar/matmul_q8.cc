@@ -44,6 +44,21 @@ int32_t dot_codes(const int8_t* codes, const int8_t* values) {
 }
 
 template <class Format>
+float add_outliers(const UniformRow<Format>& row, size_t cols, const Q8Row& input, float sum) {
+  using Block = UniformBlock<Format>;
+  for (size_t span = 0; span < outlier_spans(cols); ++span) {
+    for (size_t i = 0; i < input.outlier_counts[span]; ++i) {
+      const Outlier& outlier = input.outliers[span * kMostOutliers + i];
+      const size_t col = span * kOutlierSpan + outlier.col, sub = col / Block::kSub;
+      const float scale = row.scales[sub], code = float(row.codes[col]);
+      const float weight = Block::kHasMin ? std::fma(scale, code, -row.mins[sub]) : scale * code;
+      sum = std::fma(weight, outlier.value, sum);
+    }
+  }
+  return sum;
+}
+
+template <class Format>
 float dot_row(const UniformRow<Format>& row, size_t cols, size_t group, const Q8Row& input) {
   using Block = UniformBlock<Format>;
   constexpr size_t kSub = Block::kSub;
@@ -59,10 +74,12 @@ float dot_row(const UniformRow<Format>& row, size_t cols, size_t group, const Q8
     }
     sum = std::fma(scaled, input.scales[begin / group], sum);
   }
-  if constexpr (!Block::kHasMin) return sum;
-  const float* sums = kSub == 32 ? input.sums32 : input.sums16;
-  for (size_t j = 0; j < cols / kSub; ++j) min_sum = std::fma(row.mins[j], sums[j], min_sum);
-  return sum - min_sum;
+  if constexpr (Block::kHasMin) {
+    const float* sums = kSub == 32 ? input.sums32 : input.sums16;
+    for (size_t j = 0; j < cols / kSub; ++j) min_sum = std::fma(row.mins[j], sums[j], min_sum);
+    sum -= min_sum;
+  }
+  return add_outliers(row, cols, input, sum);
 }
 
 }  // namespace

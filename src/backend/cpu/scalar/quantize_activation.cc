@@ -10,25 +10,81 @@
 namespace quire::scalar {
 namespace {
 
+constexpr float kLeastPeak = 0x1p-100f;
+
+// 1.5 * 2^23 leaves the rounded value at the bottom of the float's bits.
+int8_t nearest(float value) {
+  return int8_t(std::bit_cast<int32_t>(value + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f));
+}
+
+uint32_t magnitude_bits(float value) {
+  return std::bit_cast<uint32_t>(value) & 0x7fffffffu;
+}
+
 // Returns the scale.
-float quantize_group(const float* values, size_t count, int8_t* out) {
-  // As integers, magnitudes keep their order, and infinity and NaN come out on top.
-  uint32_t peak_bits = 0;
-  for (size_t i = 0; i < count; ++i) {
-    peak_bits = std::max(peak_bits, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
-  }
-  const float peak = std::bit_cast<float>(peak_bits);
-  if (!(peak >= 0x1p-100f && peak_bits < 0x7f800000u)) {
+float round_values(const float* values, size_t count, float peak, int8_t* out) {
+  if (peak < kLeastPeak) {
     std::memset(out, 0, count);
-    return peak_bits < 0x7f800000u ? 0.0f : NAN;
+    return 0.0f;
   }
   const float inverse = 127.0f / peak;
-  for (size_t i = 0; i < count; ++i) {
-    // 1.5 * 2^23 leaves the rounded value at the bottom of the float's bits.
-    out[i] =
-        int8_t(std::bit_cast<int32_t>(values[i] * inverse + 0x1.8p23f) - std::bit_cast<int32_t>(0x1.8p23f));
-  }
+  for (size_t i = 0; i < count; ++i) out[i] = nearest(values[i] * inverse);
   return peak / 127.0f;
+}
+
+float peak_of(const float* values, size_t count) {
+  uint32_t bits = 0;  // as integers, magnitudes keep their order, and infinity and NaN come out on top
+  for (size_t i = 0; i < count; ++i) bits = std::max(bits, magnitude_bits(values[i]));
+  return std::bit_cast<float>(bits);
+}
+
+}  // namespace
+
+float round_without_outliers(const float* values, size_t count, float most, int8_t* out, size_t first_col,
+                             SpanOutliers& outliers) {
+  const uint32_t before = *outliers.count;
+  float peak = 0.0f;  // of the others
+  for (size_t begin = 0; begin < count; begin += kSumLanes) {
+    const float here = peak_of(values + begin, kSumLanes);
+    if (here <= most) {
+      peak = std::max(peak, here);
+      continue;
+    }
+    for (size_t i = begin; i < begin + kSumLanes; ++i) {
+      const float magnitude = std::fabs(values[i]);
+      if (magnitude <= most) {
+        peak = std::max(peak, magnitude);
+        continue;
+      }
+      CHECK(*outliers.count < kMostOutliers);
+      outliers.list[(*outliers.count)++] = {uint32_t(first_col + i), values[i]};
+    }
+  }
+  const float scale = round_values(values, count, peak, out);
+  for (uint32_t k = before; k < *outliers.count; ++k) out[outliers.list[k].col - first_col] = 0;
+  return scale;
+}
+
+namespace {
+
+// Returns the scale.
+float quantize_group(const float* values, size_t count, int8_t* out, size_t first_col,
+                     SpanOutliers& outliers) {
+  const float peak = peak_of(values, count);
+  if (!(peak >= kLeastPeak && peak < INFINITY)) {
+    std::memset(out, 0, count);
+    return peak < kLeastPeak ? 0.0f : NAN;
+  }
+  float lanes[kSumLanes] = {};
+  for (size_t i = 0; i < count; i += kSumLanes) {
+    for (size_t k = 0; k < kSumLanes; ++k) lanes[k] += std::fabs(values[i + k]);
+  }
+  for (size_t half = kSumLanes / 2; half > 0; half /= 2) {
+    for (size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
+  }
+  const float most = kOutlierMeans * (lanes[0] / float(count));
+  if (peak <= most) return round_values(values, count, peak, out);
+  return round_without_outliers(values, count, most, out, first_col, outliers);
 }
 
 }  // namespace
@@ -39,7 +95,9 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
   const size_t group = group_values(kForm);
   const MutableQ8Row row(bytes, n, group);
   for (size_t i = 0; i < n; i += group) {
-    row.scales[i / group] = quantize_group(values + i, std::min(group, n - i), row.values + i);
+    SpanOutliers outliers = outliers_at(row, i);
+    row.scales[i / group] =
+        quantize_group(values + i, std::min(group, n - i), row.values + i, i % kOutlierSpan, outliers);
   }
   for (size_t i = 0; i < n; i += 32) {
     const float scale = row.scales[i / group];
