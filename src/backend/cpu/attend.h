@@ -28,14 +28,23 @@ struct AttendQuery {
 // Sums are of fused multiply-adds, in lanes that are queries or dimensions: so vectors of every width give the same bits.
 //
 // Rows of int8 (a multiple of 16 values) and of q4 (of 32) stay codes, and sums over them are of integers: exact, whoever adds
-// them in whatever order. With r(x, most) = the integer nearest to x * (16256 / most):
+// them in whatever order. With r(x) = the integer nearest to x * (steps / most), of int8, where steps = 16256 (14 bits: less is
+// lost than by 16-bit keys and values):
 //
-//   score    = sum over the groups of (scale * sum of r(query) * code + least * sum of r(query)), times most / 16256,
-//              where most is the largest of |scale * query[d]|
-//   values  += for each group, least * share summed over the rows of a page, then most / 16256 * sum of r(scale * share) * code,
-//              where most is the largest of |scale * share| in that page
+//   score    = row's scale * sum of r(query) * code, times most / steps, where most is the largest of |scale * query[d]|
+//   values  += most / steps * sum of r(weight) * code, where weight = row's scale * share, and most is the largest weight of
+//              a page
 //
-// That is 14 bits for queries and shares: less is lost than by 16-bit keys and values.
+// Of q4, steps = 127: what 8 bits lose is little beside what four have lost already. A group of 32 codes has a scale and a
+// least, and in a page a most of its own:
+//
+//   score    = (p0 + p1) times most / steps, where p_j is the sum over the groups g = j, j + 2, ... of scale * sum of
+//              r(query) * code, then of least * sum of r(query)
+//   base     = (sum of least * share) + 7.5 * (sum of weight - most / steps * sum of r(weight))
+//   values  += base, then most / steps * sum of r(weight) * code
+//
+// The second part of the base gives back, under the middle of the codes, what rounding took from the weights: many rows with
+// small shares beside one with a large share, all rounded to 0, would pull every value towards the least otherwise.
 struct AttendArgs {
   const KvLayerShape* shape;
   uint32_t page_tokens;           // a multiple of 4

@@ -20,6 +20,7 @@ struct Baseline {
   static constexpr bool kReadsKeys = false, kScoresQuads = false;
   using Quad = const float*;
   using Codes = PlainCodes;
+  using Nibbles = PlainNibbles;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<4> load(const std::byte* bytes) {

@@ -2,7 +2,7 @@
 // may have a name that the linker sees, and nothing of the standard library that is more than a constant.
 #pragma once
 
-#include "backend/cpu/attend_codes.h"
+#include "backend/cpu/attend_nibbles.h"
 
 namespace quire {
 namespace {
@@ -100,9 +100,15 @@ class PagesAttention {
     const auto row_of = [&](size_t lane) {
       return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
     };
-    if (sums_keys_) {
+    if (sums_keys_ && key_format_ == KvFormat::int8) {
       const QueryCodes<N> codes(out, shape_.key_dim);
-      return gather_codes<typename Isa::Codes>(codes, key_format_, shape_.key_dim, args_.scale, row_of);
+      return gather_codes<typename Isa::Codes>(codes, shape_.key_dim, args_.scale, row_of);
+    }
+    if (sums_keys_) {
+      for (size_t q = 0; q < N; q += 4)
+        gather_nibbles<typename Isa::Nibbles>(nibble_queries(tile, q), shape_.key_dim, args_.scale,
+                                              [&](size_t lane) { return row_of(q + lane); });
+      return;
     }
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = row_of(lane);
@@ -111,6 +117,12 @@ class PagesAttention {
         out[place] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
       }
     }
+  }
+
+  // Four queries of a tile, the first of them at `lane`.
+  template <size_t N>
+  NibbleQueries nibble_queries(const Tile<N>& tile, size_t lane) const {
+    return {args_.query_lanes + (tile.first + lane) * args_.key_width, shape_.key_dim};
   }
 
   Page open(uint32_t index) {
@@ -187,7 +199,7 @@ class PagesAttention {
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide(sight, begin, end);
     take_shares(tile, begin, end);
     if (sums_values_) {
-      add_values_as_integers(tile, page.values, begin, end);
+      add_values_as_integers(tile, sight, page.values, begin, end);
     } else {
       add_values_as_floats(tile, sight, page.values);
     }
@@ -195,28 +207,45 @@ class PagesAttention {
 
   template <size_t N>
   void score_as_integers(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
-    const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
     for (size_t row = begin; row < end; row += 4) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
       prefetch(keys, at, 4 * keys.row_bytes);
       float* scores = args_.scores + row * N;
       if (keys.format == KvFormat::int8) {
-        score_codes<Isa, KvFormat::int8>(queries, at, keys.row_bytes, shape_.key_dim, scores);
-      } else {
-        score_codes<Isa, KvFormat::q4>(queries, at, keys.row_bytes, shape_.key_dim, scores);
+        const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
+        score_codes<Isa>(queries, at, keys.row_bytes, shape_.key_dim, scores);
+        continue;
       }
+      const NibbleRows rows{at, keys.row_bytes, shape_.key_dim};
+      for (size_t q = 0; q < N; q += 4)
+        Isa::Nibbles::template score<Isa>(nibble_queries(tile, q), rows, scores + q, N);
     }
   }
 
   template <size_t N>
-  void add_values_as_integers(const Tile<N>& tile, const Rows& rows, size_t begin, size_t end) {
+  void add_values_as_integers(const Tile<N>& tile, const Sight<N>& sight, const Rows& rows, size_t begin,
+                              size_t end) {
     const std::byte* at = rows.bytes + begin * rows.row_bytes;
-    const auto add = rows.format == KvFormat::int8 ? add_code_values<Isa, KvFormat::int8>
-                                                   : add_code_values<Isa, KvFormat::q4>;
     for (size_t q = 0; q < tile.live; q += 4) {
-      add(args_.scores + begin * N + q, N, at, rows.row_bytes, (end - begin) / 4, shape_.value_dim,
-          tile.live - q < 4 ? tile.live - q : 4, q == 0 ? rows.ahead : 0, args_.value_rows,
-          args_.values + (tile.first + q) * args_.value_width, args_.value_width);
+      const float* shares = args_.scores + begin * N + q;
+      const size_t blocks = (end - begin) / 4, live = tile.live - q < 4 ? tile.live - q : 4;
+      const ptrdiff_t ahead = q == 0 ? rows.ahead : 0;
+      float* values = args_.values + (tile.first + q) * args_.value_width;
+      if (rows.format == KvFormat::int8) {
+        add_code_values<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim, live, ahead,
+                             args_.value_rows, values, args_.value_width);
+        continue;
+      }
+      int32_t first[4], last[4];
+      bool all_seen = true;
+      for (size_t i = 0; i < 4; ++i) {
+        first[i] = sight.begin[q + i] - int32_t(begin);
+        last[i] = sight.end[q + i] - int32_t(begin);
+        all_seen &= first[i] == 0 && last[i] == int32_t(end - begin);
+      }
+      const NibbleShares under{shares, N, blocks, all_seen ? nullptr : first, last, ahead};
+      add_nibble_values<Isa>(under, {at, rows.row_bytes, shape_.value_dim}, live, args_.value_rows, values,
+                             args_.value_width);
     }
   }
 

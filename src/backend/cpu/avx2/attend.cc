@@ -6,6 +6,7 @@
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx2/word_codes.h"
+#include "backend/cpu/avx2/word_nibbles.h"
 
 namespace quire {
 namespace {
@@ -15,6 +16,7 @@ struct Avx2 {
   static constexpr bool kReadsKeys = false, kScoresQuads = false;
   using Quad = const float*;
   using Codes = WordCodes;
+  using Nibbles = WordNibbles;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<8> load(const std::byte* bytes) {

@@ -14,30 +14,27 @@ struct WordCodes {
     std::memcpy(out + lane * 2 * kChunk, codes, 2 * kChunk);
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE void dot_rows(const std::byte* packed, const std::byte* rows, size_t row_bytes,
-                                     size_t groups, size_t group_chunks, int32_t* sums) {
-    for (size_t r = 0; r < 4; r += 2, rows += 2 * row_bytes, sums += 8 * groups) {
+                                     size_t chunks, int32_t* sums) {
+    for (size_t r = 0; r < 4; r += 2, rows += 2 * row_bytes, sums += 8) {
       const std::byte* query = packed;
-      for (size_t g = 0; g < groups; ++g) {
-        __m256i all[2][4];
-        for (auto& row : all) {
-          for (__m256i& sum : row) sum = _mm256_setzero_si256();
-        }
-#pragma GCC unroll 4
-        for (size_t c = g * group_chunks; c < (g + 1) * group_chunks; ++c, query += kPackedBytes) {
-          const __m256i first = _mm256_cvtepi8_epi16(codes<format>(rows, c));
-          const __m256i second = _mm256_cvtepi8_epi16(codes<format>(rows + row_bytes, c));
-          for (size_t lane = 0; lane < 4; ++lane) {
-            const __m256i other =
-                _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query + lane * 2 * kChunk));
-            all[0][lane] = add_products(all[0][lane], first, other);
-            all[1][lane] = add_products(all[1][lane], second, other);
-          }
-        }
-        for (size_t i = 0; i < 2; ++i)
-          _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + (i * groups + g) * 4), joined(all[i]));
+      __m256i all[2][4];
+      for (auto& row : all) {
+        for (__m256i& sum : row) sum = _mm256_setzero_si256();
       }
+#pragma GCC unroll 4
+      for (size_t c = 0; c < chunks; ++c, query += kPackedBytes) {
+        const __m256i first = _mm256_cvtepi8_epi16(codes(rows, c));
+        const __m256i second = _mm256_cvtepi8_epi16(codes(rows + row_bytes, c));
+        for (size_t lane = 0; lane < 4; ++lane) {
+          const __m256i other =
+              _mm256_loadu_si256(reinterpret_cast<const __m256i*>(query + lane * 2 * kChunk));
+          all[0][lane] = add_products(all[0][lane], first, other);
+          all[1][lane] = add_products(all[1][lane], second, other);
+        }
+      }
+      for (size_t i = 0; i < 2; ++i)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + i * 4), joined(all[i]));
     }
   }
 
@@ -57,7 +54,6 @@ struct WordCodes {
     _mm_storeu_si128(at + 1, _mm_unpackhi_epi32(first, second));
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE void sum_rows(const std::byte* weights, const std::byte* rows, size_t row_bytes,
                                      size_t blocks, size_t chunk, int32_t* sums) {
     __m256i all[4][2];
@@ -66,8 +62,8 @@ struct WordCodes {
     }
 #pragma GCC unroll 2
     for (size_t block = 0; block < blocks; ++block, rows += 4 * row_bytes, weights += 32) {
-      add_two<format>(all, weights, rows, row_bytes, chunk);
-      add_two<format>(all, weights + 4, rows + 2 * row_bytes, row_bytes, chunk);
+      add_two(all, weights, rows, row_bytes, chunk);
+      add_two(all, weights + 4, rows + 2 * row_bytes, row_bytes, chunk);
     }
     for (size_t lane = 0; lane < 4; ++lane) {
       for (size_t i = 0; i < 2; ++i)
@@ -75,10 +71,9 @@ struct WordCodes {
     }
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE void add_two(__m256i (&all)[4][2], const std::byte* weights, const std::byte* rows,
                                     size_t row_bytes, size_t chunk) {
-    const __m128i a = codes<format>(rows, chunk), b = codes<format>(rows + row_bytes, chunk);
+    const __m128i a = codes(rows, chunk), b = codes(rows + row_bytes, chunk);
     const __m256i values[2] = {_mm256_cvtepi8_epi16(_mm_unpacklo_epi8(a, b)),
                                _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b))};
     for (size_t lane = 0; lane < 4; ++lane) {
@@ -98,12 +93,8 @@ struct WordCodes {
 #endif
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE __m128i codes(const std::byte* row, size_t chunk) {
-    const std::byte* at = row + (format == KvFormat::int8 ? chunk : chunk / 2) * kChunk;
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
-    if constexpr (format == KvFormat::int8) return bytes;
-    return _mm_and_si128(chunk % 2 == 0 ? bytes : _mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + chunk * kChunk));
   }
 };
 

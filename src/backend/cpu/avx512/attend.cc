@@ -5,6 +5,7 @@
 
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/avx2/word_codes.h"
+#include "backend/cpu/avx2/word_nibbles.h"
 #include "backend/cpu/avx512/avx512_kernels.h"
 
 namespace quire {
@@ -15,6 +16,7 @@ struct Avx512 {
   static constexpr bool kReadsKeys = false, kScoresQuads = true;
   using Quad = const float*;
   using Codes = WordCodes;
+  using Nibbles = WordNibbles;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<16> load(const std::byte* bytes) {

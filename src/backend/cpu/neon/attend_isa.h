@@ -6,6 +6,7 @@
 
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/neon/byte_codes.h"
+#include "backend/cpu/neon/byte_nibbles.h"
 
 namespace quire {
 namespace {
@@ -15,6 +16,7 @@ struct Neon {
   static constexpr bool kReadsKeys = true, kScoresQuads = false;
   using Quad = float32x4_t;
   using Codes = ByteCodes<WideningProducts>;
+  using Nibbles = ByteNibbles<WideningProducts>;
 
   template <KvFormat format>
   static ALWAYS_INLINE Floats<4> load(const std::byte* bytes) {

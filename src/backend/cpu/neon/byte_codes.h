@@ -15,6 +15,7 @@ namespace {
 //
 //   add(sum, a, b)          adds the sixteen products, four to each lane in any order
 //   add_four<i>(sum, a, b)  to each lane the products of its own four bytes with bytes 4 i to 4 i + 3 of b
+//   add_small<i>(sum, a, b) the same where two products fit 16 bits with room to add two
 template <class Products>
 struct ByteCodes {
   static constexpr size_t kFourBlocks = 128;  // bytes of their weights
@@ -31,25 +32,22 @@ struct ByteCodes {
     vst1q_s8(at + 16, vcombine_s8(low[0], low[1]));
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE void dot_rows(const std::byte* packed, const std::byte* rows, size_t row_bytes,
-                                     size_t groups, size_t group_chunks, int32_t* sums) {
-    for (size_t r = 0; r < 4; r += 2, rows += 2 * row_bytes, sums += 8 * groups) {
+                                     size_t chunks, int32_t* sums) {
+    for (size_t r = 0; r < 4; r += 2, rows += 2 * row_bytes, sums += 8) {
       const auto* query = reinterpret_cast<const int8_t*>(packed);
-      for (size_t g = 0; g < groups; ++g) {
-        int32x4_t high[2][4] = {}, low[2][4] = {};
-        for (size_t c = g * group_chunks; c < (g + 1) * group_chunks; ++c, query += kPackedBytes) {
-          const int8x16_t first = codes<format>(rows, c), second = codes<format>(rows + row_bytes, c);
-          for (size_t lane = 0; lane < 4; ++lane) {
-            const int8x16_t upper = vld1q_s8(query + 32 * lane), lower = vld1q_s8(query + 32 * lane + 16);
-            high[0][lane] = Products::add(high[0][lane], first, upper);
-            low[0][lane] = Products::add(low[0][lane], first, lower);
-            high[1][lane] = Products::add(high[1][lane], second, upper);
-            low[1][lane] = Products::add(low[1][lane], second, lower);
-          }
+      int32x4_t high[2][4] = {}, low[2][4] = {};
+      for (size_t c = 0; c < chunks; ++c, query += kPackedBytes) {
+        const int8x16_t first = codes(rows, c), second = codes(rows + row_bytes, c);
+        for (size_t lane = 0; lane < 4; ++lane) {
+          const int8x16_t upper = vld1q_s8(query + 32 * lane), lower = vld1q_s8(query + 32 * lane + 16);
+          high[0][lane] = Products::add(high[0][lane], first, upper);
+          low[0][lane] = Products::add(low[0][lane], first, lower);
+          high[1][lane] = Products::add(high[1][lane], second, upper);
+          low[1][lane] = Products::add(low[1][lane], second, lower);
         }
-        for (size_t i = 0; i < 2; ++i) vst1q_s32(sums + (i * groups + g) * 4, joined(high[i], low[i]));
       }
+      for (size_t i = 0; i < 2; ++i) vst1q_s32(sums + i * 4, joined(high[i], low[i]));
     }
   }
 
@@ -90,7 +88,6 @@ struct ByteCodes {
     return vreinterpretq_s32_s8(vqtbl1q_s8(bytes, vld1q_u8(kTurned)));
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE void sum_rows(const std::byte* weights, const std::byte* rows, size_t row_bytes,
                                      size_t blocks, size_t chunk, int32_t* sums) {
     for (size_t half = 0; half < 2; ++half) {
@@ -103,7 +100,7 @@ struct ByteCodes {
           lower[lane] = vld1q_s8(reinterpret_cast<const int8_t*>(weight) + 32 * lane + 16);
         }
         const auto add = [&]<int i>(std::integral_constant<int, i>) {
-          all.template add<i>(eight_by_four<format>(row, row_bytes, chunk, half), upper, lower);
+          all.template add<i>(eight_by_four(row, row_bytes, chunk, half), upper, lower);
           row += 4 * row_bytes;
         };
         add(std::integral_constant<int, 0>());
@@ -135,10 +132,9 @@ struct ByteCodes {
   };
 
   // Half of a chunk of four rows as [codes][rows].
-  template <KvFormat format>
   static ALWAYS_INLINE int8x16x2_t eight_by_four(const std::byte* row, size_t row_bytes, size_t chunk,
                                                  size_t half) {
-    const auto at = [&](size_t r) { return eight<format>(row + r * row_bytes, chunk, half); };
+    const auto at = [&](size_t r) { return eight(row + r * row_bytes, chunk, half); };
     const int16x8_t ab = vreinterpretq_s16_s8(pairs(at(0), at(1)));
     const int16x8_t cd = vreinterpretq_s16_s8(pairs(at(2), at(3)));
     return {vreinterpretq_s8_s16(vzip1q_s16(ab, cd)), vreinterpretq_s8_s16(vzip2q_s16(ab, cd))};
@@ -149,21 +145,13 @@ struct ByteCodes {
     return vzip1q_s8(vcombine_s8(a, vget_low_s8(zero)), vcombine_s8(b, vget_low_s8(zero)));
   }
 
-  template <KvFormat format>
   static ALWAYS_INLINE int8x16_t codes(const std::byte* row, size_t chunk) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(row);
-    if constexpr (format == KvFormat::int8) return vreinterpretq_s8_u8(vld1q_u8(bytes + chunk * kChunk));
-    const uint8x16_t both = vld1q_u8(bytes + chunk / 2 * kChunk);
-    return vreinterpretq_s8_u8(chunk % 2 == 0 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4));
+    return vld1q_s8(reinterpret_cast<const int8_t*>(row) + chunk * kChunk);
   }
 
   // Half of a chunk.
-  template <KvFormat format>
   static ALWAYS_INLINE int8x8_t eight(const std::byte* row, size_t chunk, size_t half) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(row) + half * 8;
-    if constexpr (format == KvFormat::int8) return vreinterpret_s8_u8(vld1_u8(bytes + chunk * kChunk));
-    const uint8x8_t both = vld1_u8(bytes + chunk / 2 * kChunk);
-    return vreinterpret_s8_u8(chunk % 2 == 0 ? vand_u8(both, vdup_n_u8(15)) : vshr_n_u8(both, 4));
+    return vld1_s8(reinterpret_cast<const int8_t*>(row) + chunk * kChunk + half * 8);
   }
 };
 
@@ -178,6 +166,11 @@ struct WideningProducts {
     const int8x16_t b = vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(from), i));
     const int32x4_t low = vpaddlq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)));
     return vaddq_s32(sum, vpaddq_s32(low, vpaddlq_s16(vmull_high_s8(a, b))));
+  }
+  template <int i>
+  static ALWAYS_INLINE int32x4_t add_small(int32x4_t sum, int8x16_t a, int8x16_t from) {
+    const int8x16_t b = vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(from), i));
+    return vpadalq_s16(sum, vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
   }
 };
 

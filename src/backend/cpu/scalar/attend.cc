@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/attend_codes.h"
+#include "backend/cpu/attend_nibbles.h"
 #include "backend/cpu/kv_rows.h"
 
 namespace quire {
@@ -31,12 +31,30 @@ int code_at(KvFormat format, const std::byte* row, size_t d) {
   return int(d % kKvGroup < kKvGroup / 2 ? both & 15 : both >> 4);
 }
 
+// Codes that share a scale, and the scale: a code c is scale * c + least.
+size_t code_group(KvFormat format, size_t dim) {
+  return format == KvFormat::int8 ? dim : kKvGroup;
+}
+struct CodeScale {
+  float scale, least;
+};
+CodeScale code_scale(KvFormat format, const std::byte* row, size_t dim, size_t group) {
+  if (format == KvFormat::int8) return {read_half(row + dim), 0.0f};
+  const std::byte* at = row + dim / 2 + group * 4;
+  return {read_half(at), read_half(at + 2)};
+}
+
+// What queries and weights are rounded to.
+float most_code(KvFormat format) {
+  return format == KvFormat::int8 ? kSteps : kNibbleSteps;
+}
+
 float integer_score(const AttendArgs& args, const float* query, const std::byte* row) {
   const KvFormat format = args.shape->key_format;
   const size_t dim = args.shape->key_dim, group = code_group(format, dim);
   std::vector<int16_t> codes(dim);
-  const float step = query_codes(query, dim, args.scale, codes.data());
-  float score = 0;
+  const float step = query_codes(query, dim, args.scale, most_code(format), codes.data());
+  float parts[2] = {};
   for (size_t g = 0; g < dim / group; ++g) {
     int32_t products = 0, sum = 0;
     for (size_t d = g * group; d < (g + 1) * group; ++d) {
@@ -44,10 +62,11 @@ float integer_score(const AttendArgs& args, const float* query, const std::byte*
       sum += codes[d];
     }
     const CodeScale scale = code_scale(format, row, dim, g);
-    score = std::fma(float(products), scale.scale, score);
-    if (format != KvFormat::int8) score = std::fma(float(sum), scale.least, score);
+    float& part = parts[g % 2];
+    part = std::fma(float(products), scale.scale, part);
+    part = std::fma(float(sum), scale.least, part);
   }
-  return score * step;
+  return (parts[0] + parts[1]) * step;
 }
 
 float float_score(const AttendArgs& args, const float* query, const std::byte* row) {
@@ -67,31 +86,54 @@ float score_of(const AttendArgs& args, const float* query, const std::byte* row)
   return std::copysign((1.0f - e) / (1.0f + e) * args.soft_cap, score);
 }
 
+// What rows of a page weigh in a group of codes.
+struct Weights {
+  std::vector<int16_t> codes;
+  float step, base;
+};
+Weights weights_of(const KvLayerShape& shape, std::span<const float> shares, const std::byte* rows,
+                   size_t group) {
+  const KvFormat format = shape.value_format;
+  const size_t dim = shape.value_dim, row_bytes = kv_row_bytes(format, dim);
+  float most = 0, sum = 0, base = 0;
+  bool finite = true;
+  std::vector<float> weights;
+  for (size_t r = 0; r < shares.size(); ++r) {
+    const CodeScale scale = code_scale(format, rows + r * row_bytes, dim, group);
+    // A share of 0 hides what a row of int8 holds, even no number.
+    const float weight = format == KvFormat::int8 && !(shares[r] > 0) ? 0.0f : shares[r] * scale.scale;
+    finite &= std::abs(weight) < kInfinity;
+    most = std::max(most, std::abs(weight));
+    sum += weight;
+    base = std::fma(shares[r], scale.least, base);
+    weights.push_back(weight);
+  }
+  const bool some = most > kLeastScaled;
+  const float steps = some ? most_code(format) / most : 0.0f;
+  Weights out{{}, some ? most / most_code(format) : 0.0f, 0.0f};
+  if (!finite) out.step = std::numeric_limits<float>::quiet_NaN();
+  int32_t total = 0;
+  for (const float weight : weights) {
+    out.codes.push_back(nearest16(weight * steps));
+    total += out.codes.back();
+  }
+  if (format != KvFormat::int8)
+    out.base = std::fma(kMiddleCode, std::fma(-float(total), out.step, sum), base);
+  return out;
+}
+
 // Rows of one page, the first of them at `rows`, under their shares.
 void add_integer_values(const KvLayerShape& shape, std::span<const float> shares, const std::byte* rows,
                         float* values) {
   const KvFormat format = shape.value_format;
   const size_t dim = shape.value_dim, group = code_group(format, dim), row_bytes = kv_row_bytes(format, dim);
   for (size_t g = 0; g < dim / group; ++g) {
-    float most = 0, base = 0;
-    bool finite = true;
-    std::vector<float> weights;
-    for (size_t r = 0; r < shares.size(); ++r) {
-      const CodeScale scale = code_scale(format, rows + r * row_bytes, dim, g);
-      weights.push_back(shares[r] > 0 ? shares[r] * scale.scale : 0.0f);
-      const float size = std::abs(weights.back());
-      finite &= size < kInfinity;
-      most = size > most ? size : most;
-      base = std::fma(shares[r], shares[r] > 0 ? scale.least : 0.0f, base);
-    }
-    const bool some = most > kLeastScaled;
-    const float steps = some ? kSteps / most : 0.0f, step = some ? most / kSteps : 0.0f;
+    const Weights weights = weights_of(shape, shares, rows, g);
     for (size_t d = g * group; d < (g + 1) * group; ++d) {
       int32_t sum = 0;
       for (size_t r = 0; r < shares.size(); ++r)
-        sum += nearest16(weights[r] * steps) * code_at(format, rows + r * row_bytes, d);
-      values[d] = std::fma(float(sum), finite ? step : std::numeric_limits<float>::quiet_NaN(),
-                           format == KvFormat::int8 ? values[d] : values[d] + base);
+        sum += weights.codes[r] * code_at(format, rows + r * row_bytes, d);
+      values[d] = std::fma(float(sum), weights.step, values[d] + weights.base);
     }
   }
 }
