@@ -27,6 +27,9 @@ struct AttendQuery {
 //
 // Sums are of fused multiply-adds, in lanes that are queries or dimensions: so vectors of every width give the same bits.
 //
+// A row of fp8 has a scale: the score is multiplied with it before the soft cap, and so is the share before the values. What it
+// is multiplied with on the way, so that exponents fit, is a power of two, and changes no bit of numbers above 2^-60.
+//
 // Rows of int8 (a multiple of 16 values) and of q4 (of 32) stay codes, and sums over them are of integers: exact, whoever adds
 // them in whatever order. With r(x) = the integer nearest to x * (steps / most), of int8, where steps = 16256 (14 bits: less is
 // lost than by 16-bit keys and values):

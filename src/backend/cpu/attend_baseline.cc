@@ -18,6 +18,7 @@ using Baseline = Neon;
 struct Baseline {
   static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4;
   static constexpr bool kReadsKeys = false, kScoresQuads = false;
+  static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
   using Codes = PlainCodes;
   using Nibbles = PlainNibbles;
@@ -25,6 +26,11 @@ struct Baseline {
   template <KvFormat format>
   static ALWAYS_INLINE Floats<4> load(const std::byte* bytes) {
     if constexpr (format == KvFormat::f32) return load_lanes<Floats<4> >(bytes);
+    if constexpr (format == KvFormat::fp8) {
+      Floats<4> out;
+      for (size_t i = 0; i < 4; ++i) out[i] = e4m3(uint8_t(bytes[i]));
+      return out;
+    }
     uint16_t halves[4];
     std::memcpy(halves, bytes, sizeof(halves));
     Floats<4> out;

@@ -39,9 +39,15 @@ ALWAYS_INLINE Floats<N> all(float value) {
   return Floats<N>{} + value;
 }
 
+// Of a format that is read value by value.
 constexpr size_t value_bytes(KvFormat format) {
-  return format == KvFormat::f32 ? 4 : 2;
+  return format == KvFormat::f32 ? 4 : format == KvFormat::fp8 ? 1 : 2;
 }
+
+// Rows of fp8 are read without their scales and with exponents that are wrong: to put them right would cost more than to
+// move the codes into place. What they are multiplied with is moved too, so that sums are 2^-60 of what they should be, on
+// every instruction set: far from the least and from the largest float.
+constexpr float kFp8Back = 0x1p60f;
 
 constexpr float kNoScore = -__builtin_inff();
 
@@ -57,6 +63,9 @@ constexpr float kNoScore = -__builtin_inff();
 //   add_product<i>(sum, a, b)  sum + a * b[i], rounded once, with a vector of any width in use and a Quad b
 //   multiply_add(a, b, c)      a * b + c, rounded once
 //   larger(a, b)               by lane
+//   kFp8Factor                 what fp8 as loaded must be multiplied with to be 2^-60 of itself
+//   load_fp8(bytes)            if kReadsKeys: eight values of fp8, of which
+//   lower_quad, upper_quad     are four each
 //   kScoresQuads               whether queries that would fill only part of a vector are scored with the four sums of
 //                              each side by side. If so, of vectors of sixteen floats:
 //   repeat_quad(floats)        four floats, repeated
@@ -118,7 +127,24 @@ ALWAYS_INLINE void score_rows(const float* queries, const std::byte* keys, size_
                               float* out) {
   constexpr size_t kRows = Isa::kScoreRows, kQuadBytes = 4 * value_bytes(format);
   Floats<N> sums[kRows][4] = {}, query[4];
-  if constexpr (Isa::kReadsKeys && format != KvFormat::f32) {
+  if constexpr (Isa::kReadsKeys && format == KvFormat::fp8) {
+    typename Isa::Fp8 eight[kRows];  // one step ahead, as below
+    for (size_t r = 0; r < kRows; ++r) eight[r] = Isa::load_fp8(keys + r * row_bytes);
+    for (size_t left = dims / 8; left > 0; --left, keys += 8, queries += 8 * N) {
+      load_queries(query, queries);
+      for (size_t r = 0; r < kRows; ++r) add_quad<Isa>(sums[r], query, Isa::lower_quad(eight[r]));
+      load_queries(query, queries + 4 * N);
+      for (size_t r = 0; r < kRows; ++r) {
+        const typename Isa::Quad upper = Isa::upper_quad(eight[r]);
+        eight[r] = Isa::load_fp8(keys + r * row_bytes + 8);
+        add_quad<Isa>(sums[r], query, upper);
+      }
+    }
+    if (dims % 8 != 0) {
+      load_queries(query, queries);
+      for (size_t r = 0; r < kRows; ++r) add_quad<Isa>(sums[r], query, Isa::lower_quad(eight[r]));
+    }
+  } else if constexpr (Isa::kReadsKeys && format != KvFormat::f32) {
     // What is read beyond the end of a row is still in the page.
     typename Isa::Quad even[kRows], odd[kRows];
     for (size_t r = 0; r < kRows; ++r) even[r] = Isa::template quad<format>(keys + r * row_bytes);
@@ -186,6 +212,20 @@ struct ValueSums {
   }
 };
 
+template <class Isa, KvFormat format, size_t kVectors>
+ALWAYS_INLINE void load_vectors(const std::byte* bytes, Floats<Isa::kLanes> (&out)[kVectors]) {
+  if constexpr (Isa::kReadsKeys && format == KvFormat::fp8) {
+    for (size_t i = 0; i < kVectors; i += 2) {
+      const typename Isa::Fp8 eight = Isa::load_fp8(bytes + 4 * i);
+      out[i] = Floats<Isa::kLanes>(Isa::lower_quad(eight));
+      out[i + 1] = Floats<Isa::kLanes>(Isa::upper_quad(eight));
+    }
+  } else {
+    for (size_t i = 0; i < kVectors; ++i)
+      out[i] = Isa::template load<format>(bytes + i * Isa::kLanes * value_bytes(format));
+  }
+}
+
 // Adds kVectors vectors of `count` value rows under the shares of kQueries queries, [count, N], to `out`. `ahead` bytes on
 // is what will be read next.
 template <class Isa, size_t N, size_t kQueries, KvFormat format, size_t kVectors>
@@ -204,19 +244,21 @@ ALWAYS_INLINE void add_value_rows(const float* shares, const std::byte* rows, si
   if constexpr (Isa::kReadsKeys && format != KvFormat::f32) {
     const std::byte* last = rows + (count - 1) * row_bytes;
     Lanes even[kVectors], odd[kVectors];
-    for (size_t i = 0; i < kVectors; ++i) even[i] = Isa::template load<format>(rows + i * kVectorBytes);
+    load_vectors<Isa, format>(rows, even);
     for (size_t left = count / 2; left > 0; --left, shares += 2 * N) {
       __builtin_prefetch(rows + ahead);
       rows += row_bytes;
       __builtin_prefetch(rows + ahead);
       const auto first = quad(shares), second = quad(shares + N);
+      if constexpr (format == KvFormat::fp8) load_vectors<Isa, format>(rows, odd);
       for (size_t i = 0; i < kVectors; ++i) {
-        odd[i] = Isa::template load<format>(rows + i * kVectorBytes);
+        if constexpr (format != KvFormat::fp8) odd[i] = Isa::template load<format>(rows + i * kVectorBytes);
         all.add(even[i], i, first);
       }
       rows = rows == last ? last : rows + row_bytes;
+      if constexpr (format == KvFormat::fp8) load_vectors<Isa, format>(rows, even);
       for (size_t i = 0; i < kVectors; ++i) {
-        even[i] = Isa::template load<format>(rows + i * kVectorBytes);
+        if constexpr (format != KvFormat::fp8) even[i] = Isa::template load<format>(rows + i * kVectorBytes);
         all.add(odd[i], i, second);
       }
     }

@@ -15,9 +15,9 @@ class PagesAttention {
     key_format_ = shape_.key_format;
     value_format_ = shape_.value_format;
     const bool few = tiles <= kDirectTiles;
-    reads_keys_ = shape_.key_dim % 4 == 0 && is_float(key_format_) &&
+    reads_keys_ = shape_.key_dim % 4 == 0 && has_values(key_format_) &&
                   (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
-    reads_values_ = shape_.value_dim % kAttendLanes == 0 && is_float(value_format_) &&
+    reads_values_ = shape_.value_dim % kAttendLanes == 0 && has_values(value_format_) &&
                     (value_format_ == KvFormat::f32 || few);
     sums_keys_ = sums_codes(key_format_, shape_.key_dim);
     sums_values_ = sums_codes(value_format_, shape_.value_dim);
@@ -36,9 +36,15 @@ class PagesAttention {
       const Page page = open(p);
       for_each_tile([&]<size_t N>(const Tile<N>& tile) { add_page(tile, page); });
     }
+    if (value_format_ == KvFormat::fp8) {
+      for (size_t i = 0; i < args_.count * args_.value_width; ++i) args_.values[i] *= kFp8Back;
+    }
   }
 
  private:
+  // Whether a row is read value by value.
+  static bool has_values(KvFormat format) { return is_float(format) || format == KvFormat::fp8; }
+
   static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
 
   // Queries side by side in the lanes of a vector. Lanes beyond `live` repeat the last query.
@@ -57,6 +63,7 @@ class PagesAttention {
   struct Page {
     uint32_t begin;  // its first position
     Rows keys, values;
+    const std::byte *key_scales, *value_scales;  // of fp8: of the first row
   };
 
   // What the lanes of a tile see of a page: each the rows [begin, end), together [least, most).
@@ -110,11 +117,12 @@ class PagesAttention {
                                               [&](size_t lane) { return row_of(q + lane); });
       return;
     }
+    const float scale = key_format_ == KvFormat::fp8 ? args_.scale * Isa::kFp8Factor : args_.scale;
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = row_of(lane);
       for (size_t d = 0; d < args_.key_width; ++d) {
         const size_t place = kInQuads<N> ? d / 4 * 4 * N + lane * 4 + d % 4 : d * N + lane;
-        out[place] = d < shape_.key_dim ? row[d] * args_.scale : 0.0f;
+        out[place] = d < shape_.key_dim ? row[d] * scale : 0.0f;
       }
     }
   }
@@ -131,7 +139,9 @@ class PagesAttention {
     const std::byte* values = at[0] + args_.page_tokens * key_row_bytes_;
     Page page{.begin = index * args_.page_tokens,
               .keys = {at[0], key_row_bytes_, key_format_, ahead},
-              .values = {values, value_row_bytes_, value_format_, ahead}};
+              .values = {values, value_row_bytes_, value_format_, ahead},
+              .key_scales = at[0] + shape_.key_dim,
+              .value_scales = values + shape_.value_dim};
     uint32_t end = 0;
     for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
     const uint32_t left = end < page.begin ? 0 : end - page.begin;
@@ -146,7 +156,8 @@ class PagesAttention {
     if (rows.format == KvFormat::f32) unpack_as<KvFormat::f32>(rows, count, dim, width, out);
     if (rows.format == KvFormat::f16) unpack_as<KvFormat::f16>(rows, count, dim, width, out);
     if (rows.format == KvFormat::bf16) unpack_as<KvFormat::bf16>(rows, count, dim, width, out);
-    if (!is_float(rows.format)) unpack_codes(rows, count, dim, width, out);
+    if (rows.format == KvFormat::fp8) unpack_as<KvFormat::fp8>(rows, count, dim, width, out);
+    if (!has_values(rows.format)) unpack_codes(rows, count, dim, width, out);
     rows.bytes = reinterpret_cast<const std::byte*>(out);
     rows.row_bytes = width * sizeof(float);
     rows.format = KvFormat::f32;
@@ -195,14 +206,25 @@ class PagesAttention {
     } else {
       score_as_floats(tile, page.keys, begin, end);
     }
+    if (key_format_ == KvFormat::fp8) scale_rows<N>(page.key_scales, key_row_bytes_, kFp8Back, begin, end);
     if (args_.soft_cap > 0) cap<N>(begin, end);
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide(sight, begin, end);
     take_shares(tile, begin, end);
+    if (value_format_ == KvFormat::fp8)
+      scale_rows<N>(page.value_scales, value_row_bytes_, Isa::kFp8Factor, begin, end);
     if (sums_values_) {
       add_values_as_integers(tile, sight, page.values, begin, end);
     } else {
       add_values_as_floats(tile, sight, page.values);
     }
+  }
+
+  // Scores or shares of rows, times the scale of each and a factor.
+  template <size_t N>
+  void scale_rows(const std::byte* scales, size_t row_bytes, float factor, size_t begin, size_t end) {
+    float* at = args_.scores + begin * N;
+    for (size_t row = begin; row < end; ++row, at += N)
+      store_lanes(load_lanes<Floats<N>>(at) * (read_half(scales + row * row_bytes) * factor), at);
   }
 
   template <size_t N>
@@ -260,6 +282,9 @@ class PagesAttention {
         break;
       case KvFormat::bf16:
         if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, keys, begin, end);
+        break;
+      case KvFormat::fp8:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::fp8>(tile, keys, begin, end);
         break;
       default:  // codes were unpacked
         break;
@@ -430,6 +455,9 @@ class PagesAttention {
       case KvFormat::bf16:
         add_values_as<N, kQueries, KvFormat::bf16>(tile, share, rows);
         break;
+      case KvFormat::fp8:
+        add_values_as<N, kQueries, KvFormat::fp8>(tile, share, rows);
+        break;
       default:  // codes were unpacked
         break;
     }
@@ -459,7 +487,7 @@ class PagesAttention {
   const AttendArgs& args_;
   const KvLayerShape& shape_;
   KvFormat key_format_, value_format_;
-  bool reads_keys_, reads_values_;  // floats, straight from the page
+  bool reads_keys_, reads_values_;  // value by value, straight from the page
   bool sums_keys_, sums_values_;    // codes, as integers
   size_t key_row_bytes_, value_row_bytes_;
 };

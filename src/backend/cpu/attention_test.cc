@@ -51,8 +51,14 @@ class Attention {
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
-    seen_key_ = stored(test.shape.key_format, key_, test.shape.key_dim);
-    seen_value_ = stored(test.shape.value_format, value_, test.shape.value_dim);
+    see();
+  }
+
+  // Makes some numbers of a row very small beside others.
+  void spread() {
+    for (size_t i = 0; i < key_.size(); ++i) key_[i] = std::ldexp(key_[i], -int(i % 17));
+    for (size_t i = 0; i < value_.size(); ++i) value_[i] = std::ldexp(value_[i], -int(i % 19));
+    see();
   }
 
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
@@ -176,6 +182,11 @@ class Attention {
     return out;
   }
 
+  void see() {
+    seen_key_ = stored(test_.shape.key_format, key_, test_.shape.key_dim);
+    seen_value_ = stored(test_.shape.value_format, value_, test_.shape.value_dim);
+  }
+
   Rows rows(std::vector<float>& values, uint32_t first, uint32_t count) const {
     const size_t width = values.size() / tokens_;
     return {values.data() + first * width, count, width, width};
@@ -295,6 +306,27 @@ const Case kCases[] = {
       .key_format = KvFormat::f16,
       .value_format = KvFormat::int8},
      20},
+    {{.kv_heads = 2,
+      .key_dim = 64,
+      .value_dim = 64,
+      .window = 0,
+      .key_format = KvFormat::fp8,
+      .value_format = KvFormat::fp8},
+     8},
+    {{.kv_heads = 1,
+      .key_dim = 14,
+      .value_dim = 26,
+      .window = 0,
+      .key_format = KvFormat::fp8,
+      .value_format = KvFormat::fp8},
+     4},
+    {{.kv_heads = 2,
+      .key_dim = 20,
+      .value_dim = 32,
+      .window = 45,
+      .key_format = KvFormat::fp8,
+      .value_format = KvFormat::fp8},
+     20},
     {{.kv_heads = 3,
       .key_dim = 64,
       .value_dim = 64,
@@ -328,6 +360,7 @@ double tolerance(const Case& test) {
 struct SixteenLanes {
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
   static constexpr bool kReadsKeys = false, kScoresQuads = true;
+  static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
   using Codes = PlainCodes;
   using Nibbles = PlainNibbles;
@@ -336,6 +369,10 @@ struct SixteenLanes {
   static Floats<16> load(const std::byte* bytes) {
     if constexpr (format == KvFormat::f32) return load_lanes<Floats<16>>(bytes);
     Floats<16> out;
+    if constexpr (format == KvFormat::fp8) {
+      for (size_t i = 0; i < 16; ++i) out[i] = e4m3(uint8_t(bytes[i]));
+      return out;
+    }
     for (size_t i = 0; i < 16; ++i) {
       const uint16_t half = load_lanes<uint16_t>(bytes + 2 * i);
       out[i] = format == KvFormat::f16 ? f16_to_f32(half) : bf16_to_f32(half);
@@ -431,6 +468,34 @@ TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
           } else {
             ASSERT_NEAR(out[i], expected[i], tolerance(test)) << kernels.name;
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(Attention, ToFp8IsTheScalarTwinAtAnyDimensionAndWithTheSmallestCodes) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+    for (uint32_t dim : {2u, 6u, 16u, 18u, 20u, 30u, 32u, 44u, 64u, 80u, 100u, 128u}) {
+      const Case test{{.kv_heads = 1,
+                       .key_dim = dim,
+                       .value_dim = dim,
+                       .window = 0,
+                       .key_format = KvFormat::fp8,
+                       .value_format = KvFormat::fp8},
+                      3};
+      Attention attention(test, 37);
+      attention.spread();
+      const std::vector<double> exact = attention.expected(7);
+      const std::vector<float> expected = attention.compute(twin(), 7, 7, 1);
+      for (const uint32_t chunk : {1u, 7u}) {  // read from the page, or unpacked first
+        const std::vector<float> out = attention.compute(kernels, 7, chunk, 1);
+        for (size_t i = 0; i < out.size(); ++i) {
+          ASSERT_NEAR(out[i], exact[i], 4e-6) << kernels.name << " " << dim;
+#if !defined(__aarch64__)
+          if (kernels.attend == attend_baseline) continue;
+#endif
+          ASSERT_EQ(out[i], expected[i]) << kernels.name << " " << dim << " " << chunk;
         }
       }
     }

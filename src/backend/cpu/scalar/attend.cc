@@ -69,13 +69,26 @@ float integer_score(const AttendArgs& args, const float* query, const std::byte*
   return (parts[0] + parts[1]) * step;
 }
 
+// A row of floats, and what is still to be multiplied with it.
+struct FloatRow {
+  std::vector<float> values;
+  float scale = 1.0f;
+};
+FloatRow read_row(KvFormat format, const std::byte* row, size_t dim) {
+  FloatRow out{std::vector<float>(dim)};
+  load_kv_row(format, row, out.values);
+  if (format != KvFormat::fp8) return out;
+  out.scale = read_half(row + dim);
+  for (size_t d = 0; d < dim; ++d) out.values[d] = e4m3(uint8_t(row[d]));
+  return out;
+}
+
 float float_score(const AttendArgs& args, const float* query, const std::byte* row) {
-  std::vector<float> key(args.shape->key_dim);
-  load_kv_row(args.shape->key_format, row, key);
+  const FloatRow key = read_row(args.shape->key_format, row, args.shape->key_dim);
   float sums[4] = {};
   for (size_t d = 0; d < args.shape->key_dim; ++d)
-    sums[d % 4] = std::fma(query[d] * args.scale, key[d], sums[d % 4]);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    sums[d % 4] = std::fma(query[d] * args.scale, key.values[d], sums[d % 4]);
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) * key.scale;
 }
 
 float score_of(const AttendArgs& args, const float* query, const std::byte* row) {
@@ -140,11 +153,11 @@ void add_integer_values(const KvLayerShape& shape, std::span<const float> shares
 
 void add_float_values(const KvLayerShape& shape, std::span<const float> shares, const std::byte* rows,
                       float* values) {
-  std::vector<float> value(shape.value_dim);
   const size_t row_bytes = kv_row_bytes(shape.value_format, shape.value_dim);
   for (size_t r = 0; r < shares.size(); ++r) {
-    load_kv_row(shape.value_format, rows + r * row_bytes, value);
-    for (size_t d = 0; d < shape.value_dim; ++d) values[d] = std::fma(shares[r], value[d], values[d]);
+    const FloatRow row = read_row(shape.value_format, rows + r * row_bytes, shape.value_dim);
+    const float share = shares[r] * row.scale;
+    for (size_t d = 0; d < shape.value_dim; ++d) values[d] = std::fma(share, row.values[d], values[d]);
   }
 }
 
