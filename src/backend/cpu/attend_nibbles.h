@@ -53,12 +53,6 @@ struct NibbleShares {
   size_t stride, blocks;
   const int32_t *begin, *end;  // [4]; or null: all are seen
   ptrdiff_t ahead;             // bytes on is what will be read next, fetched row by row; 0: nothing is
-
-  ALWAYS_INLINE void prefetch(const NibbleRows& rows, size_t row, size_t pair) const {
-    if (ahead == 0 || pair != 0) return;
-    for (size_t i = 0; i < rows.row_bytes; i += 64)
-      __builtin_prefetch(rows.bytes + row * rows.row_bytes + ahead + i);
-  }
 };
 
 // What the rows weigh: the sum of byte times code, times a step, plus a base.
