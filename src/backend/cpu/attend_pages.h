@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/attend_nibbles.h"
+#include "backend/cpu/attend_rows.h"
 
 namespace quire {
 namespace {
@@ -42,9 +43,6 @@ class PagesAttention {
   }
 
  private:
-  // Whether a row is read value by value.
-  static bool has_values(KvFormat format) { return is_float(format) || format == KvFormat::fp8; }
-
   static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
 
   // Queries side by side in the lanes of a vector. Lanes beyond `live` repeat the last query.
@@ -53,16 +51,9 @@ class PagesAttention {
     size_t first, live;
   };
 
-  // Rows as they are read: in the page, or unpacked.
-  struct Rows {
-    const std::byte* bytes;
-    size_t row_bytes;
-    KvFormat format;
-    ptrdiff_t ahead;  // how far on the same rows of the next page are; 0: nothing is to be fetched
-  };
   struct Page {
     uint32_t begin;  // its first position
-    Rows keys, values;
+    PageRows keys, values;
     const std::byte *key_scales, *value_scales;  // of fp8: of the first row
   };
 
@@ -146,54 +137,11 @@ class PagesAttention {
     for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
     const uint32_t left = end < page.begin ? 0 : end - page.begin;
     const size_t rows = left < args_.page_tokens ? left : args_.page_tokens;
-    if (!reads_keys_ && !sums_keys_) unpack(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
+    if (!reads_keys_ && !sums_keys_)
+      unpack_rows<Isa>(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
     if (!reads_values_ && !sums_values_)
-      unpack(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
+      unpack_rows<Isa>(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
     return page;
-  }
-
-  void unpack(Rows& rows, size_t count, size_t dim, size_t width, float* out) {
-    if (rows.format == KvFormat::f32) unpack_as<KvFormat::f32>(rows, count, dim, width, out);
-    if (rows.format == KvFormat::f16) unpack_as<KvFormat::f16>(rows, count, dim, width, out);
-    if (rows.format == KvFormat::bf16) unpack_as<KvFormat::bf16>(rows, count, dim, width, out);
-    if (rows.format == KvFormat::fp8) unpack_as<KvFormat::fp8>(rows, count, dim, width, out);
-    if (!has_values(rows.format)) unpack_codes(rows, count, dim, width, out);
-    rows.bytes = reinterpret_cast<const std::byte*>(out);
-    rows.row_bytes = width * sizeof(float);
-    rows.format = KvFormat::f32;
-    rows.ahead = 0;
-  }
-
-  template <KvFormat format>
-  void unpack_as(const Rows& rows, size_t count, size_t dim, size_t width, float* out) {
-    constexpr size_t kBytes = value_bytes(format);
-    for (size_t r = 0; r < count; ++r, out += width) {
-      const std::byte* row = rows.bytes + r * rows.row_bytes;
-      prefetch(rows, row, rows.row_bytes);
-      size_t d = 0;
-      for (; d + Isa::kLanes <= dim; d += Isa::kLanes)
-        store_lanes(Isa::template load<format>(row + d * kBytes), out + d);
-      if (d == width) continue;
-      std::byte rest[kAttendLanes * kBytes] = {};
-      std::memcpy(rest, row + d * kBytes, (dim - d) * kBytes);
-      for (size_t i = 0; d < width; i += Isa::kLanes, d += Isa::kLanes)
-        store_lanes(Isa::template load<format>(rest + i * kBytes), out + d);
-    }
-  }
-
-  static void unpack_codes(const Rows& rows, size_t count, size_t dim, size_t width, float* out) {
-    for (size_t r = 0; r < count; ++r, out += width) {
-      const std::byte* row = rows.bytes + r * rows.row_bytes;
-      prefetch(rows, row, rows.row_bytes);
-      read_codes(rows.format, row, dim, out);
-      for (size_t d = dim; d < width; ++d) out[d] = 0.0f;
-    }
-  }
-
-  // Fetches what the next page has in the place of `bytes` from `at` on.
-  ALWAYS_INLINE static void prefetch(const Rows& rows, const std::byte* at, size_t bytes) {
-    if (rows.ahead == 0) return;
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + rows.ahead + i);
   }
 
   template <size_t N>
@@ -228,7 +176,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void score_as_integers(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+  void score_as_integers(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     for (size_t row = begin; row < end; row += 4) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
       prefetch(keys, at, 4 * keys.row_bytes);
@@ -245,7 +193,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void add_values_as_integers(const Tile<N>& tile, const Sight<N>& sight, const Rows& rows, size_t begin,
+  void add_values_as_integers(const Tile<N>& tile, const Sight<N>& sight, const PageRows& rows, size_t begin,
                               size_t end) {
     const std::byte* at = rows.bytes + begin * rows.row_bytes;
     for (size_t q = 0; q < tile.live; q += 4) {
@@ -272,7 +220,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void score_as_floats(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+  void score_as_floats(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     switch (keys.format) {
       case KvFormat::f32:
         score<N, KvFormat::f32>(tile, keys, begin, end);
@@ -292,7 +240,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void add_values_as_floats(const Tile<N>& tile, const Sight<N>& sight, const Rows& rows) {
+  void add_values_as_floats(const Tile<N>& tile, const Sight<N>& sight, const PageRows& rows) {
     for (size_t lane = 0; lane < tile.live;) {
       size_t count = 1;
       while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
@@ -332,7 +280,7 @@ class PagesAttention {
   }
 
   template <size_t N, KvFormat format>
-  void score(const Tile<N>& tile, const Rows& keys, size_t begin, size_t end) {
+  void score(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     constexpr size_t kRows = Isa::kScoreRows;
     const float* queries = args_.query_lanes + tile.first * args_.key_width;
     const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
@@ -444,7 +392,7 @@ class PagesAttention {
   };
 
   template <size_t N, size_t kQueries>
-  void add_values(const Tile<N>& tile, const Share& share, const Rows& rows) {
+  void add_values(const Tile<N>& tile, const Share& share, const PageRows& rows) {
     switch (rows.format) {
       case KvFormat::f32:
         add_values_as<N, kQueries, KvFormat::f32>(tile, share, rows);
@@ -464,7 +412,7 @@ class PagesAttention {
   }
 
   template <size_t N, size_t kQueries, KvFormat format>
-  void add_values_as(const Tile<N>& tile, const Share& share, const Rows& rows) {
+  void add_values_as(const Tile<N>& tile, const Share& share, const PageRows& rows) {
     constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
     size_t d = 0;
     for (; d + kWide * Isa::kLanes <= args_.value_width; d += kWide * Isa::kLanes)
@@ -476,7 +424,7 @@ class PagesAttention {
   }
 
   template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
-  ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const Rows& rows, size_t d) {
+  ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const PageRows& rows, size_t d) {
     add_value_rows<Isa, N, kQueries, format, kVectors>(
         args_.scores + share.begin * N + share.lane,
         rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
