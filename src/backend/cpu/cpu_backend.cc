@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kLargePageBytes = 2 << 20;  // of the usual machine
 constexpr size_t kFewTokens = 4;
-constexpr size_t kPartCols = kOutlierSpan;  // of a row that threads share
+constexpr size_t kPartCols = 2 * kOutlierSpan;  // of a row that threads share
 constexpr size_t kPartBytes = 4 * kPartCols;
 constexpr size_t kPartTokens = 32;       // kernels take tokens by so many at most
 constexpr size_t kLeastPartTokens = 64;  // that are worth unpacking rows for once more
@@ -84,9 +84,11 @@ void CpuBackend::quantize_part(const Activation& activation, size_t row, size_t 
     std::memcpy(to.scales + col / group, from.scales, (count + group - 1) / group * sizeof(float));
     std::memcpy(to.sums32 + col / 32, from.sums32, count / 32 * sizeof(float));
     std::memcpy(to.sums16 + col / 16, from.sums16, count / 16 * sizeof(float));
-    const size_t span = col / kOutlierSpan;
-    to.outlier_counts[span] = from.outlier_counts[0];
-    std::copy_n(from.outliers, from.outlier_counts[0], to.outliers + span * kMostOutliers);
+    for (size_t i = 0, span = col / kOutlierSpan; i < outlier_spans(count); ++i, ++span) {
+      to.outlier_counts[span] = from.outlier_counts[i];
+      std::copy_n(from.outliers + i * most_outliers(group), from.outlier_counts[i],
+                  to.outliers + span * most_outliers(group));
+    }
   }
 }
 

@@ -10,19 +10,24 @@
 
 namespace quire {
 
-// A value that stays as it is, beside the codes of its group: more than kOutlierMeans times the mean magnitude there. So of
-// a group's values fewer than one in kOutlierMeans are outliers.
+// A value that stays as it is, beside the codes: more than outlier_means times the mean magnitude in its span of columns.
 struct Outlier {
-  uint32_t col;
+  uint32_t col;  // in its span
   float value;
 };
-inline constexpr float kOutlierMeans = 6.0f;
 
-// Outliers are listed by spans of so many columns, a multiple of every group: parts of a row can be written apart.
-inline constexpr size_t kOutlierSpan = 1024;
-inline constexpr size_t kMostOutliers = size_t(float(kOutlierSpan) / kOutlierMeans);
+// A multiple of every group. So many columns of weights as floats stay in the first-level cache.
+inline constexpr size_t kOutlierSpan = 512;
 constexpr size_t outlier_spans(size_t n) {
   return (n + kOutlierSpan - 1) / kOutlierSpan;
+}
+
+// Larger groups want fewer large values. Those of more than so many times the mean are fewer than one in so many.
+constexpr float outlier_means(size_t group) {
+  return group == 64 ? 8.0f : group == 128 ? 6.0f : 5.0f;
+}
+constexpr size_t most_outliers(size_t group) {
+  return size_t(float(kOutlierSpan) / outlier_means(group));  // of a span
 }
 
 // A quantized activation row of n values (a multiple of 32), as the matrix kernels read it. `group` values
@@ -33,7 +38,7 @@ constexpr size_t outlier_spans(size_t n) {
 //   float sums32[n / 32];     scale * the sum of 32 values: what a weight's minimum is multiplied with
 //   float sums16[n / 16];     of 16
 //   uint32_t outlier_counts[outlier_spans(n)];
-//   Outlier outliers[outlier_spans(n)][kMostOutliers];  their columns counted from the span's first, ascending
+//   Outlier outliers[outlier_spans(n)][most_outliers(group)];  by column, ascending
 //
 // An outlier has the code 0. A group that holds NaN or infinity gets the scale NaN, so that the product shows it.
 template <class Byte>

@@ -44,7 +44,7 @@ struct MatmulCase {
   MatmulCase& add_outliers() {
     for (size_t t = 0; t < tokens; ++t) {
       for (size_t i = 0; i < cols; ++i) {
-        if (i % 61 == 7 || (t * cols + i) % 97 == 3) input[t * cols + i] *= 40.0f;
+        if (i % 131 == 7 || (t * cols + i) % 397 == 3) input[t * cols + i] *= 40.0f;
       }
     }
     return *this;

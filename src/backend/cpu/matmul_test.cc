@@ -92,7 +92,7 @@ TEST(ScalarMatmul, DiffersFromTheExactOneOnlyByTheRoundingOfActivations) {
   }
 }
 
-TEST(ScalarMatmul, RoundsTheOthersNoMoreForTheOutliersBesideThem) {
+TEST(ScalarMatmul, RoundsTheOthersLittleMoreForTheOutliersBesideThem) {
   // The error is that of the values which are not outliers, and so it is measured against their share of the product.
   for (DType dtype : weight_types()) {
     Case test(dtype, 64, ugly_width(dtype, 8), 16);
@@ -104,7 +104,7 @@ TEST(ScalarMatmul, RoundsTheOthersNoMoreForTheOutliersBesideThem) {
     double all = 0.0;
     for (double value : expected) all += value * value;
     const double error = relative_rms(test.product(scalar_kernels()), expected) * std::sqrt(all / others);
-    EXPECT_LE(error, 2 * usual + 2e-5) << traits(dtype).name;  // with one scale for all it would be 15 times
+    EXPECT_LE(error, 4 * usual + 2e-5) << traits(dtype).name;  // with one scale for all it would be 13 times
   }
 }
 
@@ -296,37 +296,43 @@ TEST(QuantizeActivation, RoundsToTheNearestOf255Steps) {
   }
 }
 
-TEST(QuantizeActivation, KeepsWhatStandsFarAboveItsGroupAsItIs) {
-  const size_t n = 512 + 96;
+TEST(QuantizeActivation, KeepsWhatStandsFarAboveTheOthersAsItIs) {
+  const size_t n = kOutlierSpan + 96;
   for (ActivationForm form : kQuantizedForms) {
     const size_t group = group_values(form);
-    for (float ratio : {1.0f, 0.97f, 0.8f, 0.5f, 0.01f}) {  // from all alike to one alone
+    for (float ratio : {1.0f, 0.997f, 0.98f, 0.8f, 0.01f}) {  // from all alike to one alone
       std::vector<float> values(n);
       for (size_t i = 0; i < n; ++i)
-        values[i] = std::pow(ratio, float(i % group)) * (i % 3 == 0 ? -1.0f : 1.0f);
+        values[i] = std::pow(ratio, float(i * 7 % kOutlierSpan)) * (i % 3 == 0 ? -1.0f : 1.0f);
       Buffer bytes(activation_row_bytes(form, n));
       scalar_kernels().quantize_activation[size_t(form)](values.data(), n, bytes.data());
       const Q8Row row(bytes.data(), n, group);
-      const Outlier *outlier = row.outliers, *last = outlier + row.outlier_counts[0];
-      for (size_t g = 0; g < n; g += group) {
-        const size_t end = std::min(g + group, n);
-        float sum = 0.0f, peak = 0.0f;
-        for (size_t i = g; i < end; ++i) sum += std::fabs(values[i]);
-        const float most = kOutlierMeans * sum / float(end - g);
-        for (size_t i = g; i < end; ++i) {
-          if (outlier != last && outlier->col == i) {
-            EXPECT_GT(std::fabs(values[i]), 0.999f * most);
+      for (size_t begin = 0; begin < n; begin += kOutlierSpan) {
+        const size_t end = std::min(begin + kOutlierSpan, n), span = begin / kOutlierSpan;
+        double sum = 0.0;
+        for (size_t i = begin; i < end; ++i) sum += std::fabs(values[i]);
+        const double most = outlier_means(group) * sum / double(end - begin);
+        const Outlier* outlier = row.outliers + span * most_outliers(group);
+        const Outlier* last = outlier + row.outlier_counts[span];
+        EXPECT_LE(row.outlier_counts[span], most_outliers(group));
+        float peak = 0.0f;  // of a group's other values
+        for (size_t i = begin; i < end; ++i) {
+          if (i % group == 0) peak = 0.0f;
+          if (outlier != last && outlier->col == i - begin) {
+            EXPECT_GT(std::fabs(values[i]), 0.999 * most);
             EXPECT_EQ(outlier->value, values[i]);
             EXPECT_EQ(row.values[i], 0);
             ++outlier;
-            continue;
+          } else {
+            EXPECT_LE(std::fabs(values[i]), 1.001 * most);
+            peak = std::max(peak, std::fabs(values[i]));
           }
-          EXPECT_LE(std::fabs(values[i]), 1.001f * most);
-          peak = std::max(peak, std::fabs(values[i]));
+          if (i + 1 == end || (i + 1) % group == 0) {
+            EXPECT_EQ(row.scales[i / group], peak >= 0x1p-100f ? peak / 127.0f : 0.0f) << ratio;
+          }
         }
-        EXPECT_EQ(row.scales[g / group], peak >= 0x1p-100f ? peak / 127.0f : 0.0f);
+        EXPECT_EQ(outlier, last);
       }
-      EXPECT_EQ(outlier, last);
     }
   }
 }

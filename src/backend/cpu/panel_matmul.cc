@@ -35,18 +35,19 @@ class Chunk {
     if (is_direct_) {
       fill(begin_, end_ - begin_, inputs);
       kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
-      outliers_.open(packed);  // now that it is in the cache
+      outliers_.add_all(packed, begin_, end_ - begin_, products);
       store(panel, begin_, end_ - begin_, products);
       return;
     }
     kernels_.open(packed, cols_, open_);
-    outliers_.open(packed);
+    float waiting[kChunkTokens][kPanelRows];  // for their outliers
     for (size_t t = begin_; t < end_; t += kernels_.tile_tokens) {
       const size_t count = std::min(kernels_.tile_tokens, end_ - t);
       fill(t, count, inputs);
-      kernels_.tiles[count - 1](open_, cols_, inputs, products);
-      store(panel, t, count, products);
+      kernels_.tiles[count - 1](open_, cols_, inputs, waiting + (t - begin_));
     }
+    outliers_.add_all(packed, begin_, end_ - begin_, waiting);
+    store(panel, begin_, end_ - begin_, waiting);
   }
 
  private:
@@ -66,8 +67,7 @@ class Chunk {
   }
 
   // The wanted rows of a panel's products with tokens [begin, begin + count).
-  void store(size_t panel, size_t begin, size_t count, float (*products)[kPanelRows]) const {
-    outliers_.add(begin, count, products);
+  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
     const size_t first = panel * kPanelRows;
     const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
     for (size_t t = 0; t < count; ++t) {

@@ -5,63 +5,62 @@
 namespace quire {
 
 struct PanelOutliers::Memory {
-  std::vector<Piece> pieces;
-  std::vector<uint32_t> ends;
-  std::vector<uint32_t> columns;
-  std::vector<uint8_t> is_listed;  // by column; all 0 between uses
-  std::vector<float> weights;
+  std::vector<Outlier> outliers;
+  std::vector<uint32_t> ends, columns, column_ends;
+  alignas(64) float weights[kOutlierSpan * kPanelRows];
+
+  // Those of a span that the outliers from `first` on are in, each once.
+  void list_columns(size_t first, size_t tokens) {
+    if (tokens == 1) {
+      for (size_t i = first; i < outliers.size(); ++i) columns.push_back(outliers[i].col);
+      return;
+    }
+    bool is_used[kOutlierSpan] = {};
+    for (size_t i = first; i < outliers.size(); ++i) is_used[outliers[i].col] = true;
+    for (uint32_t col = 0; col < kOutlierSpan; ++col) {
+      if (is_used[col]) columns.push_back(col);
+    }
+  }
 };
 
 PanelOutliers::PanelOutliers(const MatmulArgs& args, const OutlierKernels& kernels, size_t group,
                              size_t first_token, size_t tokens)
-    : kernels_(kernels), first_token_(first_token) {
+    : kernels_(kernels), first_token_(first_token), tokens_(tokens) {
   thread_local Memory memory;
   const size_t cols = args.weight.cols;
-  memory.pieces.clear();
+  memory.outliers.clear();
   memory.ends.clear();
   memory.columns.clear();
-  if (memory.is_listed.size() < cols) memory.is_listed.resize(cols);
-  if (memory.weights.size() < cols * kPanelRows) memory.weights.resize(cols * kPanelRows);
-  for (size_t t = first_token; t < first_token + tokens; ++t) {
-    add_row({args.input + t * args.input_stride_bytes, cols, group}, cols, memory);
-    memory.ends.push_back(uint32_t(memory.pieces.size()));
+  memory.column_ends.clear();
+  for (size_t span = 0; span < outlier_spans(cols); ++span) {
+    const size_t first = memory.outliers.size();
+    for (size_t t = first_token; t < first_token + tokens; ++t) {
+      const Q8Row row(args.input + t * args.input_stride_bytes, cols, group);
+      const Outlier* outliers = row.outliers + span * most_outliers(group);
+      memory.outliers.insert(memory.outliers.end(), outliers, outliers + row.outlier_counts[span]);
+      memory.ends.push_back(uint32_t(memory.outliers.size()));
+    }
+    if (memory.outliers.size() > first) memory.list_columns(first, tokens);
+    memory.column_ends.push_back(uint32_t(memory.columns.size()));
   }
-  for (uint32_t column : memory.columns) memory.is_listed[column] = 0;
-  pieces_ = memory.pieces.data();
+  spans_ = memory.columns.empty() ? 0 : outlier_spans(cols);
+  outliers_ = memory.outliers.data();
   ends_ = memory.ends.data();
   columns_ = memory.columns.data();
-  column_count_ = memory.columns.size();
-  weights_ = memory.weights.data();
+  column_ends_ = memory.column_ends.data();
+  weights_ = memory.weights;
 }
 
-void PanelOutliers::add_row(const Q8Row& row, size_t cols, Memory& memory) const {
-  for (size_t span = 0; span < outlier_spans(cols); ++span) {
-    const uint32_t count = row.outlier_counts[span], first = uint32_t(span * kOutlierSpan);
-    if (count == 0) continue;
-    const Outlier* outliers = row.outliers + span * kMostOutliers;
-    memory.pieces.push_back({outliers, count, first});
-    for (size_t i = 0; i < count; ++i) {
-      uint8_t& is_listed = memory.is_listed[first + outliers[i].col];
-      if (is_listed == 0) memory.columns.push_back(first + outliers[i].col);
-      is_listed = 1;
-    }
-  }
+void PanelOutliers::open(size_t span, const uint8_t* panel) const {
+  for (uint32_t i = span == 0 ? 0 : column_ends_[span - 1]; i < column_ends_[span]; ++i)
+    kernels_.read(panel, span * kOutlierSpan + columns_[i], weights_ + kPanelRows * columns_[i]);
 }
 
-void PanelOutliers::open(const uint8_t* panel) const {
-  for (size_t i = 0; i < column_count_; ++i)
-    kernels_.read(panel, columns_[i], weights_ + kPanelRows * columns_[i]);
-}
-
-void PanelOutliers::add(size_t token, size_t count, float (*products)[kPanelRows]) const {
-  if (column_count_ == 0) return;
-  const size_t first = token - first_token_;
-  uint32_t piece = first == 0 ? 0 : ends_[first - 1];
-  for (size_t t = 0; t < count; ++t) {
-    for (; piece < ends_[first + t]; ++piece) {
-      const Piece& at = pieces_[piece];
-      kernels_.add(at.outliers, at.count, weights_ + kPanelRows * at.first_col, products[t]);
-    }
+void PanelOutliers::add(size_t span, size_t token, size_t count, float (*products)[kPanelRows]) const {
+  const uint32_t* ends = ends_ + span * tokens_ + (token - first_token_);
+  uint32_t begin = ends == ends_ ? 0 : ends[-1];
+  for (size_t t = 0; t < count; begin = ends[t], ++t) {
+    if (ends[t] > begin) kernels_.add(outliers_ + begin, ends[t] - begin, weights_, products[t]);
   }
 }
 

@@ -16,32 +16,41 @@ struct OutlierKernels {
 };
 
 // Those of some tokens. In memory of the thread: there is one of them at a time.
+//
+// Weights are opened by spans of columns, which stay in the cache while all tokens use them:
+//
+//   for (span...) { open(span, panel); add(span, ...) for all tokens }
 class PanelOutliers {
  public:
   PanelOutliers(const MatmulArgs& args, const OutlierKernels& kernels, size_t group, size_t first_token,
                 size_t tokens);
 
+  // Spans of columns; none if there are no outliers.
+  size_t spans() const { return spans_; }
   // Reads what is needed of a packed panel.
-  void open(const uint8_t* panel) const;
-  // Adds to the products of the open panel with tokens [token, token + count).
-  void add(size_t token, size_t count, float (*products)[kPanelRows]) const;
+  void open(size_t span, const uint8_t* panel) const;
+  // Adds to the products of the panel with tokens [token, token + count).
+  void add(size_t span, size_t token, size_t count, float (*products)[kPanelRows]) const;
+
+  // All of it for products that lie together.
+  void add_all(const uint8_t* panel, size_t token, size_t count, float (*products)[kPanelRows]) const {
+    for (size_t span = 0; span < spans_; ++span) {
+      open(span, panel);
+      add(span, token, count, products);
+    }
+  }
 
  private:
-  // Outliers of a token in one span of columns.
-  struct Piece {
-    const Outlier* outliers;
-    uint32_t count, first_col;
-  };
   struct Memory;
-  void add_row(const Q8Row& row, size_t cols, Memory& memory) const;
 
   const OutlierKernels& kernels_;
-  size_t first_token_;
-  const Piece* pieces_;
-  const uint32_t* ends_;     // [tokens], among the pieces
-  const uint32_t* columns_;  // where any of the tokens has one, each once
-  size_t column_count_;
-  float* weights_;  // [cols][kPanelRows], of which only those columns are read
+  size_t first_token_, tokens_;
+  size_t spans_;
+  const Outlier* outliers_;      // all of them, by span and token: near each other, unlike in the rows
+  const uint32_t* ends_;         // [spans][tokens], among the outliers
+  const uint32_t* columns_;      // of a span those where any of the tokens has an outlier
+  const uint32_t* column_ends_;  // [spans]
+  float* weights_;               // [kOutlierSpan][kPanelRows]
 };
 
 // Calls use.template operator()<g>() for a g below 8 that is known only now.

@@ -34,8 +34,8 @@ std::vector<std::byte> quantized(const CpuKernels& kernels, ActivationForm form,
   const auto* end = reinterpret_cast<const std::byte*>(view.outlier_counts + spans);
   std::vector<std::byte> all(static_cast<const std::byte*>(bytes.data()), end);
   for (size_t span = 0; span < spans; ++span) {
-    const auto outliers =
-        std::as_bytes(std::span(view.outliers + span * kMostOutliers, size_t(view.outlier_counts[span])));
+    const auto outliers = std::as_bytes(std::span(view.outliers + span * most_outliers(group_values(form)),
+                                                  size_t(view.outlier_counts[span])));
     all.insert(all.end(), outliers.begin(), outliers.end());
   }
   return all;

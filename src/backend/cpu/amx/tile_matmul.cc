@@ -53,8 +53,12 @@ class TileMatmul {
         clear();
         for (size_t col = 0; col < cols_; col += kChunkCols) multiply(panel, panels, col, begin, end);
         for (size_t p = 0; p < panels; ++p) {
-          outliers.open(packed(panel + p, 0));
-          for (size_t t = begin; t < end; t += kPairTokens) store(panel, p, t, end, outliers);
+          for (size_t t = begin; t < end; t += kPairTokens) subtract_mins(p, t, end);
+          for (size_t span = 0; span < outliers.spans(); ++span) {
+            outliers.open(span, packed(panel + p, 0));
+            for (size_t t = begin; t < end; t += kPairTokens) add_outliers(outliers, span, p, t, end);
+          }
+          for (size_t t = begin; t < end; t += kPairTokens) store(panel, p, t, end);
         }
       }
     }
@@ -138,16 +142,31 @@ class TileMatmul {
     }
   }
 
-  // Of panel + p.
-  void store(size_t panel, size_t p, size_t token, size_t end, const PanelOutliers& outliers) const {
+  // use(results, tile among them, first token) for each tile of the pair that begins at `token`, of the second panel if p is 1.
+  template <class Use>
+  void for_tiles(size_t p, size_t token, size_t end, const Use& use) const {
     const TokenTiles tiles = token_tiles(token, end);
     TileResults& results = results_[token % share_ / kPairTokens];
-    for (size_t i = 0; i < tiles.count; ++i) {
-      TileFloats& sums = results.sums[2 * p + i];
-      if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
-      outliers.add(tiles.firsts[i], tile_tokens_, sums);
-      store_tile(panel + p, tiles.firsts[i], sums);
-    }
+    for (size_t i = 0; i < tiles.count; ++i) use(results, 2 * p + i, tiles.firsts[i]);
+  }
+
+  void subtract_mins(size_t p, size_t token, size_t end) const {
+    if (!kernels_.has_min) return;
+    for_tiles(p, token, end, [](TileResults& results, size_t tile, size_t) {
+      subtract(results.sums[tile], results.min_sums[tile]);
+    });
+  }
+
+  void add_outliers(const PanelOutliers& outliers, size_t span, size_t p, size_t token, size_t end) const {
+    for_tiles(p, token, end, [&](TileResults& results, size_t tile, size_t first) {
+      outliers.add(span, first, tile_tokens_, results.sums[tile]);
+    });
+  }
+
+  void store(size_t panel, size_t p, size_t token, size_t end) const {
+    for_tiles(p, token, end, [&](TileResults& results, size_t tile, size_t first) {
+      store_tile(panel + p, first, results.sums[tile]);
+    });
   }
 
   static void subtract(TileFloats& sums, const TileFloats& min_sums) {

@@ -104,8 +104,8 @@ ALWAYS_INLINE float magnitude_sum(const float* values, size_t count) {
 }
 
 // Returns the scale. A multiple of 32 values.
-ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* out, size_t first_col,
-                                   scalar::SpanOutliers outliers) {
+ALWAYS_INLINE float quantize_group(const float* values, size_t count, float most, int8_t* out,
+                                   size_t first_col, scalar::SpanOutliers outliers) {
   const uint32_t bits = peak_bits(values, count);
   const float peak = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(int(bits))));
   const __m128i nothing = _mm_setzero_si128();
@@ -113,7 +113,6 @@ ALWAYS_INLINE float quantize_group(const float* values, size_t count, int8_t* ou
     for (size_t i = 0; i < count; i += 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), nothing);
     return bits < 0x7f800000u ? 0.0f : __builtin_nanf("");
   }
-  const float most = kOutlierMeans * (magnitude_sum(values, count) / float(count));
   if (peak > most) return scalar::round_without_outliers(values, count, most, out, first_col, outliers);
   const Floats16 inverse = all(127.0f / peak);
   for (size_t i = 0; i < count; i += 16) {
@@ -139,10 +138,15 @@ template <ActivationForm kForm>
 void quantize_q8(const float* values, size_t n, std::byte* bytes) {
   constexpr size_t kGroup = group_values(kForm);
   const MutableQ8Row row(bytes, n, kGroup);
+  float most = 0.0f;
   for (size_t i = 0; i < n; i += kGroup) {
+    if (i % kOutlierSpan == 0) {
+      const size_t span = n - i < kOutlierSpan ? n - i : kOutlierSpan;
+      most = outlier_means(kGroup) * (magnitude_sum(values + i, span) / float(span));
+    }
     const size_t count = n - i < kGroup ? n - i : kGroup;
-    const float scale =
-        quantize_group(values + i, count, row.values + i, i % kOutlierSpan, scalar::outliers_at(row, i));
+    const float scale = quantize_group(values + i, count, most, row.values + i, i % kOutlierSpan,
+                                       scalar::outliers_at(row, kGroup, i));
     row.scales[i / kGroup] = scale;
     for (size_t k = i; k < i + count; k += 32) {
       store_sums(row.values + k, scale, row.sums32 + k / 32, row.sums16 + k / 16);

@@ -350,8 +350,7 @@ class Matmul {
       }
     }
     for (size_t p = 0; p < part.panels; ++p) {
-      outliers_.open(reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
-      store_panel(part, p);
+      store_panel(part, p, reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
     }
   }
 
@@ -367,21 +366,21 @@ class Matmul {
   }
 
   // The wanted rows of it.
-  void store_panel(const Part& part, size_t p) const {
+  void store_panel(const Part& part, size_t p, const uint8_t* packed) const {
     const size_t first = (part.panel + p) * kPanelRows;
     const size_t from = first < args_.row_begin ? args_.row_begin : first;
     const size_t to = smaller(first + kPanelRows, args_.row_end);
+    float products[kPartTokens + kTileTokens][kPanelRows];
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
-      float products[2 * kPairs][kPanelRows];
       for (size_t h = 0; h < 2; ++h) {
-        finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[0] + h * kHalfRows);
-      }
-      outliers_.add(part.token + tile * kTileTokens, part.tile_tokens(tile), products);
-      for (size_t t = 0; t < part.tile_tokens(tile); ++t) {
-        float* out = args_.out + (part.token + tile * kTileTokens + t) * args_.out_stride;
-        std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
+        finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[tile * kTileTokens] + h * kHalfRows);
       }
     });
+    outliers_.add_all(packed, part.token, part.tokens, products);
+    for (size_t t = 0; t < part.tokens; ++t) {
+      float* out = args_.out + (part.token + t) * args_.out_stride;
+      std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
+    }
   }
 
   const MatmulArgs& args_;

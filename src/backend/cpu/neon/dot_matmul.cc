@@ -11,8 +11,9 @@
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 4;    // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
+constexpr size_t kDirectTokens = 2;   // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 4;     // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
+constexpr size_t kChunkTokens = 128;  // whose products with a panel wait for their outliers
 constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 // ---- one or two tokens: from memory into the product ---------------------------------------------------------------
@@ -336,55 +337,52 @@ struct Matmul {
   }
 
   // The wanted rows of a panel's products with tokens [begin, begin + count).
-  void store(size_t panel, size_t begin, size_t count, float (*products)[kPanelRows]) const {
-    outliers.add(begin, count, products);
+  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
     const size_t first = panel * kPanelRows;
     const size_t from = first < args.row_begin ? args.row_begin : first;
     const size_t to = first + kPanelRows < args.row_end ? first + kPanelRows : args.row_end;
     for (size_t t = 0; t < count; ++t) {
       float* out = args.out + (begin + t) * args.out_stride;
-      for (size_t r = from; r < to; ++r) out[r] = products[t][r - first];
+      std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
     }
   }
 
   void direct(size_t panel, const uint8_t* bytes) const {
     float products[kDirectTokens][kPanelRows];
-    for (size_t t = 0; t < args.tokens; t += kDirectTokens) {
-      if (args.tokens - t == 1) {
-        const Q8Row inputs[1] = {input(t)};
-        multiply_direct<Format, kForm, 1>(bytes, cols, inputs, products);
-        outliers.open(bytes);  // now that the panel is in the cache
-        store(panel, t, 1, products);
-      } else {
-        const Q8Row inputs[2] = {input(t), input(t + 1)};
-        multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
-        outliers.open(bytes);
-        store(panel, t, 2, products);
-      }
+    if (args.tokens == 1) {
+      const Q8Row inputs[1] = {input(0)};
+      multiply_direct<Format, kForm, 1>(bytes, cols, inputs, products);
+    } else {
+      const Q8Row inputs[2] = {input(0), input(1)};
+      multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
+    }
+    outliers.add_all(bytes, 0, args.tokens, products);
+    store(panel, 0, args.tokens, products);
+  }
+
+  void opened(size_t panel, const uint8_t* bytes, const OpenPanel& open,
+              float (*products)[kPanelRows]) const {
+    for (size_t begin = 0; begin < args.tokens; begin += kChunkTokens) {
+      const size_t end = args.tokens - begin < kChunkTokens ? args.tokens : begin + kChunkTokens;
+      for (size_t t = begin; t < end; t += kTileTokens)
+        tile(t, end - t < kTileTokens ? end - t : kTileTokens, open, products + (t - begin));
+      outliers.add_all(bytes, begin, end - begin, products);
+      store(panel, begin, end - begin, products);
     }
   }
 
-  void opened(size_t panel, const OpenPanel& open) const {
-    float products[kTileTokens][kPanelRows];
-    for (size_t t = 0; t < args.tokens; t += kTileTokens) {
-      const size_t count = args.tokens - t < kTileTokens ? args.tokens - t : kTileTokens;
-      const Q8Row in[kTileTokens] = {input(t), input(t + (count > 1 ? 1 : 0)), input(t + (count > 2 ? 2 : 0)),
-                                     input(t + (count > 3 ? 3 : 0))};
-      switch (count) {
-        case 4:
-          multiply_rows<kSub, kForm, kHasMin, 4>(open, cols, in, products);
-          break;
-        case 3:
-          multiply_rows<kSub, kForm, kHasMin, 3>(open, cols, in, products);
-          break;
-        case 2:
-          multiply_rows<kSub, kForm, kHasMin, 2>(open, cols, in, products);
-          break;
-        default:
-          multiply_rows<kSub, kForm, kHasMin, 1>(open, cols, in, products);
-          break;
-      }
-      store(panel, t, count, products);
+  void tile(size_t t, size_t count, const OpenPanel& open, float (*products)[kPanelRows]) const {
+    const Q8Row in[kTileTokens] = {input(t), input(t + (count > 1 ? 1 : 0)), input(t + (count > 2 ? 2 : 0)),
+                                   input(t + (count > 3 ? 3 : 0))};
+    switch (count) {
+      case 4:
+        return multiply_rows<kSub, kForm, kHasMin, 4>(open, cols, in, products);
+      case 3:
+        return multiply_rows<kSub, kForm, kHasMin, 3>(open, cols, in, products);
+      case 2:
+        return multiply_rows<kSub, kForm, kHasMin, 2>(open, cols, in, products);
+      default:
+        return multiply_rows<kSub, kForm, kHasMin, 1>(open, cols, in, products);
     }
   }
 };
@@ -399,17 +397,17 @@ void matmul_dot(const MatmulArgs& args) {
   const size_t cols = args.weight.cols, group = group_values(kForm);
   const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
   const size_t first = args.row_begin / kPanelRows, last = (args.row_end + kPanelRows - 1) / kPanelRows;
+  const size_t open_bytes = OpenPanel::bytes(cols, Packed::kSub, group);
   for (size_t panel = first; panel < last; ++panel) {
     const uint8_t* bytes = reinterpret_cast<const uint8_t*>(args.panels) + panel * panel_bytes;
     if (args.tokens <= kDirectTokens) {
       matmul.direct(panel, bytes);
-    } else {
-      outliers.open(bytes);
-      const OpenPanel open(panel_scratch(OpenPanel::bytes(cols, Packed::kSub, group)), cols, Packed::kSub,
-                           group);
-      open_panel<Format, kForm>(bytes, cols, open);
-      matmul.opened(panel, open);
+      continue;
     }
+    std::byte* memory = panel_scratch(open_bytes + kChunkTokens * sizeof(float[kPanelRows]));
+    const OpenPanel open(memory, cols, Packed::kSub, group);
+    open_panel<Format, kForm>(bytes, cols, open);
+    matmul.opened(panel, bytes, open, reinterpret_cast<float(*)[kPanelRows]>(memory + open_bytes));
   }
 }
 

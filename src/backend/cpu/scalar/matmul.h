@@ -4,7 +4,7 @@
 
 namespace quire::scalar {
 
-// Values of more than kOutlierMeans times the mean magnitude of their group are outliers. The others are int8 with the
+// Values of more than outlier_means times the mean magnitude of their span are outliers. The others are int8 with the
 // scale amax / 127 per group, rounded to nearest, ties to even; if none of them reaches 2^-100 they count as zero.
 // Magnitudes are added in 16 lanes (value i in lane i % 16), and the lanes in halves.
 template <ActivationForm kForm>
@@ -14,12 +14,13 @@ void quantize_q8(const float* values, size_t n, std::byte* row);
 struct SpanOutliers {
   Outlier* list;
   uint32_t* count;
+  size_t most;
 };
 // Of the span that a column is in; with its first column it begins anew.
-inline SpanOutliers outliers_at(const MutableQ8Row& row, size_t col) {
+inline SpanOutliers outliers_at(const MutableQ8Row& row, size_t group, size_t col) {
   uint32_t* count = row.outlier_counts + col / kOutlierSpan;
   if (col % kOutlierSpan == 0) *count = 0;
-  return {row.outliers + col / kOutlierSpan * kMostOutliers, count};
+  return {row.outliers + col / kOutlierSpan * most_outliers(group), count, most_outliers(group)};
 }
 
 // A group that has outliers, values above `most`: its codes, and the outliers to their list. Returns the scale.

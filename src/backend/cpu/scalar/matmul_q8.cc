@@ -44,11 +44,11 @@ int32_t dot_codes(const int8_t* codes, const int8_t* values) {
 }
 
 template <class Format>
-float add_outliers(const UniformRow<Format>& row, size_t cols, const Q8Row& input, float sum) {
+float add_outliers(const UniformRow<Format>& row, size_t cols, size_t group, const Q8Row& input, float sum) {
   using Block = UniformBlock<Format>;
   for (size_t span = 0; span < outlier_spans(cols); ++span) {
     for (size_t i = 0; i < input.outlier_counts[span]; ++i) {
-      const Outlier& outlier = input.outliers[span * kMostOutliers + i];
+      const Outlier& outlier = input.outliers[span * most_outliers(group) + i];
       const size_t col = span * kOutlierSpan + outlier.col, sub = col / Block::kSub;
       const float scale = row.scales[sub], code = float(row.codes[col]);
       const float weight = Block::kHasMin ? std::fma(scale, code, -row.mins[sub]) : scale * code;
@@ -79,7 +79,7 @@ float dot_row(const UniformRow<Format>& row, size_t cols, size_t group, const Q8
     for (size_t j = 0; j < cols / kSub; ++j) min_sum = std::fma(row.mins[j], sums[j], min_sum);
     sum -= min_sum;
   }
-  return add_outliers(row, cols, input, sum);
+  return add_outliers(row, cols, group, input, sum);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ float round_without_outliers(const float* values, size_t count, float most, int8
         peak = std::max(peak, magnitude);
         continue;
       }
-      CHECK(*outliers.count < kMostOutliers);
+      CHECK(*outliers.count < outliers.most);
       outliers.list[(*outliers.count)++] = {uint32_t(first_col + i), values[i]};
     }
   }
@@ -67,14 +67,8 @@ float round_without_outliers(const float* values, size_t count, float most, int8
 
 namespace {
 
-// Returns the scale.
-float quantize_group(const float* values, size_t count, int8_t* out, size_t first_col,
-                     SpanOutliers& outliers) {
-  const float peak = peak_of(values, count);
-  if (!(peak >= kLeastPeak && peak < INFINITY)) {
-    std::memset(out, 0, count);
-    return peak < kLeastPeak ? 0.0f : NAN;
-  }
+// Above what values are outliers. Not a number where a value is none, and then there are no outliers.
+float most_of_span(const float* values, size_t count, size_t group) {
   float lanes[kSumLanes] = {};
   for (size_t i = 0; i < count; i += kSumLanes) {
     for (size_t k = 0; k < kSumLanes; ++k) lanes[k] += std::fabs(values[i + k]);
@@ -82,8 +76,18 @@ float quantize_group(const float* values, size_t count, int8_t* out, size_t firs
   for (size_t half = kSumLanes / 2; half > 0; half /= 2) {
     for (size_t k = 0; k < half; ++k) lanes[k] += lanes[k + half];
   }
-  const float most = kOutlierMeans * (lanes[0] / float(count));
-  if (peak <= most) return round_values(values, count, peak, out);
+  return outlier_means(group) * (lanes[0] / float(count));
+}
+
+// Returns the scale.
+float quantize_group(const float* values, size_t count, float most, int8_t* out, size_t first_col,
+                     SpanOutliers& outliers) {
+  const float peak = peak_of(values, count);
+  if (!(peak >= kLeastPeak && peak < INFINITY)) {
+    std::memset(out, 0, count);
+    return peak < kLeastPeak ? 0.0f : NAN;
+  }
+  if (!(peak > most)) return round_values(values, count, peak, out);
   return round_without_outliers(values, count, most, out, first_col, outliers);
 }
 
@@ -94,10 +98,12 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
   CHECK(n % 32 == 0);
   const size_t group = group_values(kForm);
   const MutableQ8Row row(bytes, n, group);
+  float most = 0.0f;
   for (size_t i = 0; i < n; i += group) {
-    SpanOutliers outliers = outliers_at(row, i);
+    if (i % kOutlierSpan == 0) most = most_of_span(values + i, std::min(kOutlierSpan, n - i), group);
+    SpanOutliers outliers = outliers_at(row, group, i);
     row.scales[i / group] =
-        quantize_group(values + i, std::min(group, n - i), row.values + i, i % kOutlierSpan, outliers);
+        quantize_group(values + i, std::min(group, n - i), most, row.values + i, i % kOutlierSpan, outliers);
   }
   for (size_t i = 0; i < n; i += 32) {
     const float scale = row.scales[i / group];

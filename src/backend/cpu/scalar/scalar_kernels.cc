@@ -13,7 +13,7 @@ size_t activation_row_bytes(ActivationForm form, size_t n) {
     CHECK(n % 32 == 0);
     const size_t group = group_values(form);
     bytes = n + ((n + group - 1) / group + n / 32 + n / 16) * sizeof(float) +
-            outlier_spans(n) * (sizeof(uint32_t) + kMostOutliers * sizeof(Outlier));
+            outlier_spans(n) * (sizeof(uint32_t) + most_outliers(group) * sizeof(Outlier));
   }
   return (bytes + 63) / 64 * 64;
 }
