@@ -24,7 +24,7 @@ constexpr size_t outlier_spans(size_t n) {
 
 // Larger groups want fewer large values. Those of more than so many times the mean are fewer than one in so many.
 constexpr float outlier_means(size_t group) {
-  return group == 64 ? 8.0f : group == 128 ? 6.0f : 5.0f;
+  return group == 64 ? 8.0f : 6.0f;
 }
 constexpr size_t most_outliers(size_t group) {
   return size_t(float(kOutlierSpan) / outlier_means(group));  // of a span

@@ -35,7 +35,7 @@ class Chunk {
     if (is_direct_) {
       fill(begin_, end_ - begin_, inputs);
       kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
-      outliers_.add_all(packed, begin_, end_ - begin_, products);
+      outliers_.add(packed, products);
       store(panel, begin_, end_ - begin_, products);
       return;
     }
@@ -46,7 +46,7 @@ class Chunk {
       fill(t, count, inputs);
       kernels_.tiles[count - 1](open_, cols_, inputs, waiting + (t - begin_));
     }
-    outliers_.add_all(packed, begin_, end_ - begin_, waiting);
+    outliers_.add(packed, waiting);
     store(panel, begin_, end_ - begin_, waiting);
   }
 

@@ -7,50 +7,45 @@
 
 namespace quire {
 
+// An outlier in a product of some tokens.
+struct OutlierUse {
+  uint32_t token : 23;
+  uint32_t col : 9;  // in its span
+  float value;
+};
+static_assert(kOutlierSpan == 1 << 9);
+
 // What an instruction set does for them.
 struct OutlierKernels {
-  // A column of a packed panel: scale * code - minimum for each row, rounded once.
-  void (*read)(const uint8_t* panel, size_t column, float* out);
-  // sums[r] = fma(weights[col][r], value, sums[r]), outlier by outlier.
-  void (*add)(const Outlier* outliers, size_t count, const float* weights, float* sums);
+  // weights[col] of some columns, ascending, of the span of a packed panel that begins at column `first`: for each row scale *
+  // code - minimum, rounded once.
+  void (*read)(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights);
+  // products[token][r] = fma(weights[col][r], value, products[token][r]), use by use.
+  void (*add)(const OutlierUse* uses, size_t count, const float* weights, float (*products)[kPanelRows]);
 };
 
 // Those of some tokens. In memory of the thread: there is one of them at a time.
-//
-// Weights are opened by spans of columns, which stay in the cache while all tokens use them:
-//
-//   for (span...) { open(span, panel); add(span, ...) for all tokens }
 class PanelOutliers {
  public:
+  static constexpr size_t kMostTokens = 1 << 23;
+
   PanelOutliers(const MatmulArgs& args, const OutlierKernels& kernels, size_t group, size_t first_token,
                 size_t tokens);
 
-  // Spans of columns; none if there are no outliers.
-  size_t spans() const { return spans_; }
-  // Reads what is needed of a packed panel.
-  void open(size_t span, const uint8_t* panel) const;
-  // Adds to the products of the panel with tokens [token, token + count).
-  void add(size_t span, size_t token, size_t count, float (*products)[kPanelRows]) const;
-
-  // All of it for products that lie together.
-  void add_all(const uint8_t* panel, size_t token, size_t count, float (*products)[kPanelRows]) const {
-    for (size_t span = 0; span < spans_; ++span) {
-      open(span, panel);
-      add(span, token, count, products);
-    }
-  }
+  // Adds to the products of a packed panel with these tokens.
+  void add(const uint8_t* panel, float (*products)[kPanelRows]) const;
 
  private:
   struct Memory;
 
   const OutlierKernels& kernels_;
-  size_t first_token_, tokens_;
   size_t spans_;
-  const Outlier* outliers_;      // all of them, by span and token: near each other, unlike in the rows
-  const uint32_t* ends_;         // [spans][tokens], among the outliers
-  const uint32_t* columns_;      // of a span those where any of the tokens has an outlier
-  const uint32_t* column_ends_;  // [spans]
-  float* weights_;               // [kOutlierSpan][kPanelRows]
+  // By span: weights are read for one at a time, and stay in the cache while all tokens use them.
+  const OutlierUse* uses_;
+  const uint32_t* use_ends_;
+  const uint32_t* columns_;  // where any of the tokens has an outlier
+  const uint32_t* column_ends_;
+  float* weights_;  // [kOutlierSpan][kPanelRows]
 };
 
 // Calls use.template operator()<g>() for a g below 8 that is known only now.

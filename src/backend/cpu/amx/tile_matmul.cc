@@ -36,9 +36,12 @@ class TileMatmul {
         cols_(args.weight.cols),
         tile_tokens_(std::min(args.tokens, kTileTokens)),
         share_(shared_tokens()),
-        memory_(panel_scratch(sizeof(TileScratch) + pairs() * sizeof(TileResults) + 2 * open_bytes())),
+        memory_(panel_scratch(sizeof(TileScratch) + pairs() * sizeof(TileResults) + 2 * open_bytes() +
+                              (share_ + kTileTokens) * sizeof(*products_))),
         scratch_(*reinterpret_cast<TileScratch*>(memory_)),
-        results_(reinterpret_cast<TileResults*>(memory_ + sizeof(TileScratch))) {}
+        results_(reinterpret_cast<TileResults*>(memory_ + sizeof(TileScratch))),
+        open_(memory_ + sizeof(TileScratch) + pairs() * sizeof(TileResults)),
+        products_(reinterpret_cast<float (*)[kPanelRows]>(open_ + 2 * open_bytes())) {}
 
   void run() const {
     const ConfiguredTiles tiles(kernels_, tile_tokens_);
@@ -53,12 +56,9 @@ class TileMatmul {
         clear();
         for (size_t col = 0; col < cols_; col += kChunkCols) multiply(panel, panels, col, begin, end);
         for (size_t p = 0; p < panels; ++p) {
-          for (size_t t = begin; t < end; t += kPairTokens) subtract_mins(p, t, end);
-          for (size_t span = 0; span < outliers.spans(); ++span) {
-            outliers.open(span, packed(panel + p, 0));
-            for (size_t t = begin; t < end; t += kPairTokens) add_outliers(outliers, span, p, t, end);
-          }
-          for (size_t t = begin; t < end; t += kPairTokens) store(panel, p, t, end);
+          for (size_t t = begin; t < end; t += kPairTokens) gather(p, t, end, written);
+          outliers.add(packed(panel + p, 0), products_);
+          store(panel + p, written, end);
         }
       }
     }
@@ -115,9 +115,8 @@ class TileMatmul {
   // The next columns of panels [panel, panel + panels) with tokens [begin, end).
   void multiply(size_t panel, size_t panels, size_t col, size_t begin, size_t end) const {
     const size_t cols = std::min(kChunkCols, cols_ - col);
-    std::byte* memory = memory_ + sizeof(TileScratch) + pairs() * sizeof(TileResults);
-    TileBlock block = {.panels = {{memory, cols, kernels_.sub, kernels_.group},
-                                  {memory + open_bytes(), cols, kernels_.sub, kernels_.group}},
+    TileBlock block = {.panels = {{open_, cols, kernels_.sub, kernels_.group},
+                                  {open_ + open_bytes(), cols, kernels_.sub, kernels_.group}},
                        .inputs = {},
                        .input_stride_bytes = args_.input_stride_bytes,
                        .tokens = tile_tokens_,
@@ -142,31 +141,16 @@ class TileMatmul {
     }
   }
 
-  // use(results, tile among them, first token) for each tile of the pair that begins at `token`, of the second panel if p is 1.
-  template <class Use>
-  void for_tiles(size_t p, size_t token, size_t end, const Use& use) const {
+  // The products of a panel (the first or the second) with the tokens of a pair, to where those with all tokens from `first`
+  // on lie together.
+  void gather(size_t p, size_t token, size_t end, size_t first) const {
     const TokenTiles tiles = token_tiles(token, end);
     TileResults& results = results_[token % share_ / kPairTokens];
-    for (size_t i = 0; i < tiles.count; ++i) use(results, 2 * p + i, tiles.firsts[i]);
-  }
-
-  void subtract_mins(size_t p, size_t token, size_t end) const {
-    if (!kernels_.has_min) return;
-    for_tiles(p, token, end, [](TileResults& results, size_t tile, size_t) {
-      subtract(results.sums[tile], results.min_sums[tile]);
-    });
-  }
-
-  void add_outliers(const PanelOutliers& outliers, size_t span, size_t p, size_t token, size_t end) const {
-    for_tiles(p, token, end, [&](TileResults& results, size_t tile, size_t first) {
-      outliers.add(span, first, tile_tokens_, results.sums[tile]);
-    });
-  }
-
-  void store(size_t panel, size_t p, size_t token, size_t end) const {
-    for_tiles(p, token, end, [&](TileResults& results, size_t tile, size_t first) {
-      store_tile(panel + p, first, results.sums[tile]);
-    });
+    for (size_t i = 0; i < tiles.count; ++i) {
+      TileFloats& sums = results.sums[2 * p + i];
+      if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
+      std::memcpy(products_[tiles.firsts[i] - first], sums, tile_tokens_ * sizeof(sums[0]));
+    }
   }
 
   static void subtract(TileFloats& sums, const TileFloats& min_sums) {
@@ -175,13 +159,13 @@ class TileMatmul {
     }
   }
 
-  // The wanted rows of a panel's products with a tile of tokens.
-  void store_tile(size_t panel, size_t token, const TileFloats& products) const {
+  // The wanted rows of a panel's products with tokens [begin, end).
+  void store(size_t panel, size_t begin, size_t end) const {
     const size_t first = panel * kPanelRows;
     const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
-    for (size_t t = 0; t < tile_tokens_; ++t) {
-      float* out = args_.out + (token + t) * args_.out_stride;
-      std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
+    for (size_t t = begin; t < end; ++t) {
+      float* out = args_.out + t * args_.out_stride;
+      std::memcpy(out + from, products_[t - begin] + (from - first), (to - from) * sizeof(float));
     }
   }
 
@@ -190,9 +174,11 @@ class TileMatmul {
   size_t cols_;
   size_t tile_tokens_;
   size_t share_;       // tokens that share the opening of panels
-  std::byte* memory_;  // the scratch, and after it the results of a share and two open panels
+  std::byte* memory_;  // the scratch, and after it the results of a share, two open panels and the products
   TileScratch& scratch_;
   TileResults* results_;  // [pairs]
+  std::byte* open_;
+  float (*products_)[kPanelRows];  // of one panel
 };
 
 }  // namespace

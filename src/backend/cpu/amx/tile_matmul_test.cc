@@ -160,26 +160,32 @@ struct PlainTiles {
   }
 
   template <class Format>
-  static void read_column(const uint8_t* panel, size_t column, float* out) {
+  static void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
+                           float* weights) {
     using Packed = PackedBlock<Format>;
     using Scales = PanelScales<Format, PlainRows>;
-    const uint8_t* step = panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
-                          column % Packed::kValues / 32 * Packed::kStepBytes;
-    const size_t begin = column / Packed::kSub * Packed::kSub;
-    const PlainRows scale = Scales::scales(panel, begin);
-    PlainRows min = {};
-    if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
-    for (size_t r = 0; r < kPanelRows; ++r)
-      out[r] = std::fma(scale.v[r], float(code_at<Format>(step, r, column % 32)), -min.v[r]);
-  }
-  static void add_columns(const Outlier* outliers, size_t count, const float* weights, float* sums) {
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t k = 0; k < count; ++k) {
+      const size_t column = first + cols[k], begin = column / Packed::kSub * Packed::kSub;
+      const uint8_t* step = panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
+                            column % Packed::kValues / 32 * Packed::kStepBytes;
+      const PlainRows scale = Scales::scales(panel, begin);
+      PlainRows min = {};
+      if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
       for (size_t r = 0; r < kPanelRows; ++r)
-        sums[r] = std::fma(weights[kPanelRows * outliers[i].col + r], outliers[i].value, sums[r]);
+        weights[kPanelRows * cols[k] + r] =
+            std::fma(scale.v[r], float(code_at<Format>(step, r, column % 32)), -min.v[r]);
+    }
+  }
+  static void add_columns(const OutlierUse* uses, size_t count, const float* weights,
+                          float (*products)[kPanelRows]) {
+    for (size_t u = 0; u < count; ++u) {
+      float* product = products[uses[u].token];
+      for (size_t r = 0; r < kPanelRows; ++r)
+        product[r] = std::fma(weights[kPanelRows * uses[u].col + r], uses[u].value, product[r]);
     }
   }
   template <class Format>
-  static constexpr OutlierKernels kOutliers = {read_column<Format>, add_columns};
+  static constexpr OutlierKernels kOutliers = {read_columns<Format>, add_columns};
 };
 
 template <class Format, ActivationForm kForm>

@@ -136,46 +136,56 @@ struct Codes {
 };
 
 template <class Format>
-void read_column(const uint8_t* panel, size_t column, float* out) {
+void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format>;
-  const size_t at = column % Packed::kValues, sub_begin = column / Packed::kSub * Packed::kSub;
-  const uint8_t* step =
-      panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
-  const PerRow scale = PanelScales<Format, PerRow>::scales(panel, sub_begin);
-  PerRow min = {};
-  if constexpr (Packed::Uniform::kHasMin) min = PanelScales<Format, PerRow>::mins(panel, sub_begin);
-  const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
-  with_place(at % 32 / 4, [&]<size_t g>() {
-    for (size_t i = 0; i < kVectors; ++i) {
-      const __m256i top = _mm256_sll_epi32(Read::template read<g>(step, i), to_top);
-      __m256i code = Read::kIsSigned ? _mm256_srai_epi32(top, 24) : _mm256_srli_epi32(top, 24);
-      if constexpr (!Read::kIsSigned) {
-        code = _mm256_sub_epi32(code, _mm256_set1_epi32(Read::kLess));
-        if constexpr (Read::kTimes != 1) code = _mm256_mullo_epi32(code, _mm256_set1_epi32(Read::kTimes));
-      }
-      const __m256 number = _mm256_cvtepi32_ps(code);
-      if constexpr (Packed::Uniform::kHasMin) {
-        _mm256_storeu_ps(out + 8 * i, _mm256_fmsub_ps(number, scale.v[i], min.v[i]));
-      } else {
-        _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(number, scale.v[i]));
-      }
+  using Scales = PanelScales<Format, PerRow>;
+  PerRow scale = {}, min = {};  // of the sub-block
+  size_t sub_end = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const size_t column = first + cols[k], at = column % Packed::kValues;
+    if (column >= sub_end) {
+      const size_t begin = column / Packed::kSub * Packed::kSub;
+      scale = Scales::scales(panel, begin);
+      if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
+      sub_end = begin + Packed::kSub;
     }
-  });
+    const uint8_t* step =
+        panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
+    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
+    float* out = weights + kPanelRows * cols[k];
+    with_place(at % 32 / 4, [&]<size_t g>() {
+      for (size_t i = 0; i < kVectors; ++i) {
+        const __m256i top = _mm256_sll_epi32(Read::template read<g>(step, i), to_top);
+        __m256i code = Read::kIsSigned ? _mm256_srai_epi32(top, 24) : _mm256_srli_epi32(top, 24);
+        if constexpr (!Read::kIsSigned) {
+          code = _mm256_sub_epi32(code, _mm256_set1_epi32(Read::kLess));
+          if constexpr (Read::kTimes != 1) code = _mm256_mullo_epi32(code, _mm256_set1_epi32(Read::kTimes));
+        }
+        const __m256 number = _mm256_cvtepi32_ps(code);
+        if constexpr (Packed::Uniform::kHasMin) {
+          _mm256_storeu_ps(out + 8 * i, _mm256_fmsub_ps(number, scale.v[i], min.v[i]));
+        } else {
+          _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(number, scale.v[i]));
+        }
+      }
+    });
+  }
 }
 
-void add_outlier_columns(const Outlier* outliers, size_t count, const float* weights, float* sums) {
-  PerRow sum = PerRow::load(sums);
-  for (size_t i = 0; i < count; ++i) {
-    const PerRow column = PerRow::load(weights + kPanelRows * outliers[i].col);
-    const __m256 value = _mm256_set1_ps(outliers[i].value);
-    for (size_t k = 0; k < kVectors; ++k) sum.v[k] = _mm256_fmadd_ps(column.v[k], value, sum.v[k]);
+void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
+                         float (*products)[kPanelRows]) {
+  for (size_t u = 0; u < count; ++u) {
+    const PerRow column = PerRow::load(weights + kPanelRows * uses[u].col);
+    const __m256 value = _mm256_set1_ps(uses[u].value);
+    PerRow product = PerRow::load(products[uses[u].token]);
+    for (size_t i = 0; i < kVectors; ++i) product.v[i] = _mm256_fmadd_ps(column.v[i], value, product.v[i]);
+    product.store(products[uses[u].token]);
   }
-  sum.store(sums);
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_column<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
 
 }  // namespace
 }  // namespace quire

@@ -113,36 +113,47 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
 }
 
 template <class Format>
-void read_column(const uint8_t* panel, size_t column, float* out) {
+void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
   using Packed = PackedBlock<Format>;
-  const size_t at = column % Packed::kValues, sub_begin = column / Packed::kSub * Packed::kSub;
-  const uint8_t* step =
-      panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
-  const __m512 scale = PanelScales<Format, PerRow>::scales(panel, sub_begin).v[0];
-  const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
-  with_place(at % 32 / 4, [&]<size_t g>() {
-    const __m512i four = Codes<Format, 0>::template read<g>(step);
-    const __m512 code = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(four, to_top), 24));
-    if constexpr (Packed::Uniform::kHasMin) {
-      const __m512 min = PanelScales<Format, PerRow>::mins(panel, sub_begin).v[0];
-      _mm512_storeu_ps(out, _mm512_fmsub_ps(code, scale, min));
-    } else {
-      _mm512_storeu_ps(out, _mm512_mul_ps(code, scale));
+  using Scales = PanelScales<Format, PerRow>;
+  PerRow scale = {}, min = {};  // of the sub-block
+  size_t sub_end = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const size_t column = first + cols[k], at = column % Packed::kValues;
+    if (column >= sub_end) {
+      const size_t begin = column / Packed::kSub * Packed::kSub;
+      scale = Scales::scales(panel, begin);
+      if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
+      sub_end = begin + Packed::kSub;
     }
-  });
+    const uint8_t* step =
+        panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
+    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
+    float* out = weights + kPanelRows * cols[k];
+    with_place(at % 32 / 4, [&]<size_t g>() {
+      const __m512i four = Codes<Format, 0>::template read<g>(step);
+      const __m512 code = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(four, to_top), 24));
+      if constexpr (Packed::Uniform::kHasMin) {
+        _mm512_storeu_ps(out, _mm512_fmsub_ps(code, scale.v[0], min.v[0]));
+      } else {
+        _mm512_storeu_ps(out, _mm512_mul_ps(code, scale.v[0]));
+      }
+    });
+  }
 }
 
-void add_outlier_columns(const Outlier* outliers, size_t count, const float* weights, float* sums) {
-  __m512 sum = _mm512_loadu_ps(sums);
-  for (size_t i = 0; i < count; ++i) {
-    const __m512 column = _mm512_loadu_ps(weights + kPanelRows * outliers[i].col);
-    sum = _mm512_fmadd_ps(column, _mm512_set1_ps(outliers[i].value), sum);
+void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
+                         float (*products)[kPanelRows]) {
+  for (size_t u = 0; u < count; ++u) {
+    const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses[u].col);
+    float* product = products[uses[u].token];
+    _mm512_storeu_ps(product,
+                     _mm512_fmadd_ps(column, _mm512_set1_ps(uses[u].value), _mm512_loadu_ps(product)));
   }
-  _mm512_storeu_ps(sums, sum);
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_column<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
 
 }  // namespace
 }  // namespace quire

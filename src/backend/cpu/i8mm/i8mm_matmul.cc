@@ -282,8 +282,7 @@ class Matmul {
   explicit Matmul(const MatmulArgs& args)
       : args_(args),
         cols_(args.weight.cols),
-        scratch_(*reinterpret_cast<Scratch*>(panel_scratch(sizeof(Scratch)))),
-        outliers_(args, kOutlierKernels<Format>, kGroup, 0, args.tokens) {}
+        scratch_(*reinterpret_cast<Scratch*>(panel_scratch(sizeof(Scratch)))) {}
 
   void run() const {
     const size_t last = (args_.row_end + kPanelRows - 1) / kPanelRows;
@@ -349,8 +348,10 @@ class Matmul {
         }
       }
     }
+    const PanelOutliers outliers(args_, kOutlierKernels<Format>, kGroup, part.token, part.tokens);
     for (size_t p = 0; p < part.panels; ++p) {
-      store_panel(part, p, reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
+      store_panel(part, p, outliers,
+                  reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
     }
   }
 
@@ -366,7 +367,7 @@ class Matmul {
   }
 
   // The wanted rows of it.
-  void store_panel(const Part& part, size_t p, const uint8_t* packed) const {
+  void store_panel(const Part& part, size_t p, const PanelOutliers& outliers, const uint8_t* packed) const {
     const size_t first = (part.panel + p) * kPanelRows;
     const size_t from = first < args_.row_begin ? args_.row_begin : first;
     const size_t to = smaller(first + kPanelRows, args_.row_end);
@@ -376,7 +377,7 @@ class Matmul {
         finish<kHasMin, kPairs>(scratch_.sums[p][h][tile], products[tile * kTileTokens] + h * kHalfRows);
       }
     });
-    outliers_.add_all(packed, part.token, part.tokens, products);
+    outliers.add(packed, products);
     for (size_t t = 0; t < part.tokens; ++t) {
       float* out = args_.out + (part.token + t) * args_.out_stride;
       std::memcpy(out + from, products[t] + (from - first), (to - from) * sizeof(float));
@@ -386,7 +387,6 @@ class Matmul {
   const MatmulArgs& args_;
   size_t cols_;
   Scratch& scratch_;
-  PanelOutliers outliers_;
 };
 
 template <class Format, ActivationForm kForm>

@@ -11,9 +11,8 @@
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 2;   // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 4;     // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
-constexpr size_t kChunkTokens = 128;  // whose products with a panel wait for their outliers
+constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 4;    // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
 constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 // ---- one or two tokens: from memory into the product ---------------------------------------------------------------
@@ -356,19 +355,16 @@ struct Matmul {
       const Q8Row inputs[2] = {input(0), input(1)};
       multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
     }
-    outliers.add_all(bytes, 0, args.tokens, products);
+    outliers.add(bytes, products);
     store(panel, 0, args.tokens, products);
   }
 
   void opened(size_t panel, const uint8_t* bytes, const OpenPanel& open,
               float (*products)[kPanelRows]) const {
-    for (size_t begin = 0; begin < args.tokens; begin += kChunkTokens) {
-      const size_t end = args.tokens - begin < kChunkTokens ? args.tokens : begin + kChunkTokens;
-      for (size_t t = begin; t < end; t += kTileTokens)
-        tile(t, end - t < kTileTokens ? end - t : kTileTokens, open, products + (t - begin));
-      outliers.add_all(bytes, begin, end - begin, products);
-      store(panel, begin, end - begin, products);
-    }
+    for (size_t t = 0; t < args.tokens; t += kTileTokens)
+      tile(t, args.tokens - t < kTileTokens ? args.tokens - t : kTileTokens, open, products + t);
+    outliers.add(bytes, products);
+    store(panel, 0, args.tokens, products);
   }
 
   void tile(size_t t, size_t count, const OpenPanel& open, float (*products)[kPanelRows]) const {
@@ -404,7 +400,7 @@ void matmul_dot(const MatmulArgs& args) {
       matmul.direct(panel, bytes);
       continue;
     }
-    std::byte* memory = panel_scratch(open_bytes + kChunkTokens * sizeof(float[kPanelRows]));
+    std::byte* memory = panel_scratch(open_bytes + args.tokens * sizeof(float[kPanelRows]));
     const OpenPanel open(memory, cols, Packed::kSub, group);
     open_panel<Format, kForm>(bytes, cols, open);
     matmul.opened(panel, bytes, open, reinterpret_cast<float(*)[kPanelRows]>(memory + open_bytes));

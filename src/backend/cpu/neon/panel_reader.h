@@ -163,49 +163,49 @@ struct Reader {
 };
 
 template <class Format>
-void read_column(const uint8_t* panel, size_t column, float* out) {
+void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
   using Packed = PackedBlock<Format>;
-  const uint8_t* block = panel + column / Packed::kValues * Packed::kBytes;
-  const size_t at = column % Packed::kValues, sub = at / Packed::kSub;
-  const uint8_t* step = block + Packed::kStart + at / 32 * Packed::kStepBytes;
-  const PerRow scale = Reader<Format>::scales(block, sub);
-  PerRow min = {};
-  if constexpr (Packed::Uniform::kHasMin) min = Reader<Format>::mins(block, sub);
-  const int8x16_t table = Reader<Format>::table();
-  const int32x4_t to_top = vdupq_n_s32(24 - 8 * int(column % 4));
-  with_place(at % 32 / 4, [&]<size_t g>() {
-    for (size_t i = 0; i < kVectors; ++i) {
-      const int32x4_t four = vreinterpretq_s32_s8(Reader<Format>::template codes<g>(step, i, table));
-      const float32x4_t code = vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(four, to_top), 24));
-      if constexpr (Packed::Uniform::kHasMin) {
-        vst1q_f32(out + 4 * i, vfmaq_f32(vnegq_f32(min.v[i]), code, scale.v[i]));
-      } else {
-        vst1q_f32(out + 4 * i, vmulq_f32(code, scale.v[i]));
-      }
+  using Read = Reader<Format>;
+  const int8x16_t table = Read::table();
+  PerRow scale = {}, min = {};  // of the sub-block
+  size_t sub_end = 0;
+  for (size_t k = 0; k < count; ++k) {
+    const size_t column = first + cols[k], at = column % Packed::kValues;
+    const uint8_t* block = panel + column / Packed::kValues * Packed::kBytes;
+    if (column >= sub_end) {
+      scale = Read::scales(block, at / Packed::kSub);
+      if constexpr (Packed::Uniform::kHasMin) min = Read::mins(block, at / Packed::kSub);
+      sub_end = (column / Packed::kSub + 1) * Packed::kSub;
     }
-  });
+    const uint8_t* step = block + Packed::kStart + at / 32 * Packed::kStepBytes;
+    const int32x4_t to_top = vdupq_n_s32(24 - 8 * int(column % 4));
+    float* out = weights + kPanelRows * cols[k];
+    with_place(at % 32 / 4, [&]<size_t g>() {
+      for (size_t i = 0; i < kVectors; ++i) {
+        const int32x4_t four = vreinterpretq_s32_s8(Read::template codes<g>(step, i, table));
+        const float32x4_t code = vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(four, to_top), 24));
+        if constexpr (Packed::Uniform::kHasMin) {
+          vst1q_f32(out + 4 * i, vfmaq_f32(vnegq_f32(min.v[i]), code, scale.v[i]));
+        } else {
+          vst1q_f32(out + 4 * i, vmulq_f32(code, scale.v[i]));
+        }
+      }
+    });
+  }
 }
 
-// Four variables: an array would go to memory and back for each outlier.
-void add_outlier_columns(const Outlier* outliers, size_t count, const float* weights, float* sums) {
-  static_assert(kVectors == 4);
-  float32x4_t a = vld1q_f32(sums), b = vld1q_f32(sums + 4), c = vld1q_f32(sums + 8), d = vld1q_f32(sums + 12);
-  for (size_t i = 0; i < count; ++i) {
-    const float* column = weights + kPanelRows * outliers[i].col;
-    const float value = outliers[i].value;
-    a = vfmaq_n_f32(a, vld1q_f32(column), value);
-    b = vfmaq_n_f32(b, vld1q_f32(column + 4), value);
-    c = vfmaq_n_f32(c, vld1q_f32(column + 8), value);
-    d = vfmaq_n_f32(d, vld1q_f32(column + 12), value);
+void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
+                         float (*products)[kPanelRows]) {
+  for (size_t u = 0; u < count; ++u) {
+    const float* column = weights + kPanelRows * uses[u].col;
+    float* product = products[uses[u].token];
+    for (size_t i = 0; i < kPanelRows; i += 4)
+      vst1q_f32(product + i, vfmaq_n_f32(vld1q_f32(product + i), vld1q_f32(column + i), uses[u].value));
   }
-  vst1q_f32(sums, a);
-  vst1q_f32(sums + 4, b);
-  vst1q_f32(sums + 8, c);
-  vst1q_f32(sums + 12, d);
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_column<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
 
 }  // namespace
 }  // namespace quire
