@@ -16,8 +16,9 @@ struct SpanOutliers {
   uint32_t* count;
   size_t most;
 };
-// Of the span that a column is in; with its first column it begins anew.
-inline SpanOutliers outliers_at(const MutableQ8Row& row, size_t group, size_t col) {
+// Of the span that a column is in; with its first column it begins anew. Always inlined: files for other instruction sets use it.
+static inline __attribute__((always_inline)) SpanOutliers outliers_at(const MutableQ8Row& row, size_t group,
+                                                                      size_t col) {
   uint32_t* count = row.outlier_counts + col / kOutlierSpan;
   if (col % kOutlierSpan == 0) *count = 0;
   return {row.outliers + col / kOutlierSpan * most_outliers(group), count, most_outliers(group)};
