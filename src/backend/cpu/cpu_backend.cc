@@ -82,8 +82,9 @@ void CpuBackend::quantize_part(const Activation& activation, size_t row, size_t 
     const MutableQ8Row to(whole, activation.f32.width, group);
     std::memcpy(to.values + col, from.values, count);
     std::memcpy(to.scales + col / group, from.scales, (count + group - 1) / group * sizeof(float));
-    std::memcpy(to.sums32 + col / 32, from.sums32, count / 32 * sizeof(float));
-    std::memcpy(to.sums16 + col / 16, from.sums16, count / 16 * sizeof(float));
+    std::memcpy(to.scaled_sums + col / 32, from.scaled_sums, count / 32 * sizeof(float));
+    std::memcpy(to.sums16 + col / 16, from.sums16, count / 16 * sizeof(int16_t));
+    std::memcpy(to.sums32 + col / 32, from.sums32, count / 32 * sizeof(int16_t));
     for (size_t i = 0, span = col / kOutlierSpan; i < outlier_spans(count); ++i, ++span) {
       to.outlier_counts[span] = from.outlier_counts[i];
       std::copy_n(from.outliers + i * most_outliers(group), from.outlier_counts[i],

@@ -33,10 +33,11 @@ constexpr size_t most_outliers(size_t group) {
 // A quantized activation row of n values (a multiple of 32), as the matrix kernels read it. `group` values
 // share a scale; the last group may be shorter. In memory, one after the other:
 //
-//   int8_t values[n];         in -127..127; the activation is about scale * value
-//   float scales[n / group];  rounded up
-//   float sums32[n / 32];     scale * the sum of 32 values: what a weight's minimum is multiplied with
-//   float sums16[n / 16];     of 16
+//   int8_t values[n];           in -127..127; the activation is about scale * value
+//   float scales[n / group];    rounded up
+//   float scaled_sums[n / 32];  scale * the sum of 32 values: what a minimum of 32 weights is multiplied with
+//   int16_t sums16[n / 16];     sums of 16 values, for minimums that are whole numbers
+//   int16_t sums32[n / 32];     of 32; filled up to a multiple of 4 bytes
 //   uint32_t outlier_counts[outlier_spans(n)];
 //   Outlier outliers[outlier_spans(n)][most_outliers(group)];  by column, ascending
 //
@@ -49,8 +50,9 @@ struct Q8RowView {
 
   Pointer<int8_t> values;
   Pointer<float> scales;
-  Pointer<float> sums32;
-  Pointer<float> sums16;
+  Pointer<float> scaled_sums;
+  Pointer<int16_t> sums16;
+  Pointer<int16_t> sums32;
   Pointer<uint32_t> outlier_counts;
   Pointer<Outlier> outliers;
 
@@ -59,9 +61,10 @@ struct Q8RowView {
   Q8RowView(Byte* row, size_t n, size_t group)
       : values(reinterpret_cast<Pointer<int8_t>>(row)),
         scales(reinterpret_cast<Pointer<float>>(row + n)),
-        sums32(scales + (n + group - 1) / group),
-        sums16(sums32 + n / 32),
-        outlier_counts(reinterpret_cast<Pointer<uint32_t>>(sums16 + n / 16)),
+        scaled_sums(scales + (n + group - 1) / group),
+        sums16(reinterpret_cast<Pointer<int16_t>>(scaled_sums + n / 32)),
+        sums32(sums16 + n / 16),
+        outlier_counts(reinterpret_cast<Pointer<uint32_t>>(sums32 + (n / 32 + 1) / 2 * 2)),
         outliers(reinterpret_cast<Pointer<Outlier>>(outlier_counts + outlier_spans(n))) {}
 };
 using Q8Row = Q8RowView<const std::byte>;

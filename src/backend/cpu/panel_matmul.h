@@ -12,18 +12,32 @@ namespace quire {
 // is kept is the instruction set's affair. A view of memory aligned to 64 bytes.
 struct OpenPanel {
   uint8_t* codes;
-  float* starts;       // [groups][16]: -kMagic * the first scale of a group
-  float* differences;  // [subs][16]: a sub-block's scale less the next one's in the group
-  float* mins;         // [subs][16]
 
-  static size_t bytes(size_t cols, size_t sub, size_t group) {
-    return kPanelRows * (cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
+  // Of blocks of 32.
+  float* starts;       // [groups][16]: -kMagic * the first scale of a group
+  float* differences;  // [blocks][16]: a block's scale less the next one's in the group
+  float* mins;         // [blocks][16]
+
+  // Of blocks of 256, in the same memory.
+  float* scales;      // [blocks][16]
+  float* min_scales;  // [blocks][16]
+  int32_t*
+      sub_factors;    // [subs][16]: a sub-block's scale, or what it has more than the next one in the block
+  int16_t* sub_mins;  // [subs / 2][16][2]
+
+  // `planes`: of codes, one after the other.
+  static size_t bytes(size_t cols, size_t sub, size_t group, size_t planes = 1) {
+    return kPanelRows * (planes * cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
   }
-  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group)
+  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group, size_t planes = 1)
       : codes(reinterpret_cast<uint8_t*>(memory)),
-        starts(reinterpret_cast<float*>(codes + kPanelRows * cols)),
+        starts(reinterpret_cast<float*>(codes + kPanelRows * planes * cols)),
         differences(starts + kPanelRows * ((cols + group - 1) / group)),
-        mins(differences + kPanelRows * (cols / sub)) {}
+        mins(differences + kPanelRows * (cols / sub)),
+        scales(starts),
+        min_scales(differences),
+        sub_factors(reinterpret_cast<int32_t*>(min_scales + kPanelRows * (cols / group))),
+        sub_mins(reinterpret_cast<int16_t*>(sub_factors + kPanelRows * (cols / sub))) {}
 };
 
 // A token's activations as a kernel reads them.

@@ -85,7 +85,9 @@ void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
   if constexpr (Packed::kHasSubScales) {
     for (size_t j = 0; j < Packed::kSubs; ++j) {
       out[Packed::kSubScales + 16 * j + row] = uint8_t(raw.sub_scales[j]);
-      if constexpr (Packed::Uniform::kHasMin) out[Packed::kSubMins + 16 * j + row] = uint8_t(raw.sub_mins[j]);
+      if constexpr (Packed::Uniform::kHasMin) {
+        out[Packed::kSubMins + 32 * (j / 2) + 2 * row + j % 2] = uint8_t(raw.sub_mins[j]);
+      }
     }
     if constexpr (Packed::Uniform::kHasMin) format::store_f16(raw.min_scale, out + Packed::kSecond + 2 * row);
   } else if constexpr (Packed::Uniform::kHasMin) {

@@ -10,8 +10,8 @@
 // block holds its scales by row, and then its codes in steps of 32 columns:
 //
 //   f16 scale[16], or u8 exponent[16] (mxfp4)
-//   f16 offset[16] (q4_1, q5_1), or f16 min_scale[16] (K-quants with minimums)
-//   i8 sub_scale[subs][16], i8 sub_min[subs][16] (K-quants)
+//   f16 offset[16] (q4_1, q5_1), or f16 min_scale[16] (blocks of 256 with minimums)
+//   i8 sub_scale[subs][16], i8 sub_min[subs / 2][16][2] (blocks of 256)
 //   u8 codes[values / 32][kStepBytes]
 //
 // With g = column % 32 / 4, the code of a row and column is at [g][row][column % 4] (64 bytes for a g) in formats of
@@ -22,7 +22,7 @@
 
 namespace quire {
 
-enum class Coding : uint8_t { widened, table, five, six, byte };
+enum class Coding : uint8_t { widened, table, four, five, six, byte };
 
 template <class Format>
 inline constexpr Coding kCoding = kIsWidened<Format> ? Coding::widened : Coding::byte;
@@ -33,6 +33,10 @@ inline constexpr Coding kCoding<format::Iq4Xs> = Coding::table;
 template <>
 inline constexpr Coding kCoding<format::Mxfp4> = Coding::table;
 template <>
+inline constexpr Coding kCoding<format::Q2_K> = Coding::four;
+template <>
+inline constexpr Coding kCoding<format::Q4_K> = Coding::four;
+template <>
 inline constexpr Coding kCoding<format::Q5_0> = Coding::five;
 template <>
 inline constexpr Coding kCoding<format::Q5_1> = Coding::five;
@@ -41,7 +45,7 @@ inline constexpr Coding kCoding<format::Q5_K> = Coding::five;
 template <>
 inline constexpr Coding kCoding<format::Q6_K> = Coding::six;
 
-// What makes codes of five and six bits start at 0.
+// What makes codes that are not widened start at 0.
 template <class Format>
 inline constexpr int kLowest = 0;
 template <>

@@ -6,11 +6,12 @@
 #include "tensor/block_formats.h"
 
 // Every quantized weight as the matrix kernels see it: int8 codes, and for each sub-block of 16 or 32 values a
-// scale and perhaps a minimum, value = scale * code - minimum. What differs from the file's own codes:
+// scale and perhaps a minimum, value = scale * code - minimum. In blocks of 32 values both are floats; in blocks of 256
+// they are whole numbers, times a float of the block each.
 //
-// - Four-bit codes are moved to -8..7 and taken sixteen times, their scale a sixteenth. Then both halves of a
-//   byte become codes by one instruction each (a shift, a mask), and the fixed part moves into the minimum.
-// - The scale of a sub-block of a K-quant is multiplied out. It has 17 bits at most, so the product is exact.
+// What differs from the file's own codes: signed codes of four bits or fewer are taken sixteen times, their scale a
+// sixteenth. Then both halves of a byte become codes by one instruction each (a shift, a mask). So are those of q4_1,
+// moved to -8..7, and the fixed part moves into the minimum.
 
 namespace quire {
 
@@ -22,10 +23,6 @@ inline constexpr bool kIsWidened<format::Q4_0> = true;
 template <>
 inline constexpr bool kIsWidened<format::Q4_1> = true;
 template <>
-inline constexpr bool kIsWidened<format::Q4_K> = true;
-template <>
-inline constexpr bool kIsWidened<format::Q2_K> = true;
-template <>
 inline constexpr bool kIsWidened<format::Q3_K> = true;
 
 template <class Format>
@@ -36,8 +33,6 @@ template <class Format>
 inline constexpr int kMoved = 0;
 template <>
 inline constexpr int kMoved<format::Q4_1> = 8;
-template <>
-inline constexpr int kMoved<format::Q4_K> = 8;
 
 template <class Format>
 struct UniformBlock {
@@ -70,28 +65,29 @@ struct UniformBlock<Format> {
   static constexpr float kScaleShare = kIsWidened<Format> ? 1.0f / 16 : 1.0f;
 
   int8_t codes[kValues];
-  float scales[kSubs];
-  float mins[kSubs];
+  float scale, min_scale;
+  int8_t sub_scales[kSubs], sub_mins[kSubs];
 
   void unpack(const uint8_t* block) {
     Codes256 raw;
     Format::unpack(block, raw);
     for (size_t i = 0; i < kValues; ++i) {
-      codes[i] = kIsWidened<Format> ? int8_t((raw.codes[i] - kMoved<Format>)*16) : raw.codes[i];
+      codes[i] = kIsWidened<Format> ? int8_t(raw.codes[i] * 16) : raw.codes[i];
     }
+    scale = raw.scale * kScaleShare;
+    min_scale = raw.min_scale;
     for (size_t j = 0; j < kSubs; ++j) {
-      const float scale = raw.scale * float(raw.sub_scales[j]);
-      scales[j] = scale * kScaleShare;
-      if constexpr (kHasMin) mins[j] = raw.min_scale * float(raw.sub_mins[j]) - float(kMoved<Format>) * scale;
+      sub_scales[j] = raw.sub_scales[j];
+      sub_mins[j] = raw.sub_mins[j];
     }
   }
 };
 
-// The matrix kernels never reset the integer sum inside a group of activations that share a scale: it holds the
+// The matrix kernels need not reset the integer sum inside a group of activations that share a scale: it holds the
 // prefix sums P_b over the sub-blocks, and the sum over b of d_b * (P_b - P_{b-1}) is that of (d_b - d_{b+1}) * P_b,
-// with 0 after the last d. The integer sum starts at the bits of kMagic, so that it reads as the float kMagic + P_b
-// without a conversion (|P_b| < 2^22 for 256 values), and the float sum starts at -kMagic * d_0: the offset telescopes
-// away.
+// with 0 after the last d. Where scales are whole numbers, this is so exactly. Where they are floats, the integer sum
+// starts at the bits of kMagic, so that it reads as the float kMagic + P_b without a conversion (|P_b| < 2^22 for 256
+// values), and the float sum starts at -kMagic * d_0: the offset telescopes away.
 inline constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
 inline constexpr int32_t kMagicBits = 0x4B400000;
 

@@ -66,7 +66,9 @@ class TileMatmul {
 
  private:
   size_t chunk_cols() const { return std::min(cols_, kChunkCols); }
-  size_t open_bytes() const { return OpenPanel::bytes(chunk_cols(), kernels_.sub, kernels_.group); }
+  size_t open_bytes() const {
+    return OpenPanel::bytes(chunk_cols(), kernels_.sub, kernels_.group, kernels_.planes);
+  }
   size_t pairs() const { return share_ / kPairTokens; }
 
   // Equal shares, but that they are pairs of tiles.
@@ -92,7 +94,7 @@ class TileMatmul {
   void clear() const {
     for (size_t pair = 0; pair < pairs(); ++pair) {
       std::memset(results_[pair].sums, 0, sizeof(results_[pair].sums));
-      if (kernels_.has_min) std::memset(results_[pair].min_sums, 0, sizeof(results_[pair].min_sums));
+      if (kernels_.has_min_sums) std::memset(results_[pair].min_sums, 0, sizeof(results_[pair].min_sums));
     }
   }
 
@@ -112,11 +114,14 @@ class TileMatmul {
     }
   }
 
+  OpenPanel open_panel(size_t p, size_t cols) const {
+    return {open_ + p * open_bytes(), cols, kernels_.sub, kernels_.group, kernels_.planes};
+  }
+
   // The next columns of panels [panel, panel + panels) with tokens [begin, end).
   void multiply(size_t panel, size_t panels, size_t col, size_t begin, size_t end) const {
     const size_t cols = std::min(kChunkCols, cols_ - col);
-    TileBlock block = {.panels = {{open_, cols, kernels_.sub, kernels_.group},
-                                  {open_ + open_bytes(), cols, kernels_.sub, kernels_.group}},
+    TileBlock block = {.panels = {open_panel(0, cols), open_panel(1, cols)},
                        .inputs = {},
                        .input_stride_bytes = args_.input_stride_bytes,
                        .tokens = tile_tokens_,
@@ -148,7 +153,7 @@ class TileMatmul {
     TileResults& results = results_[token % share_ / kPairTokens];
     for (size_t i = 0; i < tiles.count; ++i) {
       TileFloats& sums = results.sums[2 * p + i];
-      if (kernels_.has_min) subtract(sums, results.min_sums[2 * p + i]);
+      if (kernels_.has_min_sums) subtract(sums, results.min_sums[2 * p + i]);
       std::memcpy(products_[tiles.firsts[i] - first], sums, tile_tokens_ * sizeof(sums[0]));
     }
   }

@@ -25,7 +25,6 @@ using TileFloats = float[kTileTokens][kPanelRows];
 
 struct alignas(64) TileScratch {
   TileInts prefixes[kTileSums][kStageSubs];
-  TileFloats scaled[kTileSums];  // of a group that is longer than a stage
 };
 
 // What the columns so far of a block come to.
@@ -51,7 +50,8 @@ struct TileKernels {
 
   size_t block_bytes, block_values;  // of a packed block
   size_t sub, group;                 // values that share a scale: of the weights, of the activations
-  bool has_min;
+  size_t planes;                     // of codes in an open panel
+  bool has_min_sums;                 // what minimums come to is summed apart from the products
   void (*open)(const uint8_t* panel, size_t cols, const OpenPanel& out);
   // Sets up the tiles of this thread for so many tokens each. They are given back at the end of a call: while they are
   // in use, the thread costs more to switch from and to.

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/amx/tile_product.h"
+#include "backend/cpu/amx/tile_kernels.h"
 #include "backend/cpu/matmul_case.h"
 #include "base/check.h"
 
@@ -27,6 +27,11 @@ struct PlainRows {
     for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = float(int8_t(bytes[r]));
     return rows;
   }
+  static PlainRows load_i8_of_pairs(const uint8_t* bytes, size_t which) {
+    PlainRows rows;
+    for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = float(int8_t(bytes[2 * r + which]));
+    return rows;
+  }
   static PlainRows load_exponents(const uint8_t* bytes) {
     PlainRows rows;
     for (size_t r = 0; r < kPanelRows; ++r) rows.v[r] = format::Mxfp4::half_power(bytes[r]);
@@ -44,6 +49,7 @@ int8_t code_at(const uint8_t* step, size_t row, size_t column) {
   const int low = g < 4 ? both & 15 : both >> 4;
   if constexpr (kCoding<Format> == Coding::widened) return int8_t(low << 4);
   if constexpr (kCoding<Format> == Coding::table) return CodeTable<Format>::code(size_t(low));
+  if constexpr (kCoding<Format> == Coding::four) return int8_t(low);
   const int high = kCoding<Format> == Coding::five ? step[256 + place] >> g & 1
                                                    : step[256 + 64 * (g / 4) + place] >> 2 * (g % 4) & 3;
   return int8_t(low + 16 * high + kLowest<Format>);
@@ -146,17 +152,69 @@ struct PlainTiles {
     return result;
   }
 
+  struct Pairs {
+    int16_t v[kPanelRows][2];
+
+    static Pairs load(const int16_t* values) {
+      Pairs pairs;
+      std::memcpy(pairs.v, values, sizeof(pairs.v));
+      return pairs;
+    }
+  };
+  struct Ints {
+    int32_t v[kPanelRows];
+
+    static Ints zero() { return {}; }
+  };
+  static Ints add_products(Ints sum, const Pairs& pairs, const int16_t* two) {
+    for (size_t i = 0; i < kPanelRows; ++i) sum.v[i] += pairs.v[i][0] * two[0] + pairs.v[i][1] * two[1];
+    return sum;
+  }
+  static Lanes to_floats(const Ints& sums) {
+    Lanes lanes;
+    for (size_t i = 0; i < kPanelRows; ++i) lanes.v[i] = float(sums.v[i]);
+    return lanes;
+  }
+  static Lanes to_floats(const int32_t* low, const int32_t* high) {
+    Lanes lanes;
+    for (size_t i = 0; i < kPanelRows; ++i) lanes.v[i] = float(low[i] + high[i] * (1 << kFoldBits));
+    return lanes;
+  }
+  static Lanes multiply(const Lanes& a, const Lanes& b) {
+    Lanes result;
+    for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = a.v[i] * b.v[i];
+    return result;
+  }
+  static Lanes multiply_subtract(const Lanes& a, const Lanes& b, const Lanes& c) {
+    Lanes result;
+    for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = std::fma(-a.v[i], b.v[i], c.v[i]);
+    return result;
+  }
+
   template <class Format, ActivationForm kForm>
   static void open(const uint8_t* panel, size_t cols, const OpenPanel& out) {
     using Packed = PackedBlock<Format>;
     for (size_t c = 0; c < cols; ++c) {
-      const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
-                            c % Packed::kValues / 32 * Packed::kStepBytes;
+      const uint8_t* block = panel + c / Packed::kValues * Packed::kBytes;
+      const uint8_t* step = block + Packed::kStart + c % Packed::kValues / 32 * Packed::kStepBytes;
       for (size_t r = 0; r < kPanelRows; ++r) {
-        out.codes[c / 4 * 64 + 4 * r + c % 4] = uint8_t(code_at<Format>(step, r, c % 32));
+        const size_t place = c / 4 * 64 + 4 * r + c % 4;
+        const int code = code_at<Format>(step, r, c % 32);
+        if constexpr (In256<Format>) {
+          const size_t sub = c % Packed::kValues / Packed::kSub;
+          const int product = code * int8_t(block[Packed::kSubScales + kPanelRows * sub + r]);
+          out.codes[place] = uint8_t(product & 127);
+          out.codes[kPanelRows * cols + place] = uint8_t(product >> kFoldBits);
+        } else {
+          out.codes[place] = uint8_t(code);
+        }
       }
     }
-    PanelScales<Format, PlainRows>::open(panel, cols, group_values(kForm), out);
+    if constexpr (In256<Format>) {
+      PanelScales<Format, PlainRows>::open_blocks(panel, cols, out);
+    } else {
+      PanelScales<Format, PlainRows>::open(panel, cols, group_values(kForm), out);
+    }
   }
 
   template <class Format>

@@ -3,8 +3,8 @@
 #include "backend/cpu/amx/tile_matmul.h"
 #include "backend/cpu/panel_scales.h"
 
-// The product of one or two open panels and one or two tiles of tokens, by a machine that has eight tiles and vectors of
-// sixteen floats:
+// The product of one or two open panels of blocks of 32 and one or two tiles of tokens, by a machine that has eight
+// tiles and vectors of sixteen floats:
 //
 //   struct Machine {
 //     template <size_t kTile> static void zero();
@@ -50,7 +50,6 @@ struct TileStage {
   const float* factors;      // the first token's scales from the first group on
   size_t input_stride_bytes;
   size_t tokens;
-  TileFloats* scaled;
   TileFloats* sums;
 
   ALWAYS_INLINE const float* factors_of(size_t token) const {
@@ -59,9 +58,10 @@ struct TileStage {
   }
 };
 
-// kSubs sub-blocks, which are groups of kGroupSubs; the last may be shorter.
+// kSubs sub-blocks, which are groups of kGroupSubs; the last may be shorter. Inlined: what a call hands over by way of
+// memory cost a fifth of the product.
 template <class Machine, size_t kGroupSubs, size_t kSubs>
-void scale_groups(TileStage stage) {
+ALWAYS_INLINE void scale_groups(const TileStage& stage) {
   using Lanes = typename Machine::Lanes;
   constexpr size_t kGroups = (kSubs + kGroupSubs - 1) / kGroupSubs;
   Lanes starts[kGroups], differences[kSubs];
@@ -81,32 +81,6 @@ void scale_groups(TileStage stage) {
       sum = Machine::multiply_add(scaled, Lanes::broadcast(factors + s / kGroupSubs), sum);
     }
     sum.store((*stage.sums)[t]);
-  }
-}
-
-// A stage's sub-blocks of one longer group, at its begin, in its midst or at its end.
-enum class Place { begin, midst, end };
-
-template <class Machine, Place kPlace>
-void scale_part(TileStage stage) {
-  using Lanes = typename Machine::Lanes;
-  const Lanes start = Lanes::load(stage.starts);
-  Lanes differences[kStageSubs];
-#pragma GCC unroll 4
-  for (size_t s = 0; s < kStageSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
-#pragma GCC unroll 4
-  for (size_t t = 0; t < stage.tokens; ++t) {
-    Lanes scaled = kPlace == Place::begin ? start : Lanes::load((*stage.scaled)[t]);
-#pragma GCC unroll 4
-    for (size_t s = 0; s < kStageSubs; ++s) {
-      scaled = Machine::multiply_add(Lanes::load_moved(stage.prefixes[s][t]), differences[s], scaled);
-    }
-    if constexpr (kPlace == Place::end) {
-      const Lanes factor = Lanes::broadcast(stage.factors_of(t));
-      Machine::multiply_add(scaled, factor, Lanes::load((*stage.sums)[t])).store((*stage.sums)[t]);
-    } else {
-      scaled.store((*stage.scaled)[t]);
-    }
   }
 }
 
@@ -131,12 +105,14 @@ void add_mins(const float* mins, size_t subs, const std::byte* sums, size_t inpu
   for (size_t t = 0; t < kCount; ++t) min_sums[t].store(out[t]);
 }
 
-template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
+template <class Machine, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
 class TileProduct {
  public:
   using Lanes = typename Machine::Lanes;
+  static constexpr size_t kSub = 32;
   static constexpr size_t kGroup = group_values(kForm);
   static constexpr size_t kGroupSubs = kGroup / kSub;
+  static_assert(kStageSubs % kGroupSubs == 0);
 
   TileProduct(const TileBlock& block, TileScratch& scratch, TileResults& results)
       : block_(block),
@@ -245,27 +221,13 @@ class TileProduct {
                              .factors = input(tile).scales + block_.col_begin / kGroup + group,
                              .input_stride_bytes = block_.input_stride_bytes,
                              .tokens = block_.tokens,
-                             .scaled = &scratch_.scaled[tile],
                              .sums = &results_.sums[tile]};
-    if constexpr (kGroupSubs <= kStageSubs) {
-      static_assert(kStageSubs % kGroupSubs == 0);
-      scale_groups<Machine, kGroupSubs, kCount>(stage);
-    } else if constexpr (kCount == kStageSubs) {  // rows are whole groups
-      static_assert(kGroupSubs % kStageSubs == 0 && kGroupSubs >= 2 * kStageSubs);
-      if (first % kGroupSubs == 0) {
-        scale_part<Machine, Place::begin>(stage);
-      } else if ((first + kCount) % kGroupSubs != 0) {
-        scale_part<Machine, Place::midst>(stage);
-      } else {
-        scale_part<Machine, Place::end>(stage);
-      }
-    }
+    scale_groups<Machine, kGroupSubs, kCount>(stage);
   }
 
   void add_tile_mins(size_t tile) const {
     const Q8Row row = input(tile);
-    const float* first = (kSub == 32 ? row.sums32 : row.sums16) + block_.col_begin / kSub;
-    const std::byte* sums = reinterpret_cast<const std::byte*>(first);
+    const std::byte* sums = reinterpret_cast<const std::byte*>(row.scaled_sums + block_.col_begin / kSub);
     const float* mins = block_.panels[tile / 2].mins;
     TileFloats& out = results_.min_sums[tile];
     const size_t stride = block_.input_stride_bytes;
@@ -283,35 +245,9 @@ class TileProduct {
   const size_t next_rows_;  // fetched with each sub-block
 };
 
-template <class Machine, size_t kSub, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
+template <class Machine, ActivationForm kForm, bool kHasMin, size_t kPanels, size_t kTokenTiles>
 void multiply_block(const TileBlock& block, TileScratch& scratch, TileResults& results) {
-  TileProduct<Machine, kSub, kForm, kHasMin, kPanels, kTokenTiles>(block, scratch, results).run();
-}
-
-// The kernels of a format on a machine, which also has:
-//
-//   template <size_t kSub> static void configure(size_t tokens);  // tiles as tile_shape says
-//   static void release();
-//   template <class Format, ActivationForm kForm> static void open(const uint8_t* panel, size_t cols, const OpenPanel&);
-//   template <class Format> static constexpr OutlierKernels kOutliers;
-template <class Machine, class Format, ActivationForm kForm>
-constexpr TileKernels tile_kernels() {
-  using Packed = PackedBlock<Format>;
-  constexpr size_t kSub = Packed::kSub;
-  constexpr bool kHasMin = Packed::Uniform::kHasMin;
-  return {.block_bytes = Packed::kBytes,
-          .block_values = Packed::kValues,
-          .sub = kSub,
-          .group = group_values(kForm),
-          .has_min = kHasMin,
-          .open = Machine::template open<Format, kForm>,
-          .configure = Machine::template configure<kSub>,
-          .release = Machine::release,
-          .outliers = Machine::template kOutliers<Format>,
-          .multiply = {{multiply_block<Machine, kSub, kForm, kHasMin, 1, 1>,
-                        multiply_block<Machine, kSub, kForm, kHasMin, 1, 2>},
-                       {multiply_block<Machine, kSub, kForm, kHasMin, 2, 1>,
-                        multiply_block<Machine, kSub, kForm, kHasMin, 2, 2>}}};
+  TileProduct<Machine, kForm, kHasMin, kPanels, kTokenTiles>(block, scratch, results).run();
 }
 
 }  // namespace quire

@@ -55,7 +55,7 @@ struct DirectSums {
 // Sixteen columns, four at each g.
 template <class Format, size_t g0, size_t g1, size_t g2, size_t g3, size_t kTokens>
 ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* inputs,
-                               DirectSums<kTokens>& sums) {
+                               __m256i (&sums)[kTokens][kVectors]) {
   using Codes = Codes<Format>;
   for (size_t i = 0; i < kVectors; ++i) {
     const __m256i codes[4] = {Codes::template read<g0>(step, i), Codes::template read<g1>(step, i),
@@ -64,38 +64,34 @@ ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* 
       const int8_t* values = inputs[t].row.values + c;
       const __m256i products =
           Codes::multiply(codes, {values + 4 * g0, values + 4 * g1, values + 4 * g2, values + 4 * g3});
-      sums.prefix[t][i] = _mm256_add_epi32(sums.prefix[t][i], products);
+      sums[t][i] = _mm256_add_epi32(sums[t][i], products);
     }
   }
 }
 
 template <class Format, size_t kTokens>
-ALWAYS_INLINE void add_corrections(size_t sub, const PanelInput* inputs, DirectSums<kTokens>& sums) {
+ALWAYS_INLINE void add_corrections(size_t sub, const PanelInput* inputs, __m256i (&sums)[kTokens][kVectors]) {
   if constexpr (Codes<Format>::kHasCorrection) {
     for (size_t t = 0; t < kTokens; ++t) {
       const __m256i correction = _mm256_set1_epi32(inputs[t].corrections[sub]);
-      for (size_t i = 0; i < kVectors; ++i) {
-        sums.prefix[t][i] = _mm256_add_epi32(sums.prefix[t][i], correction);
-      }
+      for (size_t i = 0; i < kVectors; ++i) sums[t][i] = _mm256_add_epi32(sums[t][i], correction);
     }
   }
 }
 
-template <size_t kTokens>
-ALWAYS_INLINE void add_scaled(const PerRow& difference, DirectSums<kTokens>& sums) {
-  for (size_t t = 0; t < kTokens; ++t) {
-    for (size_t i = 0; i < kVectors; ++i) {
-      const __m256 prefix = _mm256_castsi256_ps(sums.prefix[t][i]);
-      sums.scaled[t][i] = _mm256_fmadd_ps(prefix, difference.v[i], sums.scaled[t][i]);
-    }
+template <class Format>
+ALWAYS_INLINE void fetch_ahead(const uint8_t* step) {
+  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64) {
+    __builtin_prefetch(step + kPrefetchBytes + line);
   }
 }
 
 template <class Format, ActivationForm kForm, size_t kTokens>
-void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
+requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs,
+                                              float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
   using Scales = PanelScales<Format, PerRow>;
-  constexpr size_t kSub = Packed::kSub, kGroup = group_values(kForm);
+  constexpr size_t kGroup = group_values(kForm);
   const PerRow zero = {};
   DirectSums<kTokens> sums = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
@@ -109,35 +105,26 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
       }
     }
     for (size_t c = begin; c < end; c += 32) {
-      const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
-                            c % Packed::kValues / 32 * Packed::kStepBytes;
-      for (size_t line = 0; line < Packed::kStepBytes; line += 64) {
-        __builtin_prefetch(step + kPrefetchBytes + line);
-      }
-      add_corrections<Format>(c / kSub, inputs, sums);
-      if constexpr (kSub == 32) {
-        add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums);  // in pairs that share bytes
-        add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums);
-      } else {
-        add_columns<Format, 0, 1, 2, 3>(step, c, inputs, sums);
-        const PerRow next = Scales::scales(panel, c + 16);
-        add_scaled(minus(scale, next), sums);
-        scale = next;
-        add_corrections<Format>(c / kSub + 1, inputs, sums);
-        add_columns<Format, 4, 5, 6, 7>(step, c, inputs, sums);
-      }
+      const uint8_t* step = panel + c / 32 * Packed::kBytes + Packed::kStart;
+      fetch_ahead<Format>(step);
+      add_corrections<Format>(c / 32, inputs, sums.prefix);
+      add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums.prefix);  // in pairs that share bytes
+      add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums.prefix);
       const PerRow next = c + 32 < end ? Scales::scales(panel, c + 32) : zero;
-      add_scaled(minus(scale, next), sums);
+      const PerRow difference = minus(scale, next);
       scale = next;
+      for (size_t t = 0; t < kTokens; ++t) {
+        for (size_t i = 0; i < kVectors; ++i) {
+          const __m256 prefix = _mm256_castsi256_ps(sums.prefix[t][i]);
+          sums.scaled[t][i] = _mm256_fmadd_ps(prefix, difference.v[i], sums.scaled[t][i]);
+        }
+      }
       if constexpr (Packed::Uniform::kHasMin) {
-        for (size_t s = c; s < c + 32; s += kSub) {
-          const PerRow min = Scales::mins(panel, s);
-          for (size_t t = 0; t < kTokens; ++t) {
-            const Q8Row& row = inputs[t].row;
-            const __m256 sum = _mm256_set1_ps(kSub == 32 ? row.sums32[s / 32] : row.sums16[s / 16]);
-            for (size_t i = 0; i < kVectors; ++i) {
-              sums.min_sum[t][i] = _mm256_fmadd_ps(min.v[i], sum, sums.min_sum[t][i]);
-            }
+        const PerRow min = Scales::mins(panel, c);
+        for (size_t t = 0; t < kTokens; ++t) {
+          const __m256 sum = _mm256_set1_ps(inputs[t].row.scaled_sums[c / 32]);
+          for (size_t i = 0; i < kVectors; ++i) {
+            sums.min_sum[t][i] = _mm256_fmadd_ps(min.v[i], sum, sums.min_sum[t][i]);
           }
         }
       }
@@ -156,6 +143,93 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
       _mm256_storeu_ps(out[t] + 8 * i, result);
     }
   }
+}
+
+// Adds a sub-block's sums times its scales.
+template <size_t kTokens>
+ALWAYS_INLINE void add_totals(const __m256i (&scale)[kVectors], const __m256i (&parts)[kTokens][kVectors],
+                              __m256i (&totals)[kTokens][kVectors]) {
+  for (size_t t = 0; t < kTokens; ++t) {
+    for (size_t i = 0; i < kVectors; ++i) {
+      totals[t][i] = _mm256_add_epi32(totals[t][i], _mm256_mullo_epi32(parts[t][i], scale[i]));
+    }
+  }
+}
+
+// What the minimums of a block of 256 come to: `mins(j, i)` has two sub-blocks' for each of eight rows.
+template <size_t kSub, class Mins>
+ALWAYS_INLINE void subtract_mins(const Mins& mins, const PerRow& scale, const Q8Row& row, size_t block,
+                                 PerRow& scaled) {
+  constexpr size_t kSubs = 256 / kSub;
+  const int16_t* sums = (kSub == 32 ? row.sums32 : row.sums16) + kSubs * block;
+  __m256i totals[kVectors] = {};
+  for (size_t j = 0; j < kSubs / 2; ++j) {
+    int32_t two;
+    std::memcpy(&two, sums + 2 * j, sizeof(two));
+    for (size_t i = 0; i < kVectors; ++i) {
+      totals[i] = _mm256_add_epi32(totals[i], _mm256_madd_epi16(mins(j, i), _mm256_set1_epi32(two)));
+    }
+  }
+  for (size_t i = 0; i < kVectors; ++i) {
+    scaled.v[i] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(totals[i]), scale.v[i], scaled.v[i]);
+  }
+}
+
+template <In256 Format, ActivationForm kForm, size_t kTokens>
+void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
+  using Packed = PackedBlock<Format>;
+  using Scales = PanelScales<Format, PerRow>;
+  constexpr size_t kSubsInStep = 32 / Packed::kSub;
+  static_assert(Packed::kValues == group_values(kForm));
+  PerRow sums[kTokens] = {};
+  for (size_t b = 0; b < cols / Packed::kValues; ++b, panel += Packed::kBytes) {
+    __m256i totals[kTokens][kVectors] = {};
+    const auto end_sub = [&](size_t sub, const __m256i(&parts)[kTokens][kVectors]) {
+      const __m128i all =
+          _mm_loadu_si128(reinterpret_cast<const __m128i*>(panel + Packed::kSubScales + kPanelRows * sub));
+      const __m256i scale[kVectors] = {_mm256_cvtepi8_epi32(all),
+                                       _mm256_cvtepi8_epi32(_mm_srli_si128(all, 8))};
+      add_totals(scale, parts, totals);
+    };
+    for (size_t s = 0; s < Packed::kValues / 32; ++s) {
+      const size_t c = Packed::kValues * b + 32 * s, first_sub = b * Packed::kSubs + kSubsInStep * s;
+      const uint8_t* step = panel + Packed::kStart + s * Packed::kStepBytes;
+      fetch_ahead<Format>(step);
+      __m256i parts[kTokens][kVectors] = {};
+      add_corrections<Format>(first_sub, inputs, parts);
+      if constexpr (kSubsInStep == 1) {
+        add_columns<Format, 0, 4, 1, 5>(step, c, inputs, parts);  // in pairs that share bytes
+        add_columns<Format, 2, 6, 3, 7>(step, c, inputs, parts);
+        end_sub(s, parts);
+      } else {
+        add_columns<Format, 0, 1, 2, 3>(step, c, inputs, parts);
+        end_sub(2 * s, parts);
+        __m256i others[kTokens][kVectors] = {};
+        add_corrections<Format>(first_sub + 1, inputs, others);
+        add_columns<Format, 4, 5, 6, 7>(step, c, inputs, others);
+        end_sub(2 * s + 1, others);
+      }
+    }
+    const PerRow scale = Scales::block_scales(panel);
+    for (size_t t = 0; t < kTokens; ++t) {
+      PerRow scaled;
+      for (size_t i = 0; i < kVectors; ++i) {
+        scaled.v[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(totals[t][i]), scale.v[i]);
+      }
+      if constexpr (Packed::Uniform::kHasMin) {
+        const auto mins = [&](size_t pair, size_t i) {
+          return _mm256_cvtepi8_epi16(_mm_loadu_si128(
+              reinterpret_cast<const __m128i*>(panel + Packed::kSubMins + 2 * kPanelRows * pair + 16 * i)));
+        };
+        subtract_mins<Packed::kSub>(mins, Scales::block_min_scales(panel), inputs[t].row, b, scaled);
+      }
+      const __m256 factor = _mm256_set1_ps(inputs[t].row.scales[b]);
+      for (size_t i = 0; i < kVectors; ++i) {
+        sums[t].v[i] = _mm256_fmadd_ps(scaled.v[i], factor, sums[t].v[i]);
+      }
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) sums[t].store(out[t]);
 }
 
 // ---- many tokens: a panel is unpacked once -------------------------------------------------------------------------
@@ -188,16 +262,10 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   PanelScales<Format, PerRow>::open(panel, cols, kGroup, out);
 }
 
-template <size_t kTokens>
-struct Tile {
-  __m256i prefix[kTokens][kVectors];
-  __m256 scaled[kTokens][kVectors];
-};
-
 // Sixteen columns.
 template <class Format, size_t kTokens>
 ALWAYS_INLINE void add_opened(const uint8_t* opened, size_t c, const PanelInput* inputs,
-                              Tile<kTokens>& tile) {
+                              __m256i (&sums)[kTokens][kVectors]) {
   __m256i codes[kVectors][4];
   for (size_t i = 0; i < kVectors; ++i) {
     for (size_t g = 0; g < 4; ++g) codes[i][g] = load_bytes(opened + 32 * i + 64 * g);
@@ -207,58 +275,52 @@ ALWAYS_INLINE void add_opened(const uint8_t* opened, size_t c, const PanelInput*
     for (size_t i = 0; i < kVectors; ++i) {
       const __m256i products =
           Codes<Format>::multiply(codes[i], {values, values + 4, values + 8, values + 12});
-      tile.prefix[t][i] = _mm256_add_epi32(tile.prefix[t][i], products);
-    }
-  }
-}
-
-// At the end of a sub-block.
-template <class Format, size_t kTokens>
-ALWAYS_INLINE void add_differences(const OpenPanel& panel, size_t sub, const PanelInput* inputs,
-                                   Tile<kTokens>& tile) {
-  const PerRow difference = PerRow::load(panel.differences + kPanelRows * sub);
-  for (size_t t = 0; t < kTokens; ++t) {
-    for (size_t i = 0; i < kVectors; ++i) {
-      __m256i& prefix = tile.prefix[t][i];
-      if constexpr (Codes<Format>::kHasCorrection) {
-        prefix = _mm256_add_epi32(prefix, _mm256_set1_epi32(inputs[t].corrections[sub]));
-      }
-      tile.scaled[t][i] = _mm256_fmadd_ps(_mm256_castsi256_ps(prefix), difference.v[i], tile.scaled[t][i]);
+      sums[t][i] = _mm256_add_epi32(sums[t][i], products);
     }
   }
 }
 
 template <class Format, ActivationForm kForm, size_t kTokens>
-void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
-  constexpr size_t kSub = PackedBlock<Format>::kSub, kGroup = group_values(kForm);
+requires(!In256<Format>) void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs,
+                                            float (*out)[kPanelRows]) {
+  constexpr size_t kGroup = group_values(kForm);
   __m256 sums[kTokens][kVectors] = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
     const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
     const PerRow start = PerRow::load(panel.starts + kPanelRows * (begin / kGroup));
-    Tile<kTokens> tile;
+    __m256i prefixes[kTokens][kVectors];
+    __m256 scaled[kTokens][kVectors];
     for (size_t t = 0; t < kTokens; ++t) {
       for (size_t i = 0; i < kVectors; ++i) {
-        tile.prefix[t][i] = _mm256_set1_epi32(kMagicBits);
-        tile.scaled[t][i] = start.v[i];
+        prefixes[t][i] = _mm256_set1_epi32(kMagicBits);
+        scaled[t][i] = start.v[i];
       }
     }
-    for (size_t c = begin; c < end; c += 16) {
-      add_opened<Format>(panel.codes + kPanelRows * c, c, inputs, tile);
-      if (kSub == 16 || c % 32 == 16) add_differences<Format>(panel, c / kSub, inputs, tile);
+    for (size_t c = begin; c < end; c += 32) {
+      add_opened<Format>(panel.codes + kPanelRows * c, c, inputs, prefixes);
+      add_opened<Format>(panel.codes + kPanelRows * (c + 16), c + 16, inputs, prefixes);
+      add_corrections<Format>(c / 32, inputs, prefixes);
+      const PerRow difference = PerRow::load(panel.differences + kPanelRows * (c / 32));
+      for (size_t t = 0; t < kTokens; ++t) {
+        for (size_t i = 0; i < kVectors; ++i) {
+          const __m256 prefix = _mm256_castsi256_ps(prefixes[t][i]);
+          scaled[t][i] = _mm256_fmadd_ps(prefix, difference.v[i], scaled[t][i]);
+        }
+      }
     }
     for (size_t t = 0; t < kTokens; ++t) {
       const __m256 factor = _mm256_set1_ps(inputs[t].row.scales[begin / kGroup]);
       for (size_t i = 0; i < kVectors; ++i) {
-        sums[t][i] = _mm256_fmadd_ps(tile.scaled[t][i], factor, sums[t][i]);
+        sums[t][i] = _mm256_fmadd_ps(scaled[t][i], factor, sums[t][i]);
       }
     }
   }
   if constexpr (UniformBlock<Format>::kHasMin) {
     __m256 min_sums[kTokens][kVectors] = {};
-    for (size_t s = 0; s < cols / kSub; ++s) {
-      const PerRow min = PerRow::load(panel.mins + kPanelRows * s);
+    for (size_t b = 0; b < cols / 32; ++b) {
+      const PerRow min = PerRow::load(panel.mins + kPanelRows * b);
       for (size_t t = 0; t < kTokens; ++t) {
-        const __m256 sum = _mm256_set1_ps(kSub == 32 ? inputs[t].row.sums32[s] : inputs[t].row.sums16[s]);
+        const __m256 sum = _mm256_set1_ps(inputs[t].row.scaled_sums[b]);
         for (size_t i = 0; i < kVectors; ++i) {
           min_sums[t][i] = _mm256_fmadd_ps(min.v[i], sum, min_sums[t][i]);
         }
@@ -271,6 +333,42 @@ void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) _mm256_storeu_ps(out[t] + 8 * i, sums[t][i]);
   }
+}
+
+template <In256 Format, ActivationForm kForm, size_t kTokens>
+void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs, float (*out)[kPanelRows]) {
+  constexpr size_t kSub = PackedBlock<Format>::kSub, kSubs = 256 / kSub;
+  PerRow sums[kTokens] = {};
+  for (size_t b = 0; b < cols / 256; ++b) {
+    __m256i totals[kTokens][kVectors] = {};
+    for (size_t s = b * kSubs; s < (b + 1) * kSubs; ++s) {
+      __m256i parts[kTokens][kVectors] = {};
+      for (size_t c = kSub * s; c < kSub * (s + 1); c += 16) {
+        add_opened<Format>(panel.codes + kPanelRows * c, c, inputs, parts);
+      }
+      add_corrections<Format>(s, inputs, parts);
+      const uint8_t* factors = reinterpret_cast<const uint8_t*>(panel.sub_factors + kPanelRows * s);
+      const __m256i scale[kVectors] = {load_bytes(factors), load_bytes(factors + 32)};
+      add_totals(scale, parts, totals);
+    }
+    const PerRow scale = PerRow::load(panel.scales + kPanelRows * b);
+    for (size_t t = 0; t < kTokens; ++t) {
+      PerRow scaled;
+      for (size_t i = 0; i < kVectors; ++i) {
+        scaled.v[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(totals[t][i]), scale.v[i]);
+      }
+      if constexpr (UniformBlock<Format>::kHasMin) {
+        const uint8_t* first = reinterpret_cast<const uint8_t*>(panel.sub_mins + kPanelRows * kSubs * b);
+        const auto mins = [&](size_t pair, size_t i) { return load_bytes(first + 64 * pair + 32 * i); };
+        subtract_mins<kSub>(mins, PerRow::load(panel.min_scales + kPanelRows * b), inputs[t].row, b, scaled);
+      }
+      const __m256 factor = _mm256_set1_ps(inputs[t].row.scales[b]);
+      for (size_t i = 0; i < kVectors; ++i) {
+        sums[t].v[i] = _mm256_fmadd_ps(scaled.v[i], factor, sums[t].v[i]);
+      }
+    }
+  }
+  for (size_t t = 0; t < kTokens; ++t) sums[t].store(out[t]);
 }
 
 template <class Format, ActivationForm kForm>

@@ -40,6 +40,13 @@ struct PerRow {
              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(all, 8)))}};
   }
 
+  static ALWAYS_INLINE PerRow load_i8_of_pairs(const uint8_t* bytes, size_t which) {
+    const __m256i pairs = load_bytes(bytes);
+    const __m256i one = _mm256_srai_epi16(which == 0 ? _mm256_slli_epi16(pairs, 8) : pairs, 8);
+    return {{_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(one))),
+             _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(one, 1)))}};
+  }
+
   static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
     const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
     return {
@@ -92,7 +99,7 @@ struct Codes {
       if constexpr (kCodes == Coding::widened)
         halves = _mm256_xor_si256(halves, _mm256_set1_epi8(char(0x88)));
       const __m256i low = _mm256_and_si256(shift < g < 4 ? 0 : -4 > (halves), _mm256_set1_epi8(15));
-      if constexpr (kCodes == Coding::widened) {
+      if constexpr (kCodes == Coding::widened || kCodes == Coding::four) {
         return low;
       } else if constexpr (kCodes == Coding::table) {
         const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));

@@ -34,6 +34,12 @@ struct PerRow {
     return {{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(all))}};
   }
 
+  static ALWAYS_INLINE PerRow load_i8_of_pairs(const uint8_t* bytes, size_t which) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes));
+    const __m256i one = _mm256_srai_epi16(which == 0 ? _mm256_slli_epi16(pairs, 8) : pairs, 8);
+    return {{_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(one))}};
+  }
+
   static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
     const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);
@@ -59,6 +65,10 @@ struct Codes {
     }
   }
 
+  static ALWAYS_INLINE __m512i moved(__m512i codes, int more) {
+    return more == 0 ? codes : _mm512_add_epi8(codes, every_byte(more));
+  }
+
   // Columns 4 g to 4 g + 3 of a step of 32.
   template <size_t g>
   static ALWAYS_INLINE __m512i read(const uint8_t* step) {
@@ -72,7 +82,9 @@ struct Codes {
                                          every_byte(kLess), kAndXor);
       } else {
         const __m512i low = _mm512_and_si512(shift < g < 4 ? 0 : -4 > (halves), every_byte(15));
-        if constexpr (kCodes == Coding::table) {
+        if constexpr (kCodes == Coding::four) {
+          return moved(low, kLess);
+        } else if constexpr (kCodes == Coding::table) {
           const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.bytes));
           return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), low);
         } else {
@@ -80,7 +92,7 @@ struct Codes {
           const __m512i bits = load_bytes(step + 256 + (kIsFive ? 0 : g / 4 * 64));
           const __m512i high = shift<(kIsFive ? 4 - int(g) : 4 - 2 * int(g % 4))>(bits);
           const __m512i code = _mm512_or_si512(low, _mm512_and_si512(high, every_byte(kIsFive ? 16 : 48)));
-          return _mm512_add_epi8(code, every_byte(kLess + kLowest<Format>));
+          return moved(code, kLess + kLowest<Format>);
         }
       }
     }

@@ -122,16 +122,17 @@ ALWAYS_INLINE float quantize_group(const float* values, size_t count, float most
   return peak / 127.0f;
 }
 
-// Sums of 16 and 32 values, times the scale; 32 values.
-ALWAYS_INLINE void store_sums(const int8_t* values, float scale, float* sums32, float* sums16) {
-  const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
+// Of 32 values from `first` on.
+ALWAYS_INLINE void store_sums(const MutableQ8Row& row, size_t first, float scale) {
+  const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.values + first));
   const __m256i fours = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), all);
   const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
   const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
   const int low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
-  sums16[0] = scale * float(low);
-  sums16[1] = scale * float(high);
-  sums32[0] = scale * float(low + high);
+  row.scaled_sums[first / 32] = scale * float(low + high);
+  row.sums16[first / 16] = int16_t(low);
+  row.sums16[first / 16 + 1] = int16_t(high);
+  row.sums32[first / 32] = int16_t(low + high);
 }
 
 template <ActivationForm kForm>
@@ -148,9 +149,7 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
     const float scale = quantize_group(values + i, count, most, row.values + i, i % kOutlierSpan,
                                        scalar::outliers_at(row, kGroup, i));
     row.scales[i / kGroup] = scale;
-    for (size_t k = i; k < i + count; k += 32) {
-      store_sums(row.values + k, scale, row.sums32 + k / 32, row.sums16 + k / 16);
-    }
+    for (size_t k = i; k < i + count; k += 32) store_sums(row, k, scale);
   }
 }
 

@@ -29,8 +29,17 @@ ALWAYS_INLINE PerRow load_f16_rows(const uint8_t* bytes) {
   return rows;
 }
 
-ALWAYS_INLINE PerRow load_i8_rows(const uint8_t* bytes) {
-  const int8x16_t all = vreinterpretq_s8_u8(vld1q_u8(bytes));
+ALWAYS_INLINE PerRow times(PerRow a, const PerRow& b) {
+  for (size_t i = 0; i < kVectors; ++i) a.v[i] = vmulq_f32(a.v[i], b.v[i]);
+  return a;
+}
+
+ALWAYS_INLINE PerRow times(PerRow a, float b) {
+  for (size_t i = 0; i < kVectors; ++i) a.v[i] = vmulq_n_f32(a.v[i], b);
+  return a;
+}
+
+ALWAYS_INLINE PerRow to_floats(int8x16_t all) {
   const int16x8_t low = vmovl_s8(vget_low_s8(all)), high = vmovl_s8(vget_high_s8(all));
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
@@ -66,61 +75,48 @@ struct Reader {
   using Packed = PackedBlock<Format>;
   using Uniform = typename Packed::Uniform;
 
-  // What the sub-blocks of a block share: the scales that a K-quant's sub-scales multiply.
-  struct Base {
-    PerRow scale, min;
-  };
-  static ALWAYS_INLINE Base base(const uint8_t* block) {
-    Base base = {};
-    if constexpr (Packed::kHasSubScales) {
-      base.scale = load_f16_rows(block);
-      if constexpr (Uniform::kHasMin) base.min = load_f16_rows(block + Packed::kSecond);
-    }
-    return base;
-  }
-
-  // Without the share of widened codes.
-  static ALWAYS_INLINE PerRow whole_scales(const Base& base, const uint8_t* block, size_t sub) {
+  // Of the block itself, without the share of widened codes.
+  static ALWAYS_INLINE PerRow whole_scales(const uint8_t* block) {
     if constexpr (Packed::kHasExponent) {
       return load_exponent_rows(block);
-    } else if constexpr (Packed::kHasSubScales) {
-      PerRow rows = load_i8_rows(block + Packed::kSubScales + 16 * sub);
-      for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_f32(base.scale.v[i], rows.v[i]);
-      return rows;
     } else {
       return load_f16_rows(block);
     }
   }
-
-  static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
-    PerRow rows = whole_scales(base(block), block, sub);
-    if constexpr (Uniform::kScaleShare != 1.0f) {
-      for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vmulq_n_f32(rows.v[i], Uniform::kScaleShare);
-    }
-    return rows;
+  static ALWAYS_INLINE PerRow block_scales(const uint8_t* block) {
+    return Uniform::kScaleShare == 1.0f ? whole_scales(block)
+                                        : times(whole_scales(block), Uniform::kScaleShare);
   }
 
-  // `scale`: the whole scales of the same sub-block.
-  static ALWAYS_INLINE PerRow mins(const Base& base, const uint8_t* block, size_t sub, const PerRow& scale) {
-    PerRow rows;
-    if constexpr (Packed::kHasSubScales) {
-      rows = load_i8_rows(block + Packed::kSubMins + 16 * sub);
-      for (size_t i = 0; i < kVectors; ++i) {
-        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
-        rows.v[i] = vsubq_f32(vmulq_f32(base.min.v[i], rows.v[i]), moved);
-      }
-    } else {
-      rows = load_f16_rows(block + Packed::kSecond);
-      for (size_t i = 0; i < kVectors; ++i) {
-        const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
-        rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
-      }
+  static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
+    const PerRow rows = block_scales(block);
+    if constexpr (!Packed::kHasSubScales) return rows;
+    return times(rows, to_floats(sub_scales(block, sub)));
+  }
+
+  // `scale`: the block's whole scales.
+  static ALWAYS_INLINE PerRow moved_mins(const uint8_t* block, const PerRow& scale) {
+    PerRow rows = load_f16_rows(block + Packed::kSecond);
+    for (size_t i = 0; i < kVectors; ++i) {
+      const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
+      rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
     }
     return rows;
   }
   static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
-    const Base shared = base(block);
-    return mins(shared, block, sub, whole_scales(shared, block, sub));
+    if constexpr (Packed::kHasSubScales) {
+      return times(load_f16_rows(block + Packed::kSecond), to_floats(sub_mins(block, sub / 2).val[sub % 2]));
+    } else {
+      return moved_mins(block, whole_scales(block));
+    }
+  }
+
+  // Whole numbers, in blocks of 256.
+  static ALWAYS_INLINE int8x16_t sub_scales(const uint8_t* block, size_t sub) {
+    return vreinterpretq_s8_u8(vld1q_u8(block + Packed::kSubScales + 16 * sub));
+  }
+  static ALWAYS_INLINE int8x16x2_t sub_mins(const uint8_t* block, size_t pair) {
+    return vld2q_s8(reinterpret_cast<const int8_t*>(block + Packed::kSubMins + 32 * pair));
   }
 
   static ALWAYS_INLINE int8x16_t table() {
@@ -142,6 +138,9 @@ struct Reader {
       const uint8x16_t halves = vld1q_u8(step + g % 4 * 64 + 16 * i);
       if constexpr (Packed::kCodes == Coding::widened) {
         return vreinterpretq_s8_u8(g < 4 ? vshlq_n_u8(halves, 4) : vandq_u8(halves, vdupq_n_u8(0xf0)));
+      }
+      if constexpr (Packed::kCodes == Coding::four) {
+        return vreinterpretq_s8_u8(g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4));
       }
       if constexpr (Packed::kCodes == Coding::table) {
         return vqtbl1q_s8(table, g < 4 ? vandq_u8(halves, vdupq_n_u8(15)) : vshrq_n_u8(halves, 4));

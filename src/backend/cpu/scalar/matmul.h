@@ -36,12 +36,18 @@ void to_f16(const float* values, size_t count, uint16_t* out);
 // i % 16) by fused multiply-adds, and the lanes in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1.
 void matmul_f32(const MatmulArgs& args);
 
-// Weights as UniformBlock, activations in kForm. With MAGIC = kMagic, P_b the integer sum over a group's
+// Weights as UniformBlock, activations in kForm. In blocks of 256, which are groups of the activations, with S_b the
+// integer sum of a sub-block's products, s_b and m_b its scale and minimum, A_b the sum of its activations' codes, d and e
+// the scales of the block, and the activations' scale a:
+//   scaled = float(sum of s_b * S_b) * d, less by fma float(sum of m_b * A_b) * e;
+//   sum = fma(scaled, a, sum) for each block.
+// In blocks of 32, with MAGIC = kMagic, P_b the integer sum over a group's
 // sub-blocks up to b, d_b and m_b their scales and minimums, and a group's activation scale a:
 //   scaled = -MAGIC * d_0, then fma(MAGIC + P_b, d_b - d_{b+1}, scaled) for each sub-block of the group;
 //   sum = fma(scaled, a, sum) for each group;
 //   minimums = fma(m_b, scaled sum of the activations of b, minimums) for each sub-block of the row;
-//   product = sum - minimums, then fma(d * code - m, value, product) for each outlier, by column, where d * code - m is
+//   product = sum - minimums.
+// Then product = fma(d * code - m, value, product) for each outlier, by column, where d * code - m is
 //   rounded once.
 template <class Format, ActivationForm kForm>
 void matmul_q8(const MatmulArgs& args);

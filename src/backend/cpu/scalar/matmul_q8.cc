@@ -13,24 +13,42 @@ constexpr size_t kChunkTokens = 64;  // share a row's unpacking; their inputs st
 // A row of weights with its scales as the kernels use them.
 template <class Format>
 struct UniformRow {
+  using Block = UniformBlock<Format>;
   std::vector<int8_t> codes;
   std::vector<float> scales;  // one more: 0
   std::vector<float> mins;
 
   void unpack(const uint8_t* bytes, size_t cols) {
-    using Block = UniformBlock<Format>;
     codes.resize(cols);
     scales.assign(cols / Block::kSub + 1, 0.0f);
     mins.resize(cols / Block::kSub);
     Block block;
     for (size_t b = 0; b < cols / Block::kValues; ++b) {
       block.unpack(bytes + b * Format::kBytes);
-      constexpr size_t kSubs = Block::kValues / Block::kSub;
       std::memcpy(codes.data() + b * Block::kValues, block.codes, Block::kValues);
-      std::memcpy(scales.data() + b * kSubs, block.scales, sizeof(block.scales));
-      if constexpr (Block::kHasMin) std::memcpy(mins.data() + b * kSubs, block.mins, sizeof(block.mins));
+      scales[b] = block.scales[0];
+      if constexpr (Block::kHasMin) mins[b] = block.mins[0];
     }
   }
+  int8_t code(size_t col) const { return codes[col]; }
+  float scale(size_t col) const { return scales[col / Block::kSub]; }
+  float min(size_t col) const { return mins[col / Block::kSub]; }
+};
+
+template <In256 Format>
+struct UniformRow<Format> {
+  using Block = UniformBlock<Format>;
+  std::vector<Block> blocks;
+
+  void unpack(const uint8_t* bytes, size_t cols) {
+    blocks.resize(cols / Block::kValues);
+    for (size_t b = 0; b < blocks.size(); ++b) blocks[b].unpack(bytes + b * Format::kBytes);
+  }
+  const Block& block(size_t col) const { return blocks[col / Block::kValues]; }
+  size_t sub(size_t col) const { return col % Block::kValues / Block::kSub; }
+  int8_t code(size_t col) const { return block(col).codes[col % Block::kValues]; }
+  float scale(size_t col) const { return block(col).scale * float(block(col).sub_scales[sub(col)]); }
+  float min(size_t col) const { return block(col).min_scale * float(block(col).sub_mins[sub(col)]); }
 };
 
 template <size_t kSub>
@@ -49,9 +67,9 @@ float add_outliers(const UniformRow<Format>& row, size_t cols, size_t group, con
   for (size_t span = 0; span < outlier_spans(cols); ++span) {
     for (size_t i = 0; i < input.outlier_counts[span]; ++i) {
       const Outlier& outlier = input.outliers[span * most_outliers(group) + i];
-      const size_t col = span * kOutlierSpan + outlier.col, sub = col / Block::kSub;
-      const float scale = row.scales[sub], code = float(row.codes[col]);
-      const float weight = Block::kHasMin ? std::fma(scale, code, -row.mins[sub]) : scale * code;
+      const size_t col = span * kOutlierSpan + outlier.col;
+      const float scale = row.scale(col), code = float(row.code(col));
+      const float weight = Block::kHasMin ? std::fma(scale, code, -row.min(col)) : scale * code;
       sum = std::fma(weight, outlier.value, sum);
     }
   }
@@ -75,9 +93,29 @@ float dot_row(const UniformRow<Format>& row, size_t cols, size_t group, const Q8
     sum = std::fma(scaled, input.scales[begin / group], sum);
   }
   if constexpr (Block::kHasMin) {
-    const float* sums = kSub == 32 ? input.sums32 : input.sums16;
-    for (size_t j = 0; j < cols / kSub; ++j) min_sum = std::fma(row.mins[j], sums[j], min_sum);
+    for (size_t j = 0; j < cols / kSub; ++j) min_sum = std::fma(row.mins[j], input.scaled_sums[j], min_sum);
     sum -= min_sum;
+  }
+  return add_outliers(row, cols, group, input, sum);
+}
+
+template <In256 Format>
+float dot_row(const UniformRow<Format>& row, size_t cols, size_t group, const Q8Row& input) {
+  using Block = UniformBlock<Format>;
+  constexpr size_t kSub = Block::kSub, kValues = Block::kValues;
+  const int16_t* sums = kSub == 32 ? input.sums32 : input.sums16;
+  float sum = 0.0f;
+  for (size_t b = 0; b < cols / kValues; ++b) {
+    const Block& block = row.blocks[b];
+    int32_t total = 0, min_total = 0;
+    for (size_t j = 0; j < Block::kSubs; ++j) {
+      const int32_t dot = dot_codes<kSub>(block.codes + kSub * j, input.values + kValues * b + kSub * j);
+      total += block.sub_scales[j] * dot;
+      if constexpr (Block::kHasMin) min_total += block.sub_mins[j] * sums[Block::kSubs * b + j];
+    }
+    float scaled = float(total) * block.scale;
+    if constexpr (Block::kHasMin) scaled = std::fma(-float(min_total), block.min_scale, scaled);
+    sum = std::fma(scaled, input.scales[b], sum);
   }
   return add_outliers(row, cols, group, input, sum);
 }

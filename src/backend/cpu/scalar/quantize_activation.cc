@@ -112,9 +112,10 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
       sums[0] += row.values[i + k];
       sums[1] += row.values[i + 16 + k];
     }
-    row.sums16[i / 16] = scale * float(sums[0]);
-    row.sums16[i / 16 + 1] = scale * float(sums[1]);
-    row.sums32[i / 32] = scale * float(sums[0] + sums[1]);
+    row.scaled_sums[i / 32] = scale * float(sums[0] + sums[1]);
+    row.sums16[i / 16] = int16_t(sums[0]);
+    row.sums16[i / 16 + 1] = int16_t(sums[1]);
+    row.sums32[i / 32] = int16_t(sums[0] + sums[1]);
   }
 }
 

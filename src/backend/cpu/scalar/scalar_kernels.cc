@@ -12,7 +12,8 @@ size_t activation_row_bytes(ActivationForm form, size_t n) {
   if (form != ActivationForm::f32) {
     CHECK(n % 32 == 0);
     const size_t group = group_values(form);
-    bytes = n + ((n + group - 1) / group + n / 32 + n / 16) * sizeof(float) +
+    bytes = n + ((n + group - 1) / group + n / 32) * sizeof(float) +
+            (n / 16 + (n / 32 + 1) / 2 * 2) * sizeof(int16_t) +
             outlier_spans(n) * (sizeof(uint32_t) + most_outliers(group) * sizeof(Outlier));
   }
   return (bytes + 63) / 64 * 64;

@@ -1,0 +1,212 @@
+#pragma once
+
+#include <arm_neon.h>
+
+#include "backend/cpu/neon/panel_reader.h"
+
+// Panels and inputs as `smmla` wants them: its result is a vector {row 0 token 0, row 0 token 1, row 1 token 0, row 1
+// token 1}; so here whatever belongs to a row stands in a vector as {row 0, row 0, row 1, row 1}, and whatever belongs to
+// a token as {token 0, token 1, token 0, token 1}. Only for i8mm_matmul.cc, which is compiled for it.
+
+namespace quire {
+namespace {
+
+constexpr size_t kHalfRows = kPanelRows / 2;  // a tile has the rows of half a panel,
+constexpr size_t kRowPairs = kHalfRows / 2;
+constexpr size_t kTileTokens = 6;  // and 3 pairs of tokens: 12 integer and 12 float sums, 7 operands
+constexpr size_t kTilePairs = kTileTokens / 2;
+
+// What is worked on at a time: an opened panel stays in the first-level cache, and the tokens' inputs, interleaved once
+// for all panels of the part, in the second.
+constexpr size_t kPartCols = 2048;
+constexpr size_t kPartTokens = 180;
+constexpr size_t kPartPanels = 8;
+constexpr size_t kPartTiles = kPartTokens / kTileTokens;
+static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0);  // parts end with groups and tiles
+
+constexpr size_t kPartSubs = kPartCols / 16;    // at most
+constexpr size_t kPartGroups = kPartCols / 64;  // at most
+constexpr size_t kPrefetchBytes = 8192;         // ahead of the packed codes
+
+constexpr size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+// ---- panels --------------------------------------------------------------------------------------------------------
+
+// What scales and minimums of eight rows come to, in blocks of 32
+struct FloatScales {
+  using Sum = float;
+  float starts[kPartGroups][2 * kHalfRows];     // [groups]: -kMagic * the first scale
+  float differences[kPartSubs][2 * kHalfRows];  // [blocks]: the scale less the next in the group
+  float mins[kPartSubs][2 * kHalfRows];         // [blocks]
+};
+
+// and in blocks of 256, whose sub-scales are whole numbers.
+struct WholeScales {
+  using Sum = int32_t;
+  float scales[kPartGroups][2 * kHalfRows];       // [blocks]
+  float min_scales[kPartGroups][2 * kHalfRows];   // [blocks]
+  int32_t differences[kPartSubs][2 * kHalfRows];  // [sub-blocks]: the scale less the next in the block
+  int32_t mins[kPartSubs][2 * kHalfRows];         // [sub-blocks]
+};
+
+// Eight rows ready for the product.
+template <class Scales>
+struct OpenHalf : Scales {
+  alignas(64) int8_t codes[kHalfRows * kPartCols];  // [cols / 8][4 pairs][2 rows][8 columns]
+};
+
+// Columns 8 g to 8 g + 7 of a step of 32 that begins at `column`.
+template <class Format, size_t g, class Half>
+ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, size_t column, Half* halves) {
+  for (size_t i = 0; i < kVectors; ++i) {
+    const int32x4_t left = vreinterpretq_s32_s8(Reader<Format>::template codes<2 * g>(step, i, table));
+    const int32x4_t right = vreinterpretq_s32_s8(Reader<Format>::template codes<2 * g + 1>(step, i, table));
+    int8_t* out = halves[i / 2].codes + kHalfRows * (column + 8 * g) + 32 * (i % 2);
+    vst1q_s8(out, vreinterpretq_s8_s32(vzip1q_s32(left, right)));
+    vst1q_s8(out + 16, vreinterpretq_s8_s32(vzip2q_s32(left, right)));
+  }
+}
+
+ALWAYS_INLINE void store_twice(float32x4_t rows, float* out) {
+  vst1q_f32(out, vzip1q_f32(rows, rows));
+  vst1q_f32(out + 4, vzip2q_f32(rows, rows));
+}
+ALWAYS_INLINE void store_twice(int16x4_t rows, int32_t* out) {
+  const int32x4_t wide = vmovl_s16(rows);
+  vst1q_s32(out, vzip1q_s32(wide, wide));
+  vst1q_s32(out + 4, vzip2q_s32(wide, wide));
+}
+
+// What belongs to the rows of a panel, to an array of each of its halves.
+template <class Store>
+ALWAYS_INLINE void store_halves(const PerRow& rows, const Store& array) {
+  for (size_t i = 0; i < kVectors; ++i) store_twice(rows.v[i], array(i / 2) + 8 * (i % 2));
+}
+template <class Store>
+ALWAYS_INLINE void store_halves(int16x8_t low, int16x8_t high, const Store& array) {
+  store_twice(vget_low_s16(low), array(0));
+  store_twice(vget_high_s16(low), array(0) + 8);
+  store_twice(vget_low_s16(high), array(1));
+  store_twice(vget_high_s16(high), array(1) + 8);
+}
+
+template <class Format, size_t kGroup>
+void open_scales(const uint8_t* panel, size_t cols, size_t begin, size_t width,
+                 OpenHalf<FloatScales>* halves) {
+  using Packed = PackedBlock<Format>;
+  for (size_t c = 0; c < width; c += 32) {
+    const uint8_t* block = panel + (begin + c) / 32 * Packed::kBytes;
+    PerRow scale = Reader<Format>::block_scales(block), next = {};
+    const size_t after = begin + c + 32;
+    if (after % kGroup != 0 && after < cols) next = Reader<Format>::block_scales(block + Packed::kBytes);
+    if (c % kGroup == 0)
+      store_halves(times(scale, -kMagic), [&](size_t h) { return halves[h].starts[c / kGroup]; });
+    for (size_t i = 0; i < kVectors; ++i) scale.v[i] = vsubq_f32(scale.v[i], next.v[i]);
+    store_halves(scale, [&](size_t h) { return halves[h].differences[c / 32]; });
+    if constexpr (Packed::Uniform::kHasMin) {
+      store_halves(Reader<Format>::mins(block, 0), [&](size_t h) { return halves[h].mins[c / 32]; });
+    }
+  }
+}
+
+template <class Format, size_t kGroup>
+void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, OpenHalf<WholeScales>* halves) {
+  using Packed = PackedBlock<Format>;
+  using Read = Reader<Format>;
+  const uint8_t* block = panel + begin / kGroup * Packed::kBytes;
+  for (size_t b = 0; b < width / kGroup; ++b, block += Packed::kBytes) {
+    store_halves(Read::block_scales(block), [&](size_t h) { return halves[h].scales[b]; });
+    for (size_t j = 0; j < Packed::kSubs; ++j) {
+      const int8x16_t scale = Read::sub_scales(block, j);
+      const int8x16_t next = j + 1 < Packed::kSubs ? Read::sub_scales(block, j + 1) : vdupq_n_s8(0);
+      store_halves(vsubl_s8(vget_low_s8(scale), vget_low_s8(next)), vsubl_high_s8(scale, next),
+                   [&](size_t h) { return halves[h].differences[b * Packed::kSubs + j]; });
+    }
+    if constexpr (Packed::Uniform::kHasMin) {
+      store_halves(load_f16_rows(block + Packed::kSecond), [&](size_t h) { return halves[h].min_scales[b]; });
+      for (size_t j = 0; j < Packed::kSubs; ++j) {
+        const int8x16_t min = Read::sub_mins(block, j / 2).val[j % 2];
+        store_halves(vmovl_s8(vget_low_s8(min)), vmovl_high_s8(min),
+                     [&](size_t h) { return halves[h].mins[b * Packed::kSubs + j]; });
+      }
+    }
+  }
+}
+
+// Columns [begin, begin + width) of a panel of `cols`.
+template <class Format, size_t kGroup, class Half>
+void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, Half* halves) {
+  using Packed = PackedBlock<Format>;
+  const int8x16_t table = Reader<Format>::table();
+  for (size_t c = 0; c < width; c += 32) {
+    const uint8_t* block = panel + (begin + c) / Packed::kValues * Packed::kBytes;
+    const uint8_t* step = block + Packed::kStart + (begin + c) % Packed::kValues / 32 * Packed::kStepBytes;
+    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
+      __builtin_prefetch(step + kPrefetchBytes + line, 0, 2);
+    open_columns<Format, 0>(step, table, c, halves);
+    open_columns<Format, 1>(step, table, c, halves);
+    open_columns<Format, 2>(step, table, c, halves);
+    open_columns<Format, 3>(step, table, c, halves);
+  }
+  open_scales<Format, kGroup>(panel, cols, begin, width, halves);
+}
+
+// ---- inputs --------------------------------------------------------------------------------------------------------
+
+// Up to three pairs of tokens; where a token is missing, the one before stands in for it.
+template <class Sum>
+struct TileInputs {
+  alignas(64) int8_t values[kTileTokens * kPartCols];  // [cols / 8][pairs][2 tokens][8 columns]
+  float scales[kPartGroups][2 * kTileTokens];          // [groups][pairs][4]
+  Sum sums[kPartSubs][2 * kTileTokens];                // [sub-blocks][pairs][4]
+};
+
+ALWAYS_INLINE void store_alternating(float even, float odd, float* out) {
+  vst1q_f32(out, vzip1q_f32(vdupq_n_f32(even), vdupq_n_f32(odd)));
+}
+ALWAYS_INLINE void store_alternating(int16_t even, int16_t odd, int32_t* out) {
+  vst1q_s32(out, vzip1q_s32(vdupq_n_s32(even), vdupq_n_s32(odd)));
+}
+
+// What minimums are multiplied with.
+template <size_t kSub>
+ALWAYS_INLINE const float* sums_of(const Q8Row& row, float) {
+  return row.scaled_sums;
+}
+template <size_t kSub>
+ALWAYS_INLINE const int16_t* sums_of(const Q8Row& row, int32_t) {
+  return kSub == 32 ? row.sums32 : row.sums16;
+}
+
+// Columns [begin, begin + width) of 2 * kPairs rows.
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs, class Sum>
+void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs<Sum>& out) {
+  for (size_t j = 0; j < kPairs; ++j) {
+    const Q8Row even = rows[2 * j], odd = rows[2 * j + 1];
+#pragma GCC unroll 4
+    for (size_t c = 0; c < width; c += 16) {
+      const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + begin + c));
+      const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + begin + c));
+      int8_t* values = out.values + 2 * kPairs * c + 16 * j;
+      vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
+      vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
+    }
+    for (size_t g = 0; kGroup * g < width; ++g) {
+      const size_t from = begin / kGroup + g;
+      store_alternating(even.scales[from], odd.scales[from], out.scales[g] + 4 * j);
+    }
+    if constexpr (kHasMin) {
+      const auto* even_sums = sums_of<kSub>(even, Sum());
+      const auto* odd_sums = sums_of<kSub>(odd, Sum());
+      for (size_t s = 0; kSub * s < width; ++s) {
+        const size_t from = begin / kSub + s;
+        store_alternating(even_sums[from], odd_sums[from], out.sums[s] + 4 * j);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire
