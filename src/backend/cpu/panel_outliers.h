@@ -71,4 +71,75 @@ static inline __attribute__((always_inline)) void with_place(size_t g, const Use
   }
 }
 
+// OutlierKernels::read. `Columns` is an instruction set's own for a format, from an unnamed namespace, so that what is made
+// of it here stays in the file it is compiled for:
+//
+//   struct Columns {
+//     using Packed = PackedBlock<Format>;
+//     struct Scales;
+//     static Scales scales(const uint8_t* panel, size_t column);  // of the sub-block that begins at a column
+//     // Column 4 g + place of a step of 32; columns 4 g to 4 g + 3.
+//     template <size_t g> static void read(const uint8_t* step, size_t place, const Scales&, float* out);
+//     template <size_t g> static void read_four(const uint8_t* step, const Scales&, float* out);
+//   };
+template <class Columns>
+class OutlierColumns {
+ public:
+  static void read(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
+    if (count < kMany) {
+      read_some(panel, first, cols, count, weights);
+    } else {
+      read_steps(panel, first, cols, count, weights);
+    }
+  }
+
+ private:
+  using Packed = typename Columns::Packed;
+
+  // From so many on, whole steps are read: four columns cost little more than one, and none has to be found.
+  static constexpr size_t kMany = kOutlierSpan / 5;
+
+  static const uint8_t* step_at(const uint8_t* panel, size_t column) {
+    return panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
+           column % Packed::kValues / 32 * Packed::kStepBytes;
+  }
+
+  static void read_some(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
+                        float* weights) {
+    typename Columns::Scales scales = {};
+    size_t sub_end = 0;
+    for (size_t k = 0; k < count; ++k) {
+      const size_t column = first + cols[k];
+      if (column >= sub_end) {
+        const size_t begin = column / Packed::kSub * Packed::kSub;
+        scales = Columns::scales(panel, begin);
+        sub_end = begin + Packed::kSub;
+      }
+      const uint8_t* step = step_at(panel, column);
+      with_place(column % 32 / 4, [&]<size_t g>() {
+        Columns::template read<g>(step, column % 4, scales, weights + kPanelRows * cols[k]);
+      });
+    }
+  }
+
+  static void read_steps(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
+                         float* weights) {
+    const size_t begin = (first + cols[0]) / 32 * 32, end = first + cols[count - 1] + 1;
+    float* out = weights + kPanelRows * (begin - first);
+    for (size_t c = begin; c < end; c += 32, out += 32 * kPanelRows) {
+      const uint8_t* step = step_at(panel, c);
+      const typename Columns::Scales low = Columns::scales(panel, c);
+      Columns::template read_four<0>(step, low, out);
+      Columns::template read_four<1>(step, low, out + 4 * kPanelRows);
+      Columns::template read_four<2>(step, low, out + 8 * kPanelRows);
+      Columns::template read_four<3>(step, low, out + 12 * kPanelRows);
+      const typename Columns::Scales high = Packed::kSub == 32 ? low : Columns::scales(panel, c + 16);
+      Columns::template read_four<4>(step, high, out + 16 * kPanelRows);
+      Columns::template read_four<5>(step, high, out + 20 * kPanelRows);
+      Columns::template read_four<6>(step, high, out + 24 * kPanelRows);
+      Columns::template read_four<7>(step, high, out + 28 * kPanelRows);
+    }
+  }
+};
+
 }  // namespace quire

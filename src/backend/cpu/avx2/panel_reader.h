@@ -143,42 +143,54 @@ struct Codes {
 };
 
 template <class Format>
-void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
+struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format>;
-  using Scales = PanelScales<Format, PerRow>;
-  PerRow scale = {}, min = {};  // of the sub-block
-  size_t sub_end = 0;
-  for (size_t k = 0; k < count; ++k) {
-    const size_t column = first + cols[k], at = column % Packed::kValues;
-    if (column >= sub_end) {
-      const size_t begin = column / Packed::kSub * Packed::kSub;
-      scale = Scales::scales(panel, begin);
-      if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
-      sub_end = begin + Packed::kSub;
-    }
-    const uint8_t* step =
-        panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
-    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
-    float* out = weights + kPanelRows * cols[k];
-    with_place(at % 32 / 4, [&]<size_t g>() {
-      for (size_t i = 0; i < kVectors; ++i) {
-        const __m256i top = _mm256_sll_epi32(Read::template read<g>(step, i), to_top);
-        __m256i code = Read::kIsSigned ? _mm256_srai_epi32(top, 24) : _mm256_srli_epi32(top, 24);
-        if constexpr (!Read::kIsSigned) {
-          code = _mm256_sub_epi32(code, _mm256_set1_epi32(Read::kLess));
-          if constexpr (Read::kTimes != 1) code = _mm256_mullo_epi32(code, _mm256_set1_epi32(Read::kTimes));
-        }
-        const __m256 number = _mm256_cvtepi32_ps(code);
-        if constexpr (Packed::Uniform::kHasMin) {
-          _mm256_storeu_ps(out + 8 * i, _mm256_fmsub_ps(number, scale.v[i], min.v[i]));
-        } else {
-          _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(number, scale.v[i]));
-        }
-      }
-    });
+  struct Scales {
+    PerRow scale, min;
+  };
+
+  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
+    using Of = PanelScales<Format, PerRow>;
+    Scales scales = {Of::scales(panel, column), {}};
+    if constexpr (Packed::Uniform::kHasMin) scales.min = Of::mins(panel, column);
+    return scales;
   }
-}
+
+  // Of the code at the top of its four bytes.
+  static ALWAYS_INLINE void store(__m256i top, const Scales& scales, size_t i, float* out) {
+    __m256i code = Read::kIsSigned ? _mm256_srai_epi32(top, 24) : _mm256_srli_epi32(top, 24);
+    if constexpr (!Read::kIsSigned) {
+      code = _mm256_sub_epi32(code, _mm256_set1_epi32(Read::kLess));
+      if constexpr (Read::kTimes != 1) code = _mm256_mullo_epi32(code, _mm256_set1_epi32(Read::kTimes));
+    }
+    const __m256 number = _mm256_cvtepi32_ps(code);
+    if constexpr (Packed::Uniform::kHasMin) {
+      _mm256_storeu_ps(out + 8 * i, _mm256_fmsub_ps(number, scales.scale.v[i], scales.min.v[i]));
+    } else {
+      _mm256_storeu_ps(out + 8 * i, _mm256_mul_ps(number, scales.scale.v[i]));
+    }
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read(const uint8_t* step, size_t place, const Scales& scales, float* out) {
+    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(place));
+    for (size_t i = 0; i < kVectors; ++i) {
+      store(_mm256_sll_epi32(Read::template read<g>(step, i), to_top), scales, i, out);
+    }
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read_four(const uint8_t* step, const Scales& scales, float* out) {
+    for (size_t i = 0; i < kVectors; ++i) {
+      const __m256i four = Read::template read<g>(step, i);
+      store(_mm256_slli_epi32(four, 24), scales, i, out);
+      store(_mm256_slli_epi32(four, 16), scales, i, out + kPanelRows);
+      store(_mm256_slli_epi32(four, 8), scales, i, out + 2 * kPanelRows);
+      store(four, scales, i, out + 3 * kPanelRows);
+    }
+  }
+};
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
@@ -192,7 +204,8 @@ void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weig
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
+                                                   add_outlier_columns};
 
 }  // namespace
 }  // namespace quire

@@ -125,34 +125,45 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
 }
 
 template <class Format>
-void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
+struct Columns {
   using Packed = PackedBlock<Format>;
-  using Scales = PanelScales<Format, PerRow>;
-  PerRow scale = {}, min = {};  // of the sub-block
-  size_t sub_end = 0;
-  for (size_t k = 0; k < count; ++k) {
-    const size_t column = first + cols[k], at = column % Packed::kValues;
-    if (column >= sub_end) {
-      const size_t begin = column / Packed::kSub * Packed::kSub;
-      scale = Scales::scales(panel, begin);
-      if constexpr (Packed::Uniform::kHasMin) min = Scales::mins(panel, begin);
-      sub_end = begin + Packed::kSub;
-    }
-    const uint8_t* step =
-        panel + column / Packed::kValues * Packed::kBytes + Packed::kStart + at / 32 * Packed::kStepBytes;
-    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
-    float* out = weights + kPanelRows * cols[k];
-    with_place(at % 32 / 4, [&]<size_t g>() {
-      const __m512i four = Codes<Format, 0>::template read<g>(step);
-      const __m512 code = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_sll_epi32(four, to_top), 24));
-      if constexpr (Packed::Uniform::kHasMin) {
-        _mm512_storeu_ps(out, _mm512_fmsub_ps(code, scale.v[0], min.v[0]));
-      } else {
-        _mm512_storeu_ps(out, _mm512_mul_ps(code, scale.v[0]));
-      }
-    });
+  using Read = Codes<Format, 0>;
+  struct Scales {
+    PerRow scale, min;
+  };
+
+  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
+    using Of = PanelScales<Format, PerRow>;
+    Scales scales = {Of::scales(panel, column), {}};
+    if constexpr (Packed::Uniform::kHasMin) scales.min = Of::mins(panel, column);
+    return scales;
   }
-}
+
+  static ALWAYS_INLINE void store(__m512i code, const Scales& scales, float* out) {
+    const __m512 number = _mm512_cvtepi32_ps(code);
+    if constexpr (Packed::Uniform::kHasMin) {
+      _mm512_storeu_ps(out, _mm512_fmsub_ps(number, scales.scale.v[0], scales.min.v[0]));
+    } else {
+      _mm512_storeu_ps(out, _mm512_mul_ps(number, scales.scale.v[0]));
+    }
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read(const uint8_t* step, size_t place, const Scales& scales, float* out) {
+    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(place));
+    const __m512i four = Read::template read<g>(step);
+    store(_mm512_srai_epi32(_mm512_sll_epi32(four, to_top), 24), scales, out);
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read_four(const uint8_t* step, const Scales& scales, float* out) {
+    const __m512i four = Read::template read<g>(step);
+    store(_mm512_srai_epi32(_mm512_slli_epi32(four, 24), 24), scales, out);
+    store(_mm512_srai_epi32(_mm512_slli_epi32(four, 16), 24), scales, out + kPanelRows);
+    store(_mm512_srai_epi32(_mm512_slli_epi32(four, 8), 24), scales, out + 2 * kPanelRows);
+    store(_mm512_srai_epi32(four, 24), scales, out + 3 * kPanelRows);
+  }
+};
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
@@ -165,7 +176,8 @@ void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weig
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
+                                                   add_outlier_columns};
 
 }  // namespace
 }  // namespace quire

@@ -162,36 +162,50 @@ struct Reader {
 };
 
 template <class Format>
-void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
+struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
-  const int8x16_t table = Read::table();
-  PerRow scale = {}, min = {};  // of the sub-block
-  size_t sub_end = 0;
-  for (size_t k = 0; k < count; ++k) {
-    const size_t column = first + cols[k], at = column % Packed::kValues;
+  struct Scales {
+    PerRow scale, min;
+  };
+
+  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
     const uint8_t* block = panel + column / Packed::kValues * Packed::kBytes;
-    if (column >= sub_end) {
-      scale = Read::scales(block, at / Packed::kSub);
-      if constexpr (Packed::Uniform::kHasMin) min = Read::mins(block, at / Packed::kSub);
-      sub_end = (column / Packed::kSub + 1) * Packed::kSub;
-    }
-    const uint8_t* step = block + Packed::kStart + at / 32 * Packed::kStepBytes;
-    const int32x4_t to_top = vdupq_n_s32(24 - 8 * int(column % 4));
-    float* out = weights + kPanelRows * cols[k];
-    with_place(at % 32 / 4, [&]<size_t g>() {
-      for (size_t i = 0; i < kVectors; ++i) {
-        const int32x4_t four = vreinterpretq_s32_s8(Read::template codes<g>(step, i, table));
-        const float32x4_t code = vcvtq_f32_s32(vshrq_n_s32(vshlq_s32(four, to_top), 24));
-        if constexpr (Packed::Uniform::kHasMin) {
-          vst1q_f32(out + 4 * i, vfmaq_f32(vnegq_f32(min.v[i]), code, scale.v[i]));
-        } else {
-          vst1q_f32(out + 4 * i, vmulq_f32(code, scale.v[i]));
-        }
-      }
-    });
+    const size_t sub = column % Packed::kValues / Packed::kSub;
+    Scales scales = {Read::scales(block, sub), {}};
+    if constexpr (Packed::Uniform::kHasMin) scales.min = Read::mins(block, sub);
+    return scales;
   }
-}
+
+  static ALWAYS_INLINE float32x4_t weight(int32x4_t code, const Scales& scales, size_t i) {
+    const float32x4_t number = vcvtq_f32_s32(code);
+    if constexpr (Packed::Uniform::kHasMin)
+      return vfmaq_f32(vnegq_f32(scales.min.v[i]), number, scales.scale.v[i]);
+    return vmulq_f32(number, scales.scale.v[i]);
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read(const uint8_t* step, size_t place, const Scales& scales, float* out) {
+    const int8x16_t table = Read::table();
+    const int32x4_t to_top = vdupq_n_s32(24 - 8 * int(place));
+    for (size_t i = 0; i < kVectors; ++i) {
+      const int32x4_t four = vreinterpretq_s32_s8(Read::template codes<g>(step, i, table));
+      vst1q_f32(out + 4 * i, weight(vshrq_n_s32(vshlq_s32(four, to_top), 24), scales, i));
+    }
+  }
+
+  template <size_t g>
+  static ALWAYS_INLINE void read_four(const uint8_t* step, const Scales& scales, float* out) {
+    const int8x16_t table = Read::table();
+    for (size_t i = 0; i < kVectors; ++i, out += 4) {
+      const int32x4_t four = vreinterpretq_s32_s8(Read::template codes<g>(step, i, table));
+      vst1q_f32(out, weight(vshrq_n_s32(vshlq_n_s32(four, 24), 24), scales, i));
+      vst1q_f32(out + kPanelRows, weight(vshrq_n_s32(vshlq_n_s32(four, 16), 24), scales, i));
+      vst1q_f32(out + 2 * kPanelRows, weight(vshrq_n_s32(vshlq_n_s32(four, 8), 24), scales, i));
+      vst1q_f32(out + 3 * kPanelRows, weight(vshrq_n_s32(four, 24), scales, i));
+    }
+  }
+};
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
@@ -204,7 +218,8 @@ void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weig
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {read_columns<Format>, add_outlier_columns};
+inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
+                                                   add_outlier_columns};
 
 }  // namespace
 }  // namespace quire
