@@ -42,45 +42,33 @@ constexpr ALWAYS_INLINE TileShape tile_shape(size_t tile, size_t tokens, size_t 
   return {sub / 4, kPanelRows * 4};
 }
 
-// What one tile's sums of a stage are scaled with.
-struct TileStage {
-  const TileInts* prefixes;  // [kStageSubs]
-  const float* starts;       // from the stage's first group on
-  const float* differences;  // from its first sub-block on
-  const float* factors;      // the first token's scales from the first group on
-  size_t input_stride_bytes;
-  size_t tokens;
-  TileFloats* sums;
-
-  ALWAYS_INLINE const float* factors_of(size_t token) const {
-    return reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(factors) +
-                                          token * input_stride_bytes);
-  }
-};
-
-// kSubs sub-blocks, which are groups of kGroupSubs; the last may be shorter. Inlined: what a call hands over by way of
-// memory cost a fifth of the product.
+// Scales one tile's sums of a stage: kSubs sub-blocks, which are groups of kGroupSubs; the last may be shorter. `starts` are
+// from the stage's first group on, `differences` from its first sub-block on, and `factors` are the first token's scales
+// from the first group on. Its parameters are few enough for registers: handed over in memory, they cost a fifth of the
+// product.
 template <class Machine, size_t kGroupSubs, size_t kSubs>
-ALWAYS_INLINE void scale_groups(const TileStage& stage) {
+__attribute__((noinline)) void scale_groups(const TileInts* prefixes, const float* starts,
+                                            const float* differences, const std::byte* factors,
+                                            size_t input_stride_bytes, size_t tokens, TileFloats* sums) {
   using Lanes = typename Machine::Lanes;
   constexpr size_t kGroups = (kSubs + kGroupSubs - 1) / kGroupSubs;
-  Lanes starts[kGroups], differences[kSubs];
+  Lanes group_starts[kGroups], sub_differences[kSubs];
 #pragma GCC unroll 4
-  for (size_t g = 0; g < kGroups; ++g) starts[g] = Lanes::load(stage.starts + g * kPanelRows);
+  for (size_t g = 0; g < kGroups; ++g) group_starts[g] = Lanes::load(starts + g * kPanelRows);
 #pragma GCC unroll 4
-  for (size_t s = 0; s < kSubs; ++s) differences[s] = Lanes::load(stage.differences + s * kPanelRows);
+  for (size_t s = 0; s < kSubs; ++s) sub_differences[s] = Lanes::load(differences + s * kPanelRows);
 #pragma GCC unroll 4
-  for (size_t t = 0; t < stage.tokens; ++t) {
-    const float* factors = stage.factors_of(t);
-    Lanes sum = Lanes::load((*stage.sums)[t]), scaled = starts[0];
+  for (size_t t = 0; t < tokens; ++t) {
+    const float* own = reinterpret_cast<const float*>(factors + t * input_stride_bytes);
+    Lanes sum = Lanes::load((*sums)[t]), scaled = group_starts[0];
 #pragma GCC unroll 4
     for (size_t s = 0; s < kSubs; ++s) {
-      if (s % kGroupSubs == 0) scaled = starts[s / kGroupSubs];
-      scaled = Machine::multiply_add(Lanes::load_moved(stage.prefixes[s][t]), differences[s], scaled);
+      if (s % kGroupSubs == 0) scaled = group_starts[s / kGroupSubs];
+      scaled = Machine::multiply_add(Lanes::load_moved(prefixes[s][t]), sub_differences[s], scaled);
       if (s + 1 < kSubs && (s + 1) % kGroupSubs != 0) continue;
-      sum = Machine::multiply_add(scaled, Lanes::broadcast(factors + s / kGroupSubs), sum);
+      sum = Machine::multiply_add(scaled, Lanes::broadcast(own + s / kGroupSubs), sum);
     }
-    sum.store((*stage.sums)[t]);
+    sum.store((*sums)[t]);
   }
 }
 
@@ -215,14 +203,11 @@ class TileProduct {
   ALWAYS_INLINE void scale(size_t tile, size_t first) const {
     const OpenPanel& panel = block_.panels[tile / 2];
     const size_t group = first / kGroupSubs;
-    const TileStage stage = {.prefixes = prefixes(tile, first),
-                             .starts = panel.starts + group * kPanelRows,
-                             .differences = panel.differences + first * kPanelRows,
-                             .factors = input(tile).scales + block_.col_begin / kGroup + group,
-                             .input_stride_bytes = block_.input_stride_bytes,
-                             .tokens = block_.tokens,
-                             .sums = &results_.sums[tile]};
-    scale_groups<Machine, kGroupSubs, kCount>(stage);
+    const float* factors = input(tile).scales + block_.col_begin / kGroup + group;
+    scale_groups<Machine, kGroupSubs, kCount>(prefixes(tile, first), panel.starts + group * kPanelRows,
+                                              panel.differences + first * kPanelRows,
+                                              reinterpret_cast<const std::byte*>(factors),
+                                              block_.input_stride_bytes, block_.tokens, &results_.sums[tile]);
   }
 
   void add_tile_mins(size_t tile) const {

@@ -152,8 +152,10 @@ void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Ro
   constexpr size_t kGroup = group_values(kForm);
   static_assert(kSub == 32);
   const int8_t* values[kTokens];
+  const float* scales[kTokens];
   for (size_t t = 0; t < kTokens; ++t) {
     values[t] = inputs[t].values;
+    scales[t] = inputs[t].scales;
     vst1q_f32(out[t] + first, vdupq_n_f32(0.0f));
     vst1q_f32(out[t] + first + 4, vdupq_n_f32(0.0f));
   }
@@ -170,7 +172,7 @@ void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Ro
         scaled[t][i] = vld1q_f32(start + 4 * i);
       }
     }
-    for (size_t c = begin; c < end; c += 32, codes += 32 * kPanelRows, differences += kPanelRows) {
+    for (size_t c = begin; c < end; c += 32, codes += 32 * kPanelRows) {
       add_opened(codes, values, c, prefixes);
       add_opened(codes + 16 * kPanelRows, values, c + 16, prefixes);
       const float32x4_t low = vld1q_f32(differences), high = vld1q_f32(differences + 4);
@@ -178,9 +180,10 @@ void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Ro
         scaled[t][0] = vfmaq_f32(scaled[t][0], vreinterpretq_f32_s32(prefixes.v[t][0]), low);
         scaled[t][1] = vfmaq_f32(scaled[t][1], vreinterpretq_f32_s32(prefixes.v[t][1]), high);
       }
+      differences += kPanelRows;
     }
     for (size_t t = 0; t < kTokens; ++t) {
-      for (size_t i = 0; i < 2; ++i) add_to(out[t] + first + 4 * i, scaled[t][i], inputs[t].scales[g]);
+      for (size_t i = 0; i < 2; ++i) add_to(out[t] + first + 4 * i, scaled[t][i], scales[t][g]);
     }
   }
   if constexpr (kHasMin) subtract_mins<kTokens>(panel.mins + first, cols / 32, inputs, first, out);
@@ -234,8 +237,10 @@ requires(kForm == ActivationForm::q8_256) void multiply_tile(const OpenPanel& pa
                                                              size_t cols, const Q8Row* inputs,
                                                              float (*out)[kPanelRows]) {
   const int8_t* values[kTokens];
+  const float* scales[kTokens];
   for (size_t t = 0; t < kTokens; ++t) {
     values[t] = inputs[t].values;
+    scales[t] = inputs[t].scales;
     vst1q_f32(out[t] + first, vdupq_n_f32(0.0f));
     vst1q_f32(out[t] + first + 4, vdupq_n_f32(0.0f));
   }
@@ -263,7 +268,7 @@ requires(kForm == ActivationForm::q8_256) void multiply_tile(const OpenPanel& pa
       for (size_t t = 0; t < kTokens; ++t) {
         float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(totals[t][i]), scale);
         if constexpr (kHasMin) scaled = vfmsq_f32(scaled, vcvtq_f32_s32(min_totals[t][i]), min_scale);
-        add_to(out[t] + first + 4 * i, scaled, inputs[t].scales[b]);
+        add_to(out[t] + first + 4 * i, scaled, scales[t][b]);
       }
     }
   }
