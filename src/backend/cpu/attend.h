@@ -27,6 +27,10 @@ struct AttendQuery {
 //
 // Sums are of fused multiply-adds, in lanes that are queries or dimensions: so vectors of every width give the same bits.
 //
+// To keys in bf16, scale * query[d] is rounded to bf16 first; to values in bf16, e^(score - max) is, before it goes into the
+// sum and to the values, so that shares still add up to one. Then products are those of instructions that multiply bf16.
+// These add them in an order of their own: equal to the others but for rounding.
+//
 // A row of fp8 has a scale: the score is multiplied with it before the soft cap, and so is the share before the values. What it
 // is multiplied with on the way, so that exponents fit, is a power of two, and changes no bit of numbers above 2^-60.
 //
@@ -87,5 +91,8 @@ void attend_scalar(const AttendArgs& args);
 // Vectors that every machine of the architecture has. On x86-64 that is without fused multiply-adds: equal to the others
 // but for rounding.
 void attend_baseline(const AttendArgs& args);
+
+// The same, but nothing is rounded to bf16: what goldens compare with.
+void attend_exact(const AttendArgs& args);
 
 }  // namespace quire

@@ -17,7 +17,7 @@ using Baseline = Neon;
 // Without fused multiply-adds: each product is rounded before it is added.
 struct Baseline {
   static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false, kScoresQuads = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
   using Codes = PlainCodes;
@@ -53,10 +53,18 @@ struct Baseline {
 
 #endif
 
+struct Exact : Baseline {
+  static constexpr bool kRoundsToBf16 = false;
+};
+
 }  // namespace
 
 void attend_baseline(const AttendArgs& args) {
   PagesAttention<Baseline>(args).run();
+}
+
+void attend_exact(const AttendArgs& args) {
+  PagesAttention<Exact>(args).run();
 }
 
 }  // namespace quire

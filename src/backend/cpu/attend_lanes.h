@@ -21,6 +21,8 @@ template <size_t N>
 using Floats = typename LanesOf<float, N>::Type;
 template <size_t N>
 using Ints = typename LanesOf<int32_t, N>::Type;
+template <size_t N>
+using Words = typename LanesOf<uint32_t, N>::Type;
 
 template <class Lanes>
 ALWAYS_INLINE Lanes load_lanes(const void* from) {
@@ -39,6 +41,14 @@ ALWAYS_INLINE Floats<N> all(float value) {
   return Floats<N>{} + value;
 }
 
+// To bf16, to nearest, ties to even. REQUIRES: a NaN has not all bits set; no operation makes such a one.
+template <size_t N>
+ALWAYS_INLINE Floats<N> round_to_bf16(Floats<N> x) {
+  const Words<N> bits = load_lanes<Words<N>>(&x);
+  const Words<N> rounded = (bits + 0x7fffu + ((bits & 0x10000u) >> 16)) & 0xffff0000u;
+  return load_lanes<Floats<N>>(&rounded);
+}
+
 // Of a format that is read value by value.
 constexpr size_t value_bytes(KvFormat format) {
   return format == KvFormat::f32 ? 4 : format == KvFormat::fp8 ? 1 : 2;
@@ -53,6 +63,7 @@ constexpr float kNoScore = -__builtin_inff();
 
 // Of `Isa`:
 //
+//   kRoundsToBf16              whether queries and shares are rounded for rows of bf16
 //   kLanes                     the widest vector of floats
 //   kScoreRows                 key rows scored side by side, each with four sums
 //   kValueVectors              vectors of a value row summed side by side, for four queries

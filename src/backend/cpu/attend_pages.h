@@ -20,6 +20,8 @@ class PagesAttention {
                   (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
     reads_values_ = shape_.value_dim % kAttendLanes == 0 && has_values(value_format_) &&
                     (value_format_ == KvFormat::f32 || few);
+    rounds_queries_ = Isa::kRoundsToBf16 && key_format_ == KvFormat::bf16;
+    rounds_shares_ = Isa::kRoundsToBf16 && value_format_ == KvFormat::bf16;
     sums_keys_ = sums_codes(key_format_, shape_.key_dim);
     sums_values_ = sums_codes(value_format_, shape_.value_dim);
     key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
@@ -116,6 +118,9 @@ class PagesAttention {
         out[place] = d < shape_.key_dim ? row[d] * scale : 0.0f;
       }
     }
+    if (!rounds_queries_) return;
+    for (size_t i = 0; i < N * args_.key_width; i += Isa::kLanes)
+      store_lanes(round_to_bf16<Isa::kLanes>(load_lanes<Floats<Isa::kLanes>>(out + i)), out + i);
   }
 
   // Four queries of a tile, the first of them at `lane`.
@@ -363,12 +368,18 @@ class PagesAttention {
       Floats<N> shares[kRows];
       for (size_t r = 0; r < kRows; ++r) shares[r] = load_lanes<Floats<N>>(scores + (row + r) * N) - less;
       exp_shares<Isa, N>(shares);
+      if (rounds_shares_) round_all<N>(shares);
       for (size_t r = 0; r < kRows; ++r) {
         store_lanes(shares[r], scores + (row + r) * N);
         page_sum += shares[r];
       }
     }
     store_lanes(sum + page_sum, args_.sum + tile.first);
+  }
+
+  template <size_t N, size_t kCount>
+  static ALWAYS_INLINE void round_all(Floats<N> (&shares)[kCount]) {
+    for (auto& share : shares) share = round_to_bf16<N>(share);
   }
 
   // Scores become e^(score - less), several rows in a vector. REQUIRES: `begin` and `end` are multiples of four.
@@ -382,6 +393,7 @@ class PagesAttention {
       Floats<16> shares[kVectors];
       for (size_t i = 0; i < kVectors; ++i) shares[i] = load_lanes<Floats<16>>(at + 16 * i) - all_less;
       exp_shares<Isa, 16>(shares);
+      if (rounds_shares_) round_all<16>(shares);
       for (size_t i = 0; i < kVectors; ++i) store_lanes(shares[i], at + 16 * i);
     }
   }
@@ -435,8 +447,9 @@ class PagesAttention {
   const AttendArgs& args_;
   const KvLayerShape& shape_;
   KvFormat key_format_, value_format_;
-  bool reads_keys_, reads_values_;  // value by value, straight from the page
-  bool sums_keys_, sums_values_;    // codes, as integers
+  bool reads_keys_, reads_values_;       // value by value, straight from the page
+  bool sums_keys_, sums_values_;         // codes, as integers
+  bool rounds_queries_, rounds_shares_;  // to bf16
   size_t key_row_bytes_, value_row_bytes_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 struct Avx2 {
   static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
-  static constexpr bool kReadsKeys = false, kScoresQuads = false;
+  static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;
   using Quad = const float*;
   using Codes = WordCodes;

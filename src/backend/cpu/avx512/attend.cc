@@ -13,7 +13,7 @@ namespace {
 
 struct Avx512 {
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false, kScoresQuads = true;
+  static constexpr bool kReadsKeys = false, kScoresQuads = true, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;
   using Quad = const float*;
   using Codes = WordCodes;

@@ -13,7 +13,7 @@ namespace {
 
 struct Neon {
   static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = true, kScoresQuads = false;
+  static constexpr bool kReadsKeys = true, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p60f;
   using Quad = float32x4_t;
   using Fp8 = uint16x8_t;  // the upper halves of eight floats

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/attend_nibbles.h"
 #include "backend/cpu/kv_rows.h"
+#include "tensor/float16.h"
 
 namespace quire {
 namespace {
@@ -83,11 +84,17 @@ FloatRow read_row(KvFormat format, const std::byte* row, size_t dim) {
   return out;
 }
 
+// To what values in such a format are multiplied with.
+float rounded_for(KvFormat format, float x) {
+  return format == KvFormat::bf16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
 float float_score(const AttendArgs& args, const float* query, const std::byte* row) {
   const FloatRow key = read_row(args.shape->key_format, row, args.shape->key_dim);
   float sums[4] = {};
   for (size_t d = 0; d < args.shape->key_dim; ++d)
-    sums[d % 4] = std::fma(query[d] * args.scale, key.values[d], sums[d % 4]);
+    sums[d % 4] =
+        std::fma(rounded_for(args.shape->key_format, query[d] * args.scale), key.values[d], sums[d % 4]);
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) * key.scale;
 }
 
@@ -186,7 +193,7 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
       for (size_t d = 0; d < shape.value_dim; ++d) values[d] *= factor;
     }
     float page_sum = 0;
-    for (float& score : scores) page_sum += score = exp_share(score - max);
+    for (float& score : scores) page_sum += score = rounded_for(shape.value_format, exp_share(score - max));
     sum += page_sum;
     const bool integers = sums_codes(shape.value_format, shape.value_dim);
     const auto add_values = integers ? add_integer_values : add_float_values;

@@ -29,7 +29,7 @@ CpuKernels exact_kernels() {
   kernels.quantize_activation[size_t(ActivationForm::q8_64)] = scalar::quantize_q8<ActivationForm::q8_64>;
   kernels.quantize_activation[size_t(ActivationForm::q8_128)] = scalar::quantize_q8<ActivationForm::q8_128>;
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = scalar::quantize_q8<ActivationForm::q8_256>;
-  kernels.attend = attend_baseline;
+  kernels.attend = attend_exact;
   kernels.activate = activate_row;
   kernels.to_f16 = scalar::to_f16;
   return kernels;
@@ -38,6 +38,7 @@ CpuKernels exact_kernels() {
 CpuKernels scalar_kernels() {
   CpuKernels kernels = exact_kernels();
   kernels.name = "scalar";
+  kernels.attend = attend_baseline;
 #define QUIRE_FORMAT(dtype, Format, activation)                    \
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_q8<format::Format, ActivationForm::activation>;
