@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kv_rows.h"
 #include "backend/cpu/vector_math.h"
 #include "base/check.h"
+#include "base/thread_pool.h"
+#include "tensor/buffer.h"
 
 // Attention over pages in one pass with a running maximum. A query's arithmetic depends on nothing but its row
 // and what stands before it: it visits the pages in order, as attend.h says, and the context in segments of fixed places
@@ -25,37 +28,52 @@ size_t round_up(size_t n, size_t multiple) {
 
 // The softmax so far of some queries: each one's maximum, sum of shares, and sum of values under their shares.
 struct Softmax {
-  std::vector<float> max, sum;  // [queries], of which the last may be no one's
-  std::vector<float> values;    // [queries, width]
-  size_t width = 0;
+  float *max, *sum;  // [queries], of which the last may be no one's
+  float* values;     // [queries, width]
+  size_t width;
 
-  void resize(size_t queries, size_t value_width) {
-    width = value_width;
-    max.resize(queries);
-    sum.resize(queries);
-    values.resize(queries * width);
-  }
-
-  void rescale(size_t query, float new_max) {
+  void rescale(size_t query, float new_max) const {
     const float factor = max[query] == kNothing ? 0.0f : exp4(all4(max[query] - new_max))[0];
     max[query] = new_max;
     sum[query] *= factor;
-    float* row = values.data() + query * width;
+    float* row = values + query * width;
     for (size_t i = 0; i < width; ++i) row[i] *= factor;
   }
 
-  // Joins what a later segment of the context came to, for the first `queries`.
-  void join(const Softmax& later, size_t queries) {
-    for (size_t q = 0; q < queries; ++q) {
-      if (later.max[q] == kNothing) continue;
-      if (later.max[q] > max[q]) rescale(q, later.max[q]);
-      const float factor = exp4(all4(later.max[q] - max[q]))[0];
-      sum[q] += factor * later.sum[q];
-      float* row = values.data() + q * width;
-      const float* other = later.values.data() + q * width;
-      for (size_t i = 0; i < width; ++i) row[i] += factor * other[i];
-    }
+  // Joins what a later segment of the context came to.
+  void join(size_t query, const Softmax& later) const {
+    if (later.max[query] == kNothing) return;
+    if (later.max[query] > max[query]) rescale(query, later.max[query]);
+    const float factor = exp4(all4(later.max[query] - max[query]))[0];
+    sum[query] += factor * later.sum[query];
+    float* row = values + query * width;
+    const float* other = later.values + query * width;
+    for (size_t i = 0; i < width; ++i) row[i] += factor * other[i];
   }
+};
+
+// Room for some softmaxes, which begin and have their rows at multiples of 64 bytes; it grows and stays. One allocation for
+// all: theirs would be made by as many threads, and given back by one.
+class SoftmaxRoom {
+ public:
+  // REQUIRES: `queries` and `width` are multiples of kAttendLanes.
+  void resize(size_t count, size_t queries, size_t width) {
+    queries_ = queries;
+    width_ = width;
+    const size_t bytes = count * floats() * sizeof(float);
+    if (floats_.size() < bytes) floats_ = Buffer(bytes);
+  }
+
+  Softmax operator[](size_t i) const {
+    float* at = floats_.as<float>() + i * floats();
+    return {at, at + queries_, at + 2 * queries_, width_};
+  }
+
+ private:
+  size_t floats() const { return queries_ * (2 + width_); }
+
+  size_t queries_ = 0, width_ = 0;
+  Buffer floats_;
 };
 
 // A block of queries: some tokens of one run, all query heads of one KV head.
@@ -86,11 +104,12 @@ class BlockAttention {
   uint32_t first_segment() const { return first_visible(row(0)) / kSegmentTokens; }
   uint32_t last_segment() const { return row(block_.tokens - 1) / kSegmentTokens; }
 
-  void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), Softmax& out) const {
+  size_t queries() const { return queries_; }
+  size_t value_width() const { return value_width_; }
+
+  void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), const Softmax& out) const {
     thread_local Scratch scratch;
-    const size_t room = round_up(queries_, kAttendLanes);
-    out.resize(room, value_width_);
-    scratch.query_lanes.resize(room * key_width_);
+    scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * key_width_);
     scratch.key_rows.resize(page_tokens_ * key_width_);
     scratch.value_rows.resize(page_tokens_ * value_width_);
     scratch.scores.resize((page_tokens_ + 1) * kAttendLanes);
@@ -110,9 +129,9 @@ class BlockAttention {
             .count = queries_,
             .scale = params_.scale,
             .soft_cap = params_.soft_cap,
-            .max = out.max.data(),
-            .sum = out.sum.data(),
-            .values = out.values.data(),
+            .max = out.max,
+            .sum = out.sum,
+            .values = out.values,
             .key_width = key_width_,
             .value_width = value_width_,
             .query_lanes = scratch.query_lanes.data(),
@@ -121,21 +140,17 @@ class BlockAttention {
             .scores = scratch.scores.data()});
   }
 
-  void join(Softmax& all, const Softmax& later) const { all.join(later, queries_); }
-
-  void finish(Softmax& all) const {
-    for (size_t q = 0; q < queries_; ++q) {
-      if (params_.sinks) {
-        const float sink = params_.sinks.vector()[head(q)];
-        if (sink > all.max[q]) all.rescale(q, sink);
-        all.sum[q] += exp4(all4(sink - all.max[q]))[0];
-      }
-      const size_t token = block_.first_token + q / heads_per_kv_;
-      float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
-      const float* row = all.values.data() + q * value_width_;
-      for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
-      if (is_rotated(layer_.shape.value_format)) rotate_kv_row({out, layer_.shape.value_dim});
+  void finish(size_t q, const Softmax& all) const {
+    if (params_.sinks) {
+      const float sink = params_.sinks.vector()[head(q)];
+      if (sink > all.max[q]) all.rescale(q, sink);
+      all.sum[q] += exp4(all4(sink - all.max[q]))[0];
     }
+    const size_t token = block_.first_token + q / heads_per_kv_;
+    float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
+    const float* row = all.values + q * value_width_;
+    for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
+    if (is_rotated(layer_.shape.value_format)) rotate_kv_row({out, layer_.shape.value_dim});
   }
 
  private:
@@ -170,6 +185,55 @@ class BlockAttention {
   const size_t key_width_, value_width_;
 };
 
+// The whole context of a block, segment after segment.
+void attend_block(const BlockAttention& block, void (*attend)(const AttendArgs& args)) {
+  thread_local SoftmaxRoom room;
+  room.resize(2, round_up(block.queries(), kAttendLanes), block.value_width());
+  const Softmax all = room[0], later = room[1];
+  block.compute_segment(block.first_segment(), attend, all);
+  for (uint32_t s = block.first_segment() + 1; s <= block.last_segment(); ++s) {
+    block.compute_segment(s, attend, later);
+    for (size_t q = 0; q < block.queries(); ++q) all.join(q, later);
+  }
+  for (size_t q = 0; q < block.queries(); ++q) block.finish(q, all);
+}
+
+// Blocks too few for all threads: their segments apart, then joined in order, query by query. What the segments came to lies in
+// the caches of other cores, and one thread alone would fetch it for as long as they all took to compute it.
+void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const AttendArgs& args),
+                   ThreadPool& pool) {
+  struct Piece {
+    size_t block;
+    uint32_t segment;
+  };
+  struct Query {
+    size_t block, query, first_piece;
+  };
+  std::vector<Piece> pieces;
+  std::vector<Query> queries;
+  size_t most = 0;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    most = std::max(most, blocks[b].queries());
+    for (size_t q = 0; q < blocks[b].queries(); ++q) queries.push_back({b, q, pieces.size()});
+    for (uint32_t s = blocks[b].first_segment(); s <= blocks[b].last_segment(); ++s) pieces.push_back({b, s});
+  }
+  thread_local SoftmaxRoom caller_room;
+  SoftmaxRoom& room = caller_room;  // of this thread, in all of them
+  room.resize(pieces.size(), round_up(most, kAttendLanes), blocks[0].value_width());
+  pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+      blocks[pieces[i].block].compute_segment(pieces[i].segment, attend, room[i]);
+  });
+  pool.parallel_for(queries.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto [block, query, first] = queries[i];
+      for (size_t p = first + 1; p < pieces.size() && pieces[p].block == block; ++p)
+        room[first].join(query, room[p]);
+      blocks[block].finish(query, room[first]);
+    }
+  });
+}
+
 }  // namespace
 
 void CpuBackend::attend(const AttendParams& params) {
@@ -190,42 +254,12 @@ void CpuBackend::attend(const AttendParams& params) {
   }
   if (blocks.size() >= 2 * pool_.size()) {
     pool_.parallel_for(blocks.size(), 1, [&](size_t begin, size_t end) {
-      thread_local Softmax all, later;
-      for (size_t i = begin; i < end; ++i) {
-        const BlockAttention block(params, batch_, blocks[i]);
-        block.compute_segment(block.first_segment(), kernels_.attend, all);
-        for (uint32_t s = block.first_segment() + 1; s <= block.last_segment(); ++s) {
-          block.compute_segment(s, kernels_.attend, later);
-          block.join(all, later);
-        }
-        block.finish(all);
-      }
+      for (size_t i = begin; i < end; ++i) attend_block({params, batch_, blocks[i]}, kernels_.attend);
     });
-  } else {
-    // Too few blocks for all threads: their segments apart, then joined in order.
-    struct Piece {
-      size_t block;
-      uint32_t segment;
-    };
+  } else if (!blocks.empty()) {
     std::vector<BlockAttention> attention;
-    std::vector<Piece> pieces;
     for (const Block& block : blocks) attention.emplace_back(params, batch_, block);
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      for (uint32_t s = attention[b].first_segment(); s <= attention[b].last_segment(); ++s)
-        pieces.push_back({b, s});
-    }
-    std::vector<Softmax> partial(pieces.size());
-    pool_.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        attention[pieces[i].block].compute_segment(pieces[i].segment, kernels_.attend, partial[i]);
-      }
-    });
-    for (size_t i = 0; i < pieces.size();) {
-      Softmax& all = partial[i];
-      const size_t block = pieces[i].block;
-      for (++i; i < pieces.size() && pieces[i].block == block; ++i) attention[block].join(all, partial[i]);
-      attention[block].finish(all);
-    }
+    attend_pieces(attention, kernels_.attend, pool_);
   }
   pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) quantize(params.out, t);
