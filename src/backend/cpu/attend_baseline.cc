@@ -20,6 +20,7 @@ struct Baseline {
   static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
+  using Bf16 = NoBf16;
   using Codes = PlainCodes;
   using Nibbles = PlainNibbles;
 

@@ -63,6 +63,7 @@ constexpr float kNoScore = -__builtin_inff();
 
 // Of `Isa`:
 //
+//   Bf16                       what multiplies rows of bf16 (attend_bf16.h)
 //   kRoundsToBf16              whether queries and shares are rounded for rows of bf16
 //   kLanes                     the widest vector of floats
 //   kScoreRows                 key rows scored side by side, each with four sums

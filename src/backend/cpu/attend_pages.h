@@ -2,6 +2,7 @@
 // may have a name that the linker sees, and nothing of the standard library that is more than a constant.
 #pragma once
 
+#include "backend/cpu/attend_bf16.h"
 #include "backend/cpu/attend_nibbles.h"
 #include "backend/cpu/attend_rows.h"
 
@@ -11,7 +12,7 @@ namespace {
 template <class Isa>
 class PagesAttention {
  public:
-  explicit PagesAttention(const AttendArgs& args) : args_(args), shape_(*args.shape) {
+  explicit PagesAttention(const AttendArgs& args) : args_(args), shape_(*args.shape), scores_(args.scores) {
     const size_t tiles = (args.count + Isa::kLanes - 1) / Isa::kLanes;
     key_format_ = shape_.key_format;
     value_format_ = shape_.value_format;
@@ -22,6 +23,12 @@ class PagesAttention {
                     (value_format_ == KvFormat::f32 || few);
     rounds_queries_ = Isa::kRoundsToBf16 && key_format_ == KvFormat::bf16;
     rounds_shares_ = Isa::kRoundsToBf16 && value_format_ == KvFormat::bf16;
+    if constexpr (Bf16::kPresent) {
+      multiplies_keys_ = key_format_ == KvFormat::bf16 && Bf16::takes(shape_.key_dim, args.page_tokens);
+      multiplies_values_ = value_format_ == KvFormat::bf16 && Bf16::takes(shape_.value_dim, args.page_tokens);
+      reads_keys_ |= multiplies_keys_;
+      reads_values_ |= multiplies_values_;
+    }
     sums_keys_ = sums_codes(key_format_, shape_.key_dim);
     sums_values_ = sums_codes(value_format_, shape_.value_dim);
     key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
@@ -33,7 +40,14 @@ class PagesAttention {
       args_.max[q] = kNoScore;
       args_.sum[q] = 0.0f;
     }
+    // Every page but the first is fetched while the one before it is used.
+    const size_t page_bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_);
+    for (size_t i = 0; args_.begin_page < args_.end_page && i < page_bytes; i += 64)
+      __builtin_prefetch(args_.pages[0] + i);
     std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_ || multiplies_values_) Bf16::begin(args_.count);
+    }
     for_each_tile([&]<size_t N>(const Tile<N>& tile) { gather(tile); });
     for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
       const Page page = open(p);
@@ -42,9 +56,15 @@ class PagesAttention {
     if (value_format_ == KvFormat::fp8) {
       for (size_t i = 0; i < args_.count * args_.value_width; ++i) args_.values[i] *= kFp8Back;
     }
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_ || multiplies_values_) Bf16::end();
+      for (size_t q = 0; multiplies_values_ && q < args_.count; ++q)
+        Bf16::put_in_order(args_.values + q * args_.value_width, shape_.value_dim);
+    }
   }
 
  private:
+  using Bf16 = typename Isa::Bf16;
   static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
 
   // Queries side by side in the lanes of a vector. Lanes beyond `live` repeat the last query.
@@ -72,7 +92,7 @@ class PagesAttention {
     for (size_t q = 0; q < args_.count;) {
       const size_t left = args_.count - q;
       if constexpr (Isa::kLanes >= 16) {
-        if (left > 8) {
+        if (left > 8 || (Bf16::kPresent && args_.count > 8)) {  // tiles of one shape in a call
           use(Tile<16>{q, left < 16 ? left : 16});
           q += 16;
           continue;
@@ -110,17 +130,43 @@ class PagesAttention {
                                               [&](size_t lane) { return row_of(q + lane); });
       return;
     }
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_) return gather_bf16<N>(row_of, reinterpret_cast<uint16_t*>(out));
+    }
     const float scale = key_format_ == KvFormat::fp8 ? args_.scale * Isa::kFp8Factor : args_.scale;
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = row_of(lane);
-      for (size_t d = 0; d < args_.key_width; ++d) {
-        const size_t place = kInQuads<N> ? d / 4 * 4 * N + lane * 4 + d % 4 : d * N + lane;
-        out[place] = d < shape_.key_dim ? row[d] * scale : 0.0f;
+      for (size_t d = 0; d < args_.key_width; d += 4) {
+        float four[4];
+        store_lanes(scaled_quad(row, d, scale), four);
+        float* at = out + (kInQuads<N> ? d * N + lane * 4 : d * N + lane);
+        for (size_t i = 0; i < 4; ++i) at[kInQuads<N> ? i : i * N] = four[i];
       }
     }
-    if (!rounds_queries_) return;
-    for (size_t i = 0; i < N * args_.key_width; i += Isa::kLanes)
-      store_lanes(round_to_bf16<Isa::kLanes>(load_lanes<Floats<Isa::kLanes>>(out + i)), out + i);
+  }
+
+  // Four numbers of a query, as they are multiplied with keys; 0 beyond its end.
+  ALWAYS_INLINE Floats<4> scaled_quad(const float* row, size_t d, float scale) const {
+    Floats<4> quad = {};
+    if (d + 4 <= shape_.key_dim) {
+      quad = load_lanes<Floats<4>>(row + d);
+    } else {
+      for (size_t i = 0; d + i < shape_.key_dim; ++i) quad[i] = row[d + i];
+    }
+    quad *= scale;
+    return rounds_queries_ ? round_to_bf16<4>(quad) : quad;
+  }
+
+  template <size_t N, class RowOf>
+  void gather_bf16(const RowOf& row_of, uint16_t* out) {
+    for (size_t lane = 0; lane < N; ++lane) {
+      const float* row = row_of(lane);
+      for (size_t d = 0; d < shape_.key_dim; d += 4) {
+        float four[4];
+        store_lanes(scaled_quad(row, d, args_.scale), four);
+        for (size_t i = 0; i < 4; ++i) out[Bf16::template place<N>(lane, d + i)] = upper_half(four[i]);
+      }
+    }
   }
 
   // Four queries of a tile, the first of them at `lane`.
@@ -151,10 +197,16 @@ class PagesAttention {
 
   template <size_t N>
   void add_page(const Tile<N>& tile, const Page& page) {
+    const bool is_scored = scores_ahead<N>();
+    if (is_scored) score_ahead(tile, page);
     const Sight<N> sight = see(tile, page);
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
-    if (sums_keys_) {
+    if (is_scored) {
+      // Nothing is left to do.
+    } else if (multiplies_keys_) {
+      score_as_bf16(tile, page.keys, begin, end);
+    } else if (sums_keys_) {
       score_as_integers(tile, page.keys, begin, end);
     } else {
       score_as_floats(tile, page.keys, begin, end);
@@ -165,17 +217,93 @@ class PagesAttention {
     take_shares(tile, begin, end);
     if (value_format_ == KvFormat::fp8)
       scale_rows<N>(page.value_scales, value_row_bytes_, Isa::kFp8Factor, begin, end);
-    if (sums_values_) {
+    if (multiplies_values_) {
+      add_values_as_bf16(tile, sight, page.values, begin, end);
+    } else if (sums_values_) {
       add_values_as_integers(tile, sight, page.values, begin, end);
     } else {
       add_values_as_floats(tile, sight, page.values);
     }
   }
 
+  // Whether the keys of a page are multiplied before the values of the page before it. Between those two a few queries leave
+  // nothing to do but to wait.
+  template <size_t N>
+  bool scores_ahead() const {
+    return N <= kAttendLanes / 2 && args_.count <= N && multiplies_keys_ && multiplies_values_;
+  }
+
+  // There is room for the scores of two pages.
+  template <size_t N>
+  void score_ahead(const Tile<N>& tile, const Page& page) {
+    const uint32_t index = page.begin / args_.page_tokens;
+    const auto room = [&](uint32_t p) { return args_.scores + p % 2 * args_.page_tokens * N; };
+    const auto score = [&](const Page& any) { score_as_bf16(tile, any.keys, 0, args_.page_tokens); };
+    scores_ = room(index);
+    if (index == args_.begin_page) score(page);
+    if (index + 1 == args_.end_page) return;
+    scores_ = room(index + 1);
+    score(open(index + 1));
+    scores_ = room(index);
+  }
+
+  // A page is fetched ahead once.
+  template <size_t N>
+  static PageRows rows_for(const Tile<N>& tile, const PageRows& rows) {
+    return {rows.bytes, rows.row_bytes, rows.format, tile.first == 0 ? rows.ahead : 0};
+  }
+
+  template <size_t N>
+  void score_as_bf16(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+    if constexpr (Bf16::kPresent) {
+      const auto* queries =
+          reinterpret_cast<const uint16_t*>(args_.query_lanes + tile.first * args_.key_width);
+      Bf16::template score<N>(queries, rows_for(tile, keys), shape_.key_dim, begin, end, scores_);
+    }
+  }
+
+  // The rows of a page are multiplied with the shares of all lanes, those that a lane does not see with 0. That is 0 if they are
+  // numbers; if not, which is rare, each lane gets a copy without them.
+  template <size_t N>
+  void add_values_as_bf16(const Tile<N>& tile, const Sight<N>& sight, const PageRows& page_rows, size_t begin,
+                          size_t end) {
+    if constexpr (Bf16::kPresent) {
+      PageRows rows = rows_for(tile, page_rows);
+      const size_t least = size_t(sight.least), most = size_t(sight.most), dim = shape_.value_dim;
+      std::memset(scores_, 0, begin * N * sizeof(float));
+      std::memset(scores_ + end * N, 0, (args_.page_tokens - end) * N * sizeof(float));
+      const bool finite = sight.same || all_finite(rows, least, most, dim);
+      if (least != 0 || most != args_.page_tokens)
+        rows = clear_others(rows, least, most, args_.page_tokens, args_.value_rows);
+      float* out = args_.values + tile.first * args_.value_width;
+      if (finite) return Bf16::template add_values<N>(scores_, rows, dim, out, args_.value_width);
+      add_values_by_lane(tile, sight, page_rows, out);
+    }
+  }
+
+  template <size_t N>
+  __attribute__((noinline)) void add_values_by_lane(const Tile<N>& tile, const Sight<N>& sight,
+                                                    const PageRows& page_rows, float* out) {
+    constexpr size_t kMost = 256;
+    float before[N * kMost], after[N * kMost];
+    const size_t width = args_.value_width, bytes = width * sizeof(float);
+    std::memcpy(before, out, tile.live * bytes);
+    for (size_t lane = 0; lane < tile.live; ++lane) {
+      const bool sees = sight.begin[lane] < sight.end[lane];
+      const PageRows rows =
+          clear_others(page_rows, sees ? size_t(sight.begin[lane]) : 0, sees ? size_t(sight.end[lane]) : 0,
+                       args_.page_tokens, args_.value_rows);
+      std::memcpy(out, before, tile.live * bytes);
+      Bf16::template add_values<N>(scores_, rows, shape_.value_dim, out, width);
+      std::memcpy(after + lane * width, out + lane * width, bytes);
+    }
+    std::memcpy(out, after, tile.live * bytes);
+  }
+
   // Scores or shares of rows, times the scale of each and a factor.
   template <size_t N>
   void scale_rows(const std::byte* scales, size_t row_bytes, float factor, size_t begin, size_t end) {
-    float* at = args_.scores + begin * N;
+    float* at = scores_ + begin * N;
     for (size_t row = begin; row < end; ++row, at += N)
       store_lanes(load_lanes<Floats<N>>(at) * (read_half(scales + row * row_bytes) * factor), at);
   }
@@ -185,7 +313,7 @@ class PagesAttention {
     for (size_t row = begin; row < end; row += 4) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
       prefetch(keys, at, 4 * keys.row_bytes);
-      float* scores = args_.scores + row * N;
+      float* scores = scores_ + row * N;
       if (keys.format == KvFormat::int8) {
         const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
         score_codes<Isa>(queries, at, keys.row_bytes, shape_.key_dim, scores);
@@ -202,7 +330,7 @@ class PagesAttention {
                               size_t end) {
     const std::byte* at = rows.bytes + begin * rows.row_bytes;
     for (size_t q = 0; q < tile.live; q += 4) {
-      const float* shares = args_.scores + begin * N + q;
+      const float* shares = scores_ + begin * N + q;
       const size_t blocks = (end - begin) / 4, live = tile.live - q < 4 ? tile.live - q : 4;
       const ptrdiff_t ahead = q == 0 ? rows.ahead : 0;
       float* values = args_.values + (tile.first + q) * args_.value_width;
@@ -296,9 +424,9 @@ class PagesAttention {
         const size_t count = row + kMost <= end ? kMost : 4;
         prefetch(keys, at, count * row_bytes);
         if (count == kMost) {
-          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, args_.scores + row * N);
+          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, scores_ + row * N);
         } else {
-          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, args_.scores + row * N);
+          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, scores_ + row * N);
         }
         row += count;
       }
@@ -307,7 +435,7 @@ class PagesAttention {
     for (size_t row = begin; row < end; row += kRows) {
       const std::byte* at = keys.bytes + row * row_bytes;
       prefetch(keys, at, kRows * row_bytes);
-      score_rows<Isa, N, format>(queries, at, row_bytes, dims, args_.scores + row * N);
+      score_rows<Isa, N, format>(queries, at, row_bytes, dims, scores_ + row * N);
     }
   }
 
@@ -315,11 +443,11 @@ class PagesAttention {
   template <size_t N>
   void cap(size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
-      const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
+      const Floats<N> score = load_lanes<Floats<N>>(scores_ + row * N);
       const Floats<N> size = score < 0.0f ? -score : score;
       const Floats<N> e = exp_share<Isa, N>(size * (-2.0f / args_.soft_cap));
       const Floats<N> capped = (1.0f - e) / (1.0f + e) * args_.soft_cap;
-      store_lanes(score < 0.0f ? -capped : capped, args_.scores + row * N);
+      store_lanes(score < 0.0f ? -capped : capped, scores_ + row * N);
     }
   }
 
@@ -328,19 +456,23 @@ class PagesAttention {
     const Ints<N> first = load_lanes<Ints<N>>(sight.begin), last = load_lanes<Ints<N>>(sight.end);
     for (size_t row = begin; row < end; ++row) {
       const Ints<N> at = Ints<N>{} + int32_t(row);
-      const Floats<N> score = load_lanes<Floats<N>>(args_.scores + row * N);
-      store_lanes(((at >= first) & (at < last)) ? score : all<N>(kNoScore), args_.scores + row * N);
+      const Floats<N> score = load_lanes<Floats<N>>(scores_ + row * N);
+      store_lanes(((at >= first) & (at < last)) ? score : all<N>(kNoScore), scores_ + row * N);
     }
   }
 
   // Scores become shares under the running maximum. A hidden row's is 0. By itself, so that the constants have registers.
   template <size_t N>
   __attribute__((noinline)) void take_shares(const Tile<N>& tile, size_t begin, size_t end) {
-    float* const scores = args_.scores;
+    float* const scores = scores_;
     const Floats<N> old = load_lanes<Floats<N>>(args_.max + tile.first);
     Floats<N> max = old;
-    for (size_t row = begin; row < end; ++row)
-      max = Isa::larger(load_lanes<Floats<N>>(scores + row * N), max);
+    if constexpr (kInQuads<N>) {
+      max = Isa::larger(largest_wide<N>(begin, end), max);
+    } else {
+      for (size_t row = begin; row < end; row += 4)
+        max = Isa::larger(largest_of_four<N>(scores + row * N), max);
+    }
     // A lane that has seen nothing yet subtracts 0: infinity minus infinity is no number.
     const Floats<N> less = max == kNoScore ? all<N>(0.0f) : max;
     Floats<N> sum = load_lanes<Floats<N>>(args_.sum + tile.first);
@@ -382,6 +514,25 @@ class PagesAttention {
     for (auto& share : shares) share = round_to_bf16<N>(share);
   }
 
+  template <size_t N>
+  static ALWAYS_INLINE Floats<N> largest_of_four(const float* scores) {
+    const auto row = [&](size_t i) { return load_lanes<Floats<N>>(scores + i * N); };
+    return Isa::larger(Isa::larger(row(0), row(1)), Isa::larger(row(2), row(3)));
+  }
+
+  // The largest scores of rows, several of them in a vector. REQUIRES: `begin` and `end` are multiples of four.
+  template <size_t N>
+  ALWAYS_INLINE Floats<N> largest_wide(size_t begin, size_t end) {
+    Floats<16> wide = all<16>(kNoScore);
+    for (const float* at = scores_ + begin * N; at < scores_ + end * N; at += 16)
+      wide = Isa::larger(load_lanes<Floats<16>>(at), wide);
+    float parts[16];
+    store_lanes(wide, parts);
+    Floats<N> largest = load_lanes<Floats<N>>(parts);
+    for (size_t i = N; i < 16; i += N) largest = Isa::larger(load_lanes<Floats<N>>(parts + i), largest);
+    return largest;
+  }
+
   // Scores become e^(score - less), several rows in a vector. REQUIRES: `begin` and `end` are multiples of four.
   template <size_t N>
   ALWAYS_INLINE void exp_wide(Floats<N> less, size_t begin, size_t end) {
@@ -389,7 +540,7 @@ class PagesAttention {
     for (size_t i = 0; i < 16; i += N) store_lanes(less, repeated + i);
     const Floats<16> all_less = load_lanes<Floats<16>>(repeated);
     constexpr size_t kVectors = N / 4;  // of four rows
-    for (float* at = args_.scores + begin * N; at < args_.scores + end * N; at += 4 * N) {
+    for (float* at = scores_ + begin * N; at < scores_ + end * N; at += 4 * N) {
       Floats<16> shares[kVectors];
       for (size_t i = 0; i < kVectors; ++i) shares[i] = load_lanes<Floats<16>>(at + 16 * i) - all_less;
       exp_shares<Isa, 16>(shares);
@@ -438,7 +589,7 @@ class PagesAttention {
   template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
   ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const PageRows& rows, size_t d) {
     add_value_rows<Isa, N, kQueries, format, kVectors>(
-        args_.scores + share.begin * N + share.lane,
+        scores_ + share.begin * N + share.lane,
         rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
         share.end - share.begin, rows.ahead, args_.values + (tile.first + share.lane) * args_.value_width + d,
         args_.value_width);
@@ -446,10 +597,12 @@ class PagesAttention {
 
   const AttendArgs& args_;
   const KvLayerShape& shape_;
+  float* scores_;  // [page_tokens, lanes] of a page, in args_.scores
   KvFormat key_format_, value_format_;
-  bool reads_keys_, reads_values_;       // value by value, straight from the page
-  bool sums_keys_, sums_values_;         // codes, as integers
-  bool rounds_queries_, rounds_shares_;  // to bf16
+  bool reads_keys_, reads_values_;                            // value by value, straight from the page
+  bool sums_keys_, sums_values_;                              // codes, as integers
+  bool rounds_queries_, rounds_shares_;                       // to bf16
+  bool multiplies_keys_ = false, multiplies_values_ = false;  // as bf16
   size_t key_row_bytes_, value_row_bytes_;
 };
 

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/amx/plain_attend_tiles.h"
 #include "backend/cpu/attend_pages.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
@@ -376,6 +377,20 @@ const Case kCases[] = {
      5,
      5.0f,
      true},
+    {{.kv_heads = 1,
+      .key_dim = 64,
+      .value_dim = 32,
+      .window = 0,
+      .key_format = KvFormat::bf16,
+      .value_format = KvFormat::int8},
+     20},
+    {{.kv_heads = 1,
+      .key_dim = 24,
+      .value_dim = 64,
+      .window = 70,
+      .key_format = KvFormat::fp8,
+      .value_format = KvFormat::bf16},
+     3},
 };
 
 // What rounding queries and shares may cost, to 14 bits for int8 and to 8 for q4: far less than the codes have cost already,
@@ -397,6 +412,7 @@ struct SixteenLanes {
   static constexpr bool kReadsKeys = false, kScoresQuads = true, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
+  using Bf16 = NoBf16;
   using Codes = PlainCodes;
   using Nibbles = PlainNibbles;
 
@@ -447,6 +463,11 @@ struct SixteenLanes {
   }
 };
 
+// Tiles as AMX has them.
+struct PlainTiles : SixteenLanes {
+  using Bf16 = TileBf16<PlainAttendTiles>;
+};
+
 // Kernel sets with an attention of their own.
 std::vector<CpuKernels> fast_kernels() {
   std::vector<CpuKernels> sets;
@@ -461,7 +482,19 @@ std::vector<CpuKernels> attention_kernels() {
   sets.push_back(scalar_kernels());
   sets.back().name = "sixteen lanes";
   sets.back().attend = [](const AttendArgs& args) { PagesAttention<SixteenLanes>(args).run(); };
+  sets.push_back(sets.back());
+  sets.back().name = "plain tiles";
+  sets.back().attend = [](const AttendArgs& args) { PagesAttention<PlainTiles>(args).run(); };
   return sets;
+}
+
+// Sets that multiply bf16 by instructions with an order of their own.
+bool multiplies_bf16(const CpuKernels& kernels) {
+  const std::string_view name = kernels.name;
+  return name == "plain tiles" || name == "amx" || name == "i8mm";
+}
+bool has_bf16(const Case& test) {
+  return test.shape.key_format == KvFormat::bf16 || test.shape.value_format == KvFormat::bf16;
 }
 
 CpuKernels twin() {
@@ -471,11 +504,11 @@ CpuKernels twin() {
 }
 
 TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
-  for (const CpuKernels& kernels : attention_kernels()) {
-    for (const Case& test : kCases) {
-      for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
-        Attention attention(test, tokens);
-        const std::vector<double> expected = attention.expected(tokens);
+  for (const Case& test : kCases) {
+    for (uint32_t tokens : {1u, 31u, 32u, 33u, 150u}) {
+      Attention attention(test, tokens);
+      const std::vector<double> expected = attention.expected(tokens);
+      for (const CpuKernels& kernels : attention_kernels()) {
         const std::vector<float> out = attention.compute(kernels, tokens, tokens, 2);
         for (size_t i = 0; i < out.size(); ++i)
           ASSERT_NEAR(out[i], expected[i], tolerance(test))
@@ -485,20 +518,24 @@ TEST(Attention, IsTheSoftmaxOverAllThatATokenSees) {
   }
 }
 
-TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
-  for (const CpuKernels& kernels : attention_kernels()) {
-#if defined(__aarch64__)
-    const bool fused = true;
-#else
-    const bool fused = kernels.attend != attend_baseline;
+// Whether sums are those of the twin to the last bit.
+bool adds_like_the_twin(const CpuKernels& kernels, const Case& test) {
+#if !defined(__aarch64__)
+  if (kernels.attend == attend_baseline) return false;  // without fused multiply-adds
 #endif
-    for (const Case& test : kCases) {
-      for (uint32_t tokens : {1u, 33u, 150u}) {
-        Attention attention(test, tokens);
-        const std::vector<float> expected = attention.compute(twin(), tokens, tokens, 1);
+  return !(multiplies_bf16(kernels) && has_bf16(test));
+}
+
+TEST(Attention, IsTheScalarTwinBitByBitWhereMultiplyAddsAreFused) {
+  for (const Case& test : kCases) {
+    for (uint32_t tokens : {1u, 33u, 150u}) {
+      Attention attention(test, tokens);
+      const std::vector<float> expected = attention.compute(twin(), tokens, tokens, 1);
+      for (const CpuKernels& kernels : attention_kernels()) {
         const std::vector<float> out = attention.compute(kernels, tokens, tokens, 1);
+        const bool equal = adds_like_the_twin(kernels, test);
         for (size_t i = 0; i < out.size(); ++i) {
-          if (fused) {
+          if (equal) {
             ASSERT_EQ(out[i], expected[i]) << kernels.name << " " << test.heads << " " << tokens << " " << i;
           } else {
             ASSERT_NEAR(out[i], expected[i], 2 * tolerance(test)) << kernels.name;
@@ -538,17 +575,31 @@ TEST(Attention, ToFp8IsTheScalarTwinAtAnyDimensionAndWithTheSmallestCodes) {
 }
 
 TEST(Attention, IsBitEqualForAnyChunksAndThreadsAcrossTheSegmentsOfALongContext) {
-  for (const CpuKernels& kernels : fast_kernels()) {
-    for (const Case& test : kCases) {
-      Attention attention(test, 1100);
+  for (const Case& test : kCases) {
+    Attention attention(test, 1100);
+    const std::vector<double> expected = attention.expected(41);
+    for (const CpuKernels& kernels : fast_kernels()) {
       const std::vector<float> whole = attention.compute(kernels, 41, 41, 1);
-      const std::vector<double> expected = attention.expected(41);
       for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], expected[i], tolerance(test));
       for (const auto& [chunk, threads] :
            std::vector<std::pair<uint32_t, uint32_t>>{{1, 1}, {1, 9}, {2, 3}, {16, 1}, {17, 3}, {17, 9}}) {
         ASSERT_EQ(attention.compute(kernels, 41, chunk, threads), whole)
             << kernels.name << " " << chunk << " " << threads;
       }
+    }
+  }
+}
+
+TEST(Attention, ToBf16IsBitEqualForAnyChunksWhereItIsMultipliedAsItIs) {
+  for (const CpuKernels& kernels : attention_kernels()) {
+    if (!multiplies_bf16(kernels)) continue;
+    for (const Case& test : kCases) {
+      if (!has_bf16(test)) continue;
+      Attention attention(test, 100);
+      const std::vector<float> whole = attention.compute(kernels, 41, 41, 1);
+      for (const uint32_t chunk : {1u, 2u, 3u, 17u})
+        ASSERT_EQ(attention.compute(kernels, 41, chunk, 1), whole)
+            << kernels.name << " " << test.heads << " " << chunk;
     }
   }
 }

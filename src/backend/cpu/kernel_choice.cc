@@ -62,6 +62,7 @@ std::vector<CpuKernels> present_kernels() {
     if (may_use_int8_tiles()) {
       sets.push_back(sets.back());
       use_amx(sets.back());
+      if (may_use_bf16_tiles()) sets.back().attend = attend_amx;
     }
   }
 #endif

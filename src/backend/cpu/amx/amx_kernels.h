@@ -8,4 +8,7 @@ namespace quire {
 // and whose products it keeps for few tokens.
 void use_amx(CpuKernels& kernels);
 
+// Attention with the bf16 tiles of AMX for pages of bf16. REQUIRES: may_use_bf16_tiles().
+void attend_amx(const AttendArgs& args);
+
 }  // namespace quire

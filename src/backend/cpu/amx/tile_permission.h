@@ -6,4 +6,7 @@ namespace quire {
 // thread only if its process has asked, agrees. Asks it; asking again changes nothing.
 bool may_use_int8_tiles();
 
+// The same for bf16.
+bool may_use_bf16_tiles();
+
 }  // namespace quire

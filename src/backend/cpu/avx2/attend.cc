@@ -16,6 +16,7 @@ struct Avx2 {
   static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;
   using Quad = const float*;
+  using Bf16 = NoBf16;
   using Codes = WordCodes;
   using Nibbles = WordNibbles;
 

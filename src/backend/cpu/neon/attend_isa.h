@@ -16,6 +16,7 @@ struct Neon {
   static constexpr bool kReadsKeys = true, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p60f;
   using Quad = float32x4_t;
+  using Bf16 = NoBf16;
   using Fp8 = uint16x8_t;  // the upper halves of eight floats
   using Codes = ByteCodes<WideningProducts>;
   using Nibbles = ByteNibbles<WideningProducts>;

@@ -1,0 +1,100 @@
+// Attention to pages of bf16 by `tdpbf16ps`, which multiplies tiles of bf16; between the products, and to other formats, by
+// AVX-512.
+//
+// Compiled for AVX-512, so nothing here may be inlined elsewhere. The tile instructions are written out: the compilers' own
+// functions want the number of a tile as a literal.
+#if defined(__x86_64__)
+
+#include "backend/cpu/amx/amx_kernels.h"
+#include "backend/cpu/amx/attend_tiles.h"
+#include "backend/cpu/avx512/attend_isa.h"
+
+namespace quire {
+namespace {
+
+// What `ldtilecfg` reads.
+struct alignas(64) TileConfig {
+  uint8_t palette;
+  uint8_t start_row;
+  uint8_t reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+static_assert(sizeof(TileConfig) == 64);
+
+struct AmxTiles {
+  static void configure(size_t queries) {
+    TileConfig config = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
+    for (size_t tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = uint16_t(attend_tile_row_bytes(tile, queries));
+      config.rows[tile] = uint8_t(attend_tile_rows(tile, queries));
+    }
+    asm volatile("ldtilecfg %0" : : "m"(config));
+  }
+  static void release() { asm volatile("tilerelease" : : : "memory"); }
+
+  template <size_t kTile>
+  static ALWAYS_INLINE void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
+  }
+  // All of memory is named because rows lie apart.
+  template <size_t kTile>
+  static ALWAYS_INLINE void load(const void* rows, size_t stride_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
+  }
+  template <size_t kTile>
+  static ALWAYS_INLINE void store(void* rows, size_t stride_bytes) {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
+  }
+  template <size_t kSums, size_t kA, size_t kB>
+  static ALWAYS_INLINE void multiply() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
+  }
+
+  template <size_t N>
+  static ALWAYS_INLINE void transpose(const float* shares, uint32_t (*out)[16]) {
+    for (size_t q = 0; q < N; q += 4) {
+      __m512 rows[4];
+      for (size_t i = 0; i < 4; ++i) rows[i] = four_rows<N>(shares + 4 * i * N + q);
+      transpose_four(rows, out + q);
+    }
+  }
+
+ private:
+  // [4 rows][4 queries]
+  template <size_t N>
+  static ALWAYS_INLINE __m512 four_rows(const float* at) {
+    if constexpr (N == 4) return _mm512_loadu_ps(at);
+    __m512 rows = _mm512_castps128_ps512(_mm_loadu_ps(at));
+    rows = _mm512_mask_broadcast_f32x4(rows, 0x00f0, _mm_loadu_ps(at + N));
+    rows = _mm512_mask_broadcast_f32x4(rows, 0x0f00, _mm_loadu_ps(at + 2 * N));
+    return _mm512_mask_broadcast_f32x4(rows, 0xf000, _mm_loadu_ps(at + 3 * N));
+  }
+
+  static ALWAYS_INLINE void transpose_four(__m512 (&rows)[4], uint32_t (*out)[16]) {
+    const __m512i places = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (__m512& four : rows) four = _mm512_permutexvar_ps(places, four);  // [4 queries][4 rows]
+    const __m512 a = _mm512_shuffle_f32x4(rows[0], rows[1], 0x44),
+                 b = _mm512_shuffle_f32x4(rows[0], rows[1], 0xee);
+    const __m512 c = _mm512_shuffle_f32x4(rows[2], rows[3], 0x44),
+                 d = _mm512_shuffle_f32x4(rows[2], rows[3], 0xee);
+    _mm512_store_ps(out[0], _mm512_shuffle_f32x4(a, c, 0x88));
+    _mm512_store_ps(out[1], _mm512_shuffle_f32x4(a, c, 0xdd));
+    _mm512_store_ps(out[2], _mm512_shuffle_f32x4(b, d, 0x88));
+    _mm512_store_ps(out[3], _mm512_shuffle_f32x4(b, d, 0xdd));
+  }
+};
+
+struct Amx : Avx512 {
+  using Bf16 = TileBf16<AmxTiles>;
+};
+
+}  // namespace
+
+void attend_amx(const AttendArgs& args) {
+  PagesAttention<Amx>(args).run();
+}
+
+}  // namespace quire
+
+#endif
