@@ -49,6 +49,7 @@ std::vector<CpuKernels> present_kernels() {
     if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) {
       sets.push_back(sets.back());
       use_i8mm(sets.back());
+      if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0) sets.back().attend = attend_neon_bf16;
     }
   }
 #elif defined(__x86_64__)
