@@ -10,7 +10,8 @@ namespace {
 // What multiplies rows of bf16: nothing here, so they become floats. Else:
 //
 //   takes(dim, page_tokens)  whether it does so with rows of so many values
-//   begin(count), end()      around a call for so many queries
+//   begin(count, page, bytes), end()
+//                            around a call for so many queries, of which this is the first page
 //   place<N>(lane, d)        where the number d of a query stands among those of N queries
 //   score<N>(queries, keys, dim, begin, end, out)
 //                            scores of the rows [begin, end), and maybe of some around them, as [page_tokens, N]

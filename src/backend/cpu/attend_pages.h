@@ -5,6 +5,7 @@
 #include "backend/cpu/attend_bf16.h"
 #include "backend/cpu/attend_nibbles.h"
 #include "backend/cpu/attend_rows.h"
+#include "backend/cpu/attend_shares.h"
 
 namespace quire {
 namespace {
@@ -40,18 +41,17 @@ class PagesAttention {
       args_.max[q] = kNoScore;
       args_.sum[q] = 0.0f;
     }
-    // Every page but the first is fetched while the one before it is used.
-    const size_t page_bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_);
-    for (size_t i = 0; args_.begin_page < args_.end_page && i < page_bytes; i += 64)
-      __builtin_prefetch(args_.pages[0] + i);
     std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
     if constexpr (Bf16::kPresent) {
-      if (multiplies_keys_ || multiplies_values_) Bf16::begin(args_.count);
+      if (multiplies_keys_ || multiplies_values_) {
+        const size_t page_bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_);
+        Bf16::begin(args_.count, args_.pages[0], args_.begin_page < args_.end_page ? page_bytes : 0);
+      }
     }
-    for_each_tile([&]<size_t N>(const Tile<N>& tile) { gather(tile); });
+    for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { gather(tile); });
     for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
       const Page page = open(p);
-      for_each_tile([&]<size_t N>(const Tile<N>& tile) { add_page(tile, page); });
+      for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { add_page(tile, page); });
     }
     if (value_format_ == KvFormat::fp8) {
       for (size_t i = 0; i < args_.count * args_.value_width; ++i) args_.values[i] *= kFp8Back;
@@ -67,24 +67,10 @@ class PagesAttention {
   using Bf16 = typename Isa::Bf16;
   static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
 
-  // Queries side by side in the lanes of a vector. Lanes beyond `live` repeat the last query.
-  template <size_t N>
-  struct Tile {
-    size_t first, live;
-  };
-
   struct Page {
     uint32_t begin;  // its first position
     PageRows keys, values;
     const std::byte *key_scales, *value_scales;  // of fp8: of the first row
-  };
-
-  // What the lanes of a tile see of a page: each the rows [begin, end), together [least, most).
-  template <size_t N>
-  struct Sight {
-    int32_t begin[N], end[N];
-    int32_t least, most;
-    bool same;  // all of them the same rows
   };
 
   template <class Use>
@@ -93,29 +79,26 @@ class PagesAttention {
       const size_t left = args_.count - q;
       if constexpr (Isa::kLanes >= 16) {
         if (left > 8 || (Bf16::kPresent && args_.count > 8)) {  // tiles of one shape in a call
-          use(Tile<16>{q, left < 16 ? left : 16});
+          use(QueryTile<16>{q, left < 16 ? left : 16});
           q += 16;
           continue;
         }
       }
       if constexpr (Isa::kLanes >= 8) {
         if (left > 4) {
-          use(Tile<8>{q, left < 8 ? left : 8});
+          use(QueryTile<8>{q, left < 8 ? left : 8});
           q += 8;
           continue;
         }
       }
-      use(Tile<4>{q, left < 4 ? left : 4});
+      use(QueryTile<4>{q, left < 4 ? left : 4});
       q += 4;
     }
   }
 
-  template <size_t N>
-  static constexpr bool kInQuads = Isa::kScoresQuads&& N < 16;
-
   // Queries as [key_dim, N] or [key_dim / 4, N, 4], scaled.
   template <size_t N>
-  void gather(const Tile<N>& tile) {
+  void gather(const QueryTile<N>& tile) {
     float* out = args_.query_lanes + tile.first * args_.key_width;
     const auto row_of = [&](size_t lane) {
       return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
@@ -139,8 +122,8 @@ class PagesAttention {
       for (size_t d = 0; d < args_.key_width; d += 4) {
         float four[4];
         store_lanes(scaled_quad(row, d, scale), four);
-        float* at = out + (kInQuads<N> ? d * N + lane * 4 : d * N + lane);
-        for (size_t i = 0; i < 4; ++i) at[kInQuads<N> ? i : i * N] = four[i];
+        float* at = out + (kInQuads<Isa, N> ? d * N + lane * 4 : d * N + lane);
+        for (size_t i = 0; i < 4; ++i) at[kInQuads<Isa, N> ? i : i * N] = four[i];
       }
     }
   }
@@ -171,7 +154,7 @@ class PagesAttention {
 
   // Four queries of a tile, the first of them at `lane`.
   template <size_t N>
-  NibbleQueries nibble_queries(const Tile<N>& tile, size_t lane) const {
+  NibbleQueries nibble_queries(const QueryTile<N>& tile, size_t lane) const {
     return {args_.query_lanes + (tile.first + lane) * args_.key_width, shape_.key_dim};
   }
 
@@ -196,7 +179,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void add_page(const Tile<N>& tile, const Page& page) {
+  void add_page(const QueryTile<N>& tile, const Page& page) {
     const bool is_scored = scores_ahead<N>();
     if (is_scored) score_ahead(tile, page);
     const Sight<N> sight = see(tile, page);
@@ -211,12 +194,16 @@ class PagesAttention {
     } else {
       score_as_floats(tile, page.keys, begin, end);
     }
-    if (key_format_ == KvFormat::fp8) scale_rows<N>(page.key_scales, key_row_bytes_, kFp8Back, begin, end);
-    if (args_.soft_cap > 0) cap<N>(begin, end);
-    if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide(sight, begin, end);
-    take_shares(tile, begin, end);
+    const PageScores<N> scores{scores_, begin, end};
+    if (key_format_ == KvFormat::fp8) scale_rows(scores, page.key_scales, key_row_bytes_, kFp8Back);
+    if (args_.soft_cap > 0) cap_scores<Isa>(scores, args_.soft_cap);
+    if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide_rows(scores, sight);
+    take_shares<Isa>(scores,
+                     {args_.max + tile.first, args_.sum + tile.first,
+                      args_.values + tile.first * args_.value_width, args_.value_width, tile.live},
+                     rounds_shares_);
     if (value_format_ == KvFormat::fp8)
-      scale_rows<N>(page.value_scales, value_row_bytes_, Isa::kFp8Factor, begin, end);
+      scale_rows(scores, page.value_scales, value_row_bytes_, Isa::kFp8Factor);
     if (multiplies_values_) {
       add_values_as_bf16(tile, sight, page.values, begin, end);
     } else if (sums_values_) {
@@ -235,7 +222,7 @@ class PagesAttention {
 
   // There is room for the scores of two pages.
   template <size_t N>
-  void score_ahead(const Tile<N>& tile, const Page& page) {
+  void score_ahead(const QueryTile<N>& tile, const Page& page) {
     const uint32_t index = page.begin / args_.page_tokens;
     const auto room = [&](uint32_t p) { return args_.scores + p % 2 * args_.page_tokens * N; };
     const auto score = [&](const Page& any) { score_as_bf16(tile, any.keys, 0, args_.page_tokens); };
@@ -249,12 +236,12 @@ class PagesAttention {
 
   // A page is fetched ahead once.
   template <size_t N>
-  static PageRows rows_for(const Tile<N>& tile, const PageRows& rows) {
+  static PageRows rows_for(const QueryTile<N>& tile, const PageRows& rows) {
     return {rows.bytes, rows.row_bytes, rows.format, tile.first == 0 ? rows.ahead : 0};
   }
 
   template <size_t N>
-  void score_as_bf16(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+  void score_as_bf16(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     if constexpr (Bf16::kPresent) {
       const auto* queries =
           reinterpret_cast<const uint16_t*>(args_.query_lanes + tile.first * args_.key_width);
@@ -265,8 +252,8 @@ class PagesAttention {
   // The rows of a page are multiplied with the shares of all lanes, those that a lane does not see with 0. That is 0 if they are
   // numbers; if not, which is rare, each lane gets a copy without them.
   template <size_t N>
-  void add_values_as_bf16(const Tile<N>& tile, const Sight<N>& sight, const PageRows& page_rows, size_t begin,
-                          size_t end) {
+  void add_values_as_bf16(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& page_rows,
+                          size_t begin, size_t end) {
     if constexpr (Bf16::kPresent) {
       PageRows rows = rows_for(tile, page_rows);
       const size_t least = size_t(sight.least), most = size_t(sight.most), dim = shape_.value_dim;
@@ -282,7 +269,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  __attribute__((noinline)) void add_values_by_lane(const Tile<N>& tile, const Sight<N>& sight,
+  __attribute__((noinline)) void add_values_by_lane(const QueryTile<N>& tile, const Sight<N>& sight,
                                                     const PageRows& page_rows, float* out) {
     constexpr size_t kMost = 256;
     float before[N * kMost], after[N * kMost];
@@ -300,16 +287,8 @@ class PagesAttention {
     std::memcpy(out, after, tile.live * bytes);
   }
 
-  // Scores or shares of rows, times the scale of each and a factor.
   template <size_t N>
-  void scale_rows(const std::byte* scales, size_t row_bytes, float factor, size_t begin, size_t end) {
-    float* at = scores_ + begin * N;
-    for (size_t row = begin; row < end; ++row, at += N)
-      store_lanes(load_lanes<Floats<N>>(at) * (read_half(scales + row * row_bytes) * factor), at);
-  }
-
-  template <size_t N>
-  void score_as_integers(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+  void score_as_integers(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     for (size_t row = begin; row < end; row += 4) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
       prefetch(keys, at, 4 * keys.row_bytes);
@@ -326,8 +305,8 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void add_values_as_integers(const Tile<N>& tile, const Sight<N>& sight, const PageRows& rows, size_t begin,
-                              size_t end) {
+  void add_values_as_integers(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& rows,
+                              size_t begin, size_t end) {
     const std::byte* at = rows.bytes + begin * rows.row_bytes;
     for (size_t q = 0; q < tile.live; q += 4) {
       const float* shares = scores_ + begin * N + q;
@@ -353,7 +332,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void score_as_floats(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+  void score_as_floats(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     switch (keys.format) {
       case KvFormat::f32:
         score<N, KvFormat::f32>(tile, keys, begin, end);
@@ -373,7 +352,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void add_values_as_floats(const Tile<N>& tile, const Sight<N>& sight, const PageRows& rows) {
+  void add_values_as_floats(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& rows) {
     for (size_t lane = 0; lane < tile.live;) {
       size_t count = 1;
       while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
@@ -391,7 +370,7 @@ class PagesAttention {
   }
 
   template <size_t N>
-  Sight<N> see(const Tile<N>& tile, const Page& page) const {
+  Sight<N> see(const QueryTile<N>& tile, const Page& page) const {
     Sight<N> sight;
     const uint32_t page_end = page.begin + args_.page_tokens;
     for (size_t lane = 0; lane < N; ++lane) {
@@ -413,11 +392,11 @@ class PagesAttention {
   }
 
   template <size_t N, KvFormat format>
-  void score(const Tile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+  void score(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     constexpr size_t kRows = Isa::kScoreRows;
     const float* queries = args_.query_lanes + tile.first * args_.key_width;
     const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
-    if constexpr (kInQuads<N>) {
+    if constexpr (kInQuads<Isa, N>) {
       constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
       for (size_t row = begin; row < end;) {
         const std::byte* at = keys.bytes + row * row_bytes;
@@ -439,123 +418,13 @@ class PagesAttention {
     }
   }
 
-  // cap * tanh(score / cap)
-  template <size_t N>
-  void cap(size_t begin, size_t end) {
-    for (size_t row = begin; row < end; ++row) {
-      const Floats<N> score = load_lanes<Floats<N>>(scores_ + row * N);
-      const Floats<N> size = score < 0.0f ? -score : score;
-      const Floats<N> e = exp_share<Isa, N>(size * (-2.0f / args_.soft_cap));
-      const Floats<N> capped = (1.0f - e) / (1.0f + e) * args_.soft_cap;
-      store_lanes(score < 0.0f ? -capped : capped, scores_ + row * N);
-    }
-  }
-
-  template <size_t N>
-  void hide(const Sight<N>& sight, size_t begin, size_t end) {
-    const Ints<N> first = load_lanes<Ints<N>>(sight.begin), last = load_lanes<Ints<N>>(sight.end);
-    for (size_t row = begin; row < end; ++row) {
-      const Ints<N> at = Ints<N>{} + int32_t(row);
-      const Floats<N> score = load_lanes<Floats<N>>(scores_ + row * N);
-      store_lanes(((at >= first) & (at < last)) ? score : all<N>(kNoScore), scores_ + row * N);
-    }
-  }
-
-  // Scores become shares under the running maximum. A hidden row's is 0. By itself, so that the constants have registers.
-  template <size_t N>
-  __attribute__((noinline)) void take_shares(const Tile<N>& tile, size_t begin, size_t end) {
-    float* const scores = scores_;
-    const Floats<N> old = load_lanes<Floats<N>>(args_.max + tile.first);
-    Floats<N> max = old;
-    if constexpr (kInQuads<N>) {
-      max = Isa::larger(largest_wide<N>(begin, end), max);
-    } else {
-      for (size_t row = begin; row < end; row += 4)
-        max = Isa::larger(largest_of_four<N>(scores + row * N), max);
-    }
-    // A lane that has seen nothing yet subtracts 0: infinity minus infinity is no number.
-    const Floats<N> less = max == kNoScore ? all<N>(0.0f) : max;
-    Floats<N> sum = load_lanes<Floats<N>>(args_.sum + tile.first);
-    if (any(max > old)) {
-      float factors[N];
-      const Floats<N> factor = exp_share<Isa, N>(old - less);
-      sum *= factor;
-      store_lanes(factor, factors);
-      store_lanes(max, args_.max + tile.first);
-      for (size_t lane = 0; lane < tile.live; ++lane) {
-        float* row = args_.values + (tile.first + lane) * args_.value_width;
-        for (size_t d = 0; d < args_.value_width; d += Isa::kLanes)
-          store_lanes(load_lanes<Floats<Isa::kLanes>>(row + d) * factors[lane], row + d);
-      }
-    }
-    Floats<N> page_sum = {};
-    if constexpr (kInQuads<N>) {
-      exp_wide<N>(less, begin, end);
-      for (size_t row = begin; row < end; ++row) page_sum += load_lanes<Floats<N>>(scores + row * N);
-      store_lanes(sum + page_sum, args_.sum + tile.first);
-      return;
-    }
-    constexpr size_t kRows = Isa::kScoreRows;
-    for (size_t row = begin; row < end; row += kRows) {
-      Floats<N> shares[kRows];
-      for (size_t r = 0; r < kRows; ++r) shares[r] = load_lanes<Floats<N>>(scores + (row + r) * N) - less;
-      exp_shares<Isa, N>(shares);
-      if (rounds_shares_) round_all<N>(shares);
-      for (size_t r = 0; r < kRows; ++r) {
-        store_lanes(shares[r], scores + (row + r) * N);
-        page_sum += shares[r];
-      }
-    }
-    store_lanes(sum + page_sum, args_.sum + tile.first);
-  }
-
-  template <size_t N, size_t kCount>
-  static ALWAYS_INLINE void round_all(Floats<N> (&shares)[kCount]) {
-    for (auto& share : shares) share = round_to_bf16<N>(share);
-  }
-
-  template <size_t N>
-  static ALWAYS_INLINE Floats<N> largest_of_four(const float* scores) {
-    const auto row = [&](size_t i) { return load_lanes<Floats<N>>(scores + i * N); };
-    return Isa::larger(Isa::larger(row(0), row(1)), Isa::larger(row(2), row(3)));
-  }
-
-  // The largest scores of rows, several of them in a vector. REQUIRES: `begin` and `end` are multiples of four.
-  template <size_t N>
-  ALWAYS_INLINE Floats<N> largest_wide(size_t begin, size_t end) {
-    Floats<16> wide = all<16>(kNoScore);
-    for (const float* at = scores_ + begin * N; at < scores_ + end * N; at += 16)
-      wide = Isa::larger(load_lanes<Floats<16>>(at), wide);
-    float parts[16];
-    store_lanes(wide, parts);
-    Floats<N> largest = load_lanes<Floats<N>>(parts);
-    for (size_t i = N; i < 16; i += N) largest = Isa::larger(load_lanes<Floats<N>>(parts + i), largest);
-    return largest;
-  }
-
-  // Scores become e^(score - less), several rows in a vector. REQUIRES: `begin` and `end` are multiples of four.
-  template <size_t N>
-  ALWAYS_INLINE void exp_wide(Floats<N> less, size_t begin, size_t end) {
-    float repeated[16];
-    for (size_t i = 0; i < 16; i += N) store_lanes(less, repeated + i);
-    const Floats<16> all_less = load_lanes<Floats<16>>(repeated);
-    constexpr size_t kVectors = N / 4;  // of four rows
-    for (float* at = scores_ + begin * N; at < scores_ + end * N; at += 4 * N) {
-      Floats<16> shares[kVectors];
-      for (size_t i = 0; i < kVectors; ++i) shares[i] = load_lanes<Floats<16>>(at + 16 * i) - all_less;
-      exp_shares<Isa, 16>(shares);
-      if (rounds_shares_) round_all<16>(shares);
-      for (size_t i = 0; i < kVectors; ++i) store_lanes(shares[i], at + 16 * i);
-    }
-  }
-
   // Some lanes that see the same rows.
   struct Share {
     size_t lane, begin, end;
   };
 
   template <size_t N, size_t kQueries>
-  void add_values(const Tile<N>& tile, const Share& share, const PageRows& rows) {
+  void add_values(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
     switch (rows.format) {
       case KvFormat::f32:
         add_values_as<N, kQueries, KvFormat::f32>(tile, share, rows);
@@ -575,7 +444,7 @@ class PagesAttention {
   }
 
   template <size_t N, size_t kQueries, KvFormat format>
-  void add_values_as(const Tile<N>& tile, const Share& share, const PageRows& rows) {
+  void add_values_as(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
     constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
     size_t d = 0;
     for (; d + kWide * Isa::kLanes <= args_.value_width; d += kWide * Isa::kLanes)
@@ -587,7 +456,8 @@ class PagesAttention {
   }
 
   template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
-  ALWAYS_INLINE void add_columns(const Tile<N>& tile, const Share& share, const PageRows& rows, size_t d) {
+  ALWAYS_INLINE void add_columns(const QueryTile<N>& tile, const Share& share, const PageRows& rows,
+                                 size_t d) {
     add_value_rows<Isa, N, kQueries, format, kVectors>(
         scores_ + share.begin * N + share.lane,
         rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,

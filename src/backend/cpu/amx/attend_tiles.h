@@ -45,7 +45,11 @@ struct TileBf16 {
   static constexpr bool takes(size_t dim, size_t page_tokens) {
     return dim % kTileColumns == 0 && dim <= 256 && page_tokens == 2 * kTileKeys;
   }
-  static void begin(size_t count) { Machine::configure(count <= 4 ? 4 : count <= 8 ? 8 : 16); }
+  // Every page but the first is fetched while the one before it is used.
+  static void begin(size_t count, const std::byte* page, size_t bytes) {
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(page + i);
+    Machine::configure(count <= 4 ? 4 : count <= 8 ? 8 : 16);
+  }
   static void end() { Machine::release(); }
 
   template <size_t N>

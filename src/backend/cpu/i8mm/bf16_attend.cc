@@ -43,7 +43,7 @@ struct MatrixBf16 {
   static constexpr bool takes(size_t dim, size_t page_tokens) {
     return dim % kValueColumns == 0 && dim <= 256 && page_tokens == kPageTokens;
   }
-  static void begin(size_t) {}
+  static void begin(size_t, const std::byte*, size_t) {}
   static void end() {}
 
   // [4 columns][4 queries][4 of them]: two vectors, each of two queries.
