@@ -58,7 +58,8 @@ StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) co
 }
 
 void CostModel::add_ops(StepCost& cost, DType weight, double ops) const {
-  (backend_.form_for(weight) == ActivationForm::f32 ? cost.f32_ops : cost.int8_ops) += ops;
+  const bool is_quantized = size_t(backend_.form_for(weight)) >= kFirstQuantizedForm;
+  (is_quantized ? cost.int8_ops : cost.f32_ops) += ops;
 }
 
 void CostModel::add_product(StepCost& cost, const Weight& weight, double rows) const {

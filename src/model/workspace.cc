@@ -63,7 +63,7 @@ Activation Workspace::activation(size_t count, size_t width, FormSet forms) {
   Activation result;
   result.f32 = rows(count, width);
   result.forms = forms;
-  for (size_t form = kFirstQuantizedForm; form < kActivationFormCount; ++form) {
+  for (size_t form = kFirstRoundedForm; form < kActivationFormCount; ++form) {
     if (!forms.has(ActivationForm(form)) || width == 0) continue;
     result.stride[form] = backend_.activation_bytes(ActivationForm(form), width);
     buffers_.push_back(backend_.allocate(count * result.stride[form]));

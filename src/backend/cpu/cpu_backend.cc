@@ -62,7 +62,7 @@ size_t CpuBackend::activation_bytes(ActivationForm form, size_t width) const {
 }
 
 void CpuBackend::quantize(const Activation& activation, size_t row) const {
-  for (size_t form = kFirstQuantizedForm; form < kActivationFormCount; ++form) {
+  for (size_t form = kFirstRoundedForm; form < kActivationFormCount; ++form) {
     if (!activation.forms.has(ActivationForm(form))) continue;
     kernels_.quantize_activation[form](activation.f32.row(row), activation.f32.width,
                                        activation.data[form] + row * activation.stride[form]);
@@ -71,6 +71,12 @@ void CpuBackend::quantize(const Activation& activation, size_t row) const {
 
 void CpuBackend::quantize_part(const Activation& activation, size_t row, size_t col, size_t count) const {
   if (count == activation.f32.width) return quantize(activation, row);
+  if (activation.forms.has(ActivationForm::bf16)) {
+    constexpr size_t kForm = size_t(ActivationForm::bf16);
+    kernels_.quantize_activation[kForm](
+        activation.f32.row(row) + col, count,
+        activation.data[kForm] + row * activation.stride[kForm] + col * sizeof(uint16_t));
+  }
   for (size_t form = kFirstQuantizedForm; form < kActivationFormCount; ++form) {
     if (!activation.forms.has(ActivationForm(form))) continue;
     const size_t group = group_values(ActivationForm(form));

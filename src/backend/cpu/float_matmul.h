@@ -5,7 +5,7 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/panel_scratch.h"
 
-// Products with f32, f16 and bf16 weights: the scalar twin's operations (16 lanes of fused multiply-adds by column),
+// Products with f32, f16 and bf16 weights, the last with bf16 activations: the scalar twin's operations (16 lanes of fused multiply-adds by column),
 // stated once for the instruction sets. `Isa` is an instruction set's own:
 //
 //   struct Isa {
@@ -49,6 +49,11 @@ class FloatMatmul {
  public:
   explicit ALWAYS_INLINE FloatMatmul(const MatmulArgs& args)
       : args_(args), cols_(args.weight.cols), whole_cols_(cols_ / kLanes * kLanes) {}
+
+  // With panel_scratch() a thread has so many bytes for the blocks.
+  static constexpr size_t scratch_bytes() { return kSumBytes + kBlockRows * kBlockStride * sizeof(float); }
+  // Calls with so many tokens or a multiple work on whole blocks.
+  static constexpr size_t block_tokens() { return kBlockTokens; }
 
   ALWAYS_INLINE void run() const {
     switch (args_.tokens) {
@@ -207,7 +212,7 @@ class FloatMatmul {
   static constexpr size_t kSumBytes = kBlockRows * kBlockTokens * kLanes * sizeof(float);
 
   void blocks() const {
-    std::byte* memory = panel_scratch(kSumBytes + kBlockRows * kBlockStride * sizeof(float));
+    std::byte* memory = panel_scratch(scratch_bytes());
     Tile* sums = reinterpret_cast<Tile*>(memory);
     float* widened = reinterpret_cast<float*>(memory + kSumBytes);
     for (size_t t = 0; t < args_.tokens; t += kBlockTokens) {
@@ -306,11 +311,38 @@ void matmul_float(const MatmulArgs& args) {
   FloatMatmul<Isa, Type>(args).run();
 }
 
+// Inputs of bf16 are widened once for all rows, some tokens at a time.
+template <class Isa>
+void matmul_bf16(const MatmulArgs& args) {
+  using Matmul = FloatMatmul<Isa, Bf16>;
+  constexpr size_t kTokens = Matmul::block_tokens();
+  const size_t cols = (args.weight.cols + Isa::kPieceCols - 1) / Isa::kPieceCols * Isa::kPieceCols;
+  const size_t stride = cols + Isa::kPieceCols;  // rows start in different sets of the caches
+  const size_t most = args.tokens < kTokens ? args.tokens : kTokens;
+  // The blocks' memory comes first, and is where they will find it: what is there is large enough.
+  std::byte* memory = panel_scratch(Matmul::scratch_bytes() + most * stride * sizeof(float));
+  float* inputs = reinterpret_cast<float*>(memory + Matmul::scratch_bytes());
+  MatmulArgs part = args;
+  part.input = reinterpret_cast<const std::byte*>(inputs);
+  part.input_stride_bytes = stride * sizeof(float);
+  for (size_t begin = 0; begin < args.tokens; begin += kTokens) {
+    part.tokens = args.tokens - begin < kTokens ? args.tokens - begin : kTokens;
+    part.out = args.out + begin * args.out_stride;
+    for (size_t t = 0; t < part.tokens; ++t) {
+      const std::byte* row = args.input + (begin + t) * args.input_stride_bytes;
+      for (size_t c = 0; c < cols; c += Isa::kPieceCols) {
+        Isa::store(Isa::widen(Bf16{}, row + c * Bf16::kBytes), inputs + t * stride + c);
+      }
+    }
+    Matmul(part).run();
+  }
+}
+
 template <class Isa>
 void use_float_matmul(CpuKernels& kernels) {
   kernels.matmul[size_t(DType::f32)] = matmul_float<Isa, F32>;
   kernels.matmul[size_t(DType::f16)] = matmul_float<Isa, F16>;
-  kernels.matmul[size_t(DType::bf16)] = matmul_float<Isa, Bf16>;
+  kernels.matmul[size_t(DType::bf16)] = matmul_bf16<Isa>;
 }
 
 }  // namespace quire

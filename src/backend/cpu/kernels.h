@@ -70,12 +70,16 @@ struct Q8RowView {
 using Q8Row = Q8RowView<const std::byte>;
 using MutableQ8Row = Q8RowView<std::byte>;
 
+// Columns of a bf16 row are filled up with zeros to a multiple of this.
+inline constexpr size_t kBf16Cols = 32;
+
 // How many values share a scale in a quantized form.
 constexpr size_t group_values(ActivationForm form) {
   return size_t(64) << (size_t(form) - kFirstQuantizedForm);
 }
 
-// Bytes of a row of n values in `form`, rounded up to 64. REQUIRES: n is a multiple of 32 in quantized forms.
+// Bytes of a row of n values in `form`, a multiple of 64. Those of bf16 rows are an odd multiple, so that rows
+// begin in different sets of a cache. REQUIRES: n is a multiple of 32 in quantized forms.
 size_t activation_row_bytes(ActivationForm form, size_t n);
 
 // out[t * out_stride + r] = the product of weight row r and input row t, for r in [row_begin, row_end) and

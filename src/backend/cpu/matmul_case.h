@@ -100,13 +100,23 @@ struct MatmulCase {
 
   // The same with dequantized weights, in double precision.
   std::vector<double> true_product() const {
+    return sums_of([](double weight, double value) { return weight * value; });
+  }
+  // And of the products' magnitudes.
+  std::vector<double> magnitudes() const {
+    return sums_of([](double weight, double value) { return std::fabs(weight * value); });
+  }
+
+ private:
+  template <class F>
+  std::vector<double> sums_of(F f) const {
     std::vector<double> out(tokens * rows);
     std::vector<float> row(cols);
     for (size_t r = 0; r < rows; ++r) {
       dequantize_row(dtype, matrix().row(r), row);
       for (size_t t = 0; t < tokens; ++t) {
         double sum = 0.0;
-        for (size_t i = 0; i < cols; ++i) sum += double(row[i]) * double(input[t * cols + i]);
+        for (size_t i = 0; i < cols; ++i) sum += f(double(row[i]), double(input[t * cols + i]));
         out[t * rows + r] = sum;
       }
     }

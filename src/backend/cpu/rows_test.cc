@@ -115,11 +115,12 @@ TEST(Rows, AreActivatedAndQuantizedToTheSameBytesByAnyNumberOfThreads) {
   const auto activated = [&](uint32_t threads) {
     CpuBackend backend(present_kernels().back(), threads);
     std::vector<float> out(width);
-    std::vector<std::byte> memory(activation_row_bytes(ActivationForm::q8_64, width) +
+    std::vector<std::byte> memory(activation_row_bytes(ActivationForm::bf16, width) +
+                                  activation_row_bytes(ActivationForm::q8_64, width) +
                                   activation_row_bytes(ActivationForm::q8_256, width));
     Activation activation{.f32 = {out.data(), 1, width, width}, .forms = {}, .data = {}, .stride = {}};
     std::byte* at = memory.data();
-    for (ActivationForm form : {ActivationForm::q8_64, ActivationForm::q8_256}) {
+    for (ActivationForm form : {ActivationForm::bf16, ActivationForm::q8_64, ActivationForm::q8_256}) {
       activation.forms |= form;
       activation.data[size_t(form)] = at;
       activation.stride[size_t(form)] = activation_row_bytes(form, width);

@@ -153,6 +153,26 @@ void quantize_q8(const float* values, size_t n, std::byte* bytes) {
   }
 }
 
+// To nearest, ties to even; NaN stays NaN.
+void round_to_bf16(const float* values, size_t n, std::byte* row) {
+  for (size_t i = 0; i < n; i += 16) {
+    const __mmask16 live = n - i < 16 ? __mmask16((1u << (n - i)) - 1) : __mmask16(0xffff);
+    const __m512 floats = _mm512_maskz_loadu_ps(live, values + i);
+    const __m512i bits = _mm512_castps_si512(floats), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const __m512i moved = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(floats, floats, _CMP_UNORD_Q);
+    const __m512i rounded = _mm512_mask_mov_epi32(_mm512_srli_epi32(moved, 16), is_nan, quiet);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + i * sizeof(uint16_t)),
+                        _mm512_cvtepi32_epi16(rounded));
+  }
+  if ((n + 15) / 16 % 2 != 0) {  // the last sixteen of the row's multiple of 32
+    const size_t end = (n + 15) / 16 * 16;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + end * sizeof(uint16_t)), _mm256_setzero_si256());
+  }
+}
+
 void to_f16(const float* values, size_t count, uint16_t* out) {
   for (size_t i = 0; i < count; i += 16) {
     const __mmask16 live = count - i < 16 ? __mmask16((1u << (count - i)) - 1) : __mmask16(0xffff);
@@ -168,6 +188,7 @@ void use_avx512_rows(CpuKernels& kernels) {
   kernels.quantize_activation[size_t(ActivationForm::q8_64)] = quantize_q8<ActivationForm::q8_64>;
   kernels.quantize_activation[size_t(ActivationForm::q8_128)] = quantize_q8<ActivationForm::q8_128>;
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = quantize_q8<ActivationForm::q8_256>;
+  kernels.quantize_activation[size_t(ActivationForm::bf16)] = round_to_bf16;
   kernels.activate = activate;
   kernels.to_f16 = to_f16;
 }

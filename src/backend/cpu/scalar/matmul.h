@@ -30,11 +30,15 @@ float round_without_outliers(const float* values, size_t count, float most, int8
                              SpanOutliers& outliers);
 
 void copy_f32(const float* values, size_t n, std::byte* row);
+// To nearest, ties to even; NaN stays NaN.
+void round_to_bf16(const float* values, size_t n, std::byte* row);
 void to_f16(const float* values, size_t count, uint16_t* out);
 
 // Weights of any type dequantized to f32, f32 activations. Products are added in 16 lanes (value i in lane
 // i % 16) by fused multiply-adds, and the lanes in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1.
 void matmul_f32(const MatmulArgs& args);
+// The same with bf16 activations: their products with bf16 weights are exact.
+void matmul_bf16(const MatmulArgs& args);
 
 // Weights as UniformBlock, activations in kForm. In blocks of 256, which are groups of the activations, with S_b the
 // integer sum of a sub-block's products, s_b and m_b its scale and minimum, A_b the sum of its activations' codes, d and e

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/scalar/matmul.h"
+#include "tensor/float16.h"
 #include "tensor/lanes.h"
 #include "tensor/quantize.h"
 
@@ -113,6 +114,20 @@ void matmul_f32(const MatmulArgs& args) {
       for (size_t r = begin; r < end; ++r) dot(args, rows + (r - begin) * row_bytes, r, t);
     }
   }
+}
+
+void matmul_bf16(const MatmulArgs& args) {
+  const size_t cols = args.weight.cols;
+  thread_local std::vector<float> inputs;
+  inputs.resize(args.tokens * cols);
+  for (size_t t = 0; t < args.tokens; ++t) {
+    const uint16_t* row = reinterpret_cast<const uint16_t*>(args.input + t * args.input_stride_bytes);
+    std::transform(row, row + cols, inputs.data() + t * cols, bf16_to_f32);
+  }
+  MatmulArgs widened = args;
+  widened.input = reinterpret_cast<const std::byte*>(inputs.data());
+  widened.input_stride_bytes = cols * sizeof(float);
+  matmul_f32(widened);
 }
 
 }  // namespace quire::scalar

@@ -131,4 +131,10 @@ void copy_f32(const float* values, size_t n, std::byte* row) {
   std::memcpy(row, values, n * sizeof(float));
 }
 
+void round_to_bf16(const float* values, size_t n, std::byte* row) {
+  uint16_t* out = reinterpret_cast<uint16_t*>(row);
+  for (size_t i = 0; i < n; ++i) out[i] = f32_to_bf16(values[i]);
+  for (size_t i = n; i % kBf16Cols != 0; ++i) out[i] = 0;
+}
+
 }  // namespace quire::scalar

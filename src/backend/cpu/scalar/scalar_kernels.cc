@@ -8,6 +8,7 @@
 namespace quire {
 
 size_t activation_row_bytes(ActivationForm form, size_t n) {
+  if (form == ActivationForm::bf16) return ((n * sizeof(uint16_t) + 63) / 64 | 1) * 64;
   size_t bytes = n * sizeof(float);
   if (form != ActivationForm::f32) {
     CHECK(n % 32 == 0);
@@ -26,6 +27,7 @@ CpuKernels exact_kernels() {
   std::fill_n(kernels.matmul, kDTypeCount, scalar::matmul_f32);
   kernels.matmul[size_t(DType::i32)] = nullptr;
   kernels.quantize_activation[size_t(ActivationForm::f32)] = scalar::copy_f32;
+  kernels.quantize_activation[size_t(ActivationForm::bf16)] = scalar::round_to_bf16;
   kernels.quantize_activation[size_t(ActivationForm::q8_64)] = scalar::quantize_q8<ActivationForm::q8_64>;
   kernels.quantize_activation[size_t(ActivationForm::q8_128)] = scalar::quantize_q8<ActivationForm::q8_128>;
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = scalar::quantize_q8<ActivationForm::q8_256>;
@@ -39,6 +41,8 @@ CpuKernels scalar_kernels() {
   CpuKernels kernels = exact_kernels();
   kernels.name = "scalar";
   kernels.attend = attend_baseline;
+  kernels.form[size_t(DType::bf16)] = ActivationForm::bf16;
+  kernels.matmul[size_t(DType::bf16)] = scalar::matmul_bf16;
 #define QUIRE_FORMAT(dtype, Format, activation)                    \
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_q8<format::Format, ActivationForm::activation>;
