@@ -63,7 +63,10 @@ std::vector<CpuKernels> present_kernels() {
     if (may_use_int8_tiles()) {
       sets.push_back(sets.back());
       use_amx(sets.back());
-      if (may_use_bf16_tiles()) sets.back().attend = attend_amx;
+      if (may_use_bf16_tiles()) {
+        use_amx_bf16(sets.back());
+        sets.back().attend = attend_amx;
+      }
     }
   }
 #endif

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "backend/cpu/amx/bf16_tile_matmul.h"
+
+// The product of one or two panels and one or two tiles of tokens, by a machine that has eight tiles:
+//
+//   struct Machine {
+//     static void configure(size_t tokens);  // each tile as bf16_tile_rows says, with rows of 64 bytes
+//     static void release();
+//     template <size_t kTile> static void zero();
+//     template <size_t kTile> static void load(const void* rows, size_t stride_bytes);
+//     template <size_t kTile> static void store(void* rows, size_t stride_bytes);
+//     template <size_t kSums, size_t kInputs, size_t kWeights> static void multiply();  // sums += inputs * weights
+//   };
+//
+// Tiles 0 to 3 hold sums (2 * panel + tile of tokens), [tokens][16 rows] of f32; 4 and 5 some columns of the tokens'
+// activations, [tokens][32] of bf16; 6 and 7 the same columns of the panels, [16 pairs of columns][16 rows][2].
+
+namespace quire {
+
+constexpr size_t bf16_tile_rows(size_t tile, size_t tokens) {
+  return tile < 6 ? tokens : 16;
+}
+
+template <class Machine, size_t kPanels, size_t kTiles, bool kFetch>
+void multiply_bf16_tile_block(const Bf16TileBlock& block) {
+  constexpr size_t kRowBytes = 64;
+  constexpr size_t kAheadBytes = 8192;  // of what is fetched
+  if (block.is_first) {
+    Machine::template zero<0>();
+    if constexpr (kTiles == 2) Machine::template zero<1>();
+    if constexpr (kPanels == 2) Machine::template zero<2>();
+    if constexpr (kPanels == 2 && kTiles == 2) Machine::template zero<3>();
+  } else {
+    Machine::template load<0>(block.sums[0][0], kRowBytes);
+    if constexpr (kTiles == 2) Machine::template load<1>(block.sums[0][1], kRowBytes);
+    if constexpr (kPanels == 2) Machine::template load<2>(block.sums[1][0], kRowBytes);
+    if constexpr (kPanels == 2 && kTiles == 2) Machine::template load<3>(block.sums[1][1], kRowBytes);
+  }
+  const std::byte *first = block.panels[0], *second = block.panels[1];
+  const std::byte *inputs = block.inputs[0], *more_inputs = block.inputs[1];
+  for (size_t step = 0; step < block.steps; ++step) {
+    if constexpr (kFetch) {
+#pragma GCC unroll 16
+      for (size_t line = 0; line < kBf16TileBytes; line += 64) {
+        __builtin_prefetch(first + kAheadBytes + line);
+        if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line);
+      }
+    }
+    Machine::template load<6>(first, kRowBytes);
+    Machine::template load<4>(inputs, block.input_stride_bytes);
+    Machine::template multiply<0, 4, 6>();
+    if constexpr (kTiles == 2) {
+      Machine::template load<5>(more_inputs, block.input_stride_bytes);
+      Machine::template multiply<1, 5, 6>();
+      more_inputs += kRowBytes;
+    }
+    if constexpr (kPanels == 2) {
+      Machine::template load<7>(second, kRowBytes);
+      Machine::template multiply<2, 4, 7>();
+      if constexpr (kTiles == 2) Machine::template multiply<3, 5, 7>();
+      second += kBf16TileBytes;
+    }
+    first += kBf16TileBytes;
+    inputs += kRowBytes;
+  }
+  Machine::template store<0>(block.sums[0][0], kRowBytes);
+  if constexpr (kTiles == 2) Machine::template store<1>(block.sums[0][1], kRowBytes);
+  if constexpr (kPanels == 2) Machine::template store<2>(block.sums[1][0], kRowBytes);
+  if constexpr (kPanels == 2 && kTiles == 2) Machine::template store<3>(block.sums[1][1], kRowBytes);
+}
+
+template <class Machine>
+constexpr Bf16TileKernels bf16_tile_kernels() {
+  return {
+      .configure = Machine::configure,
+      .release = Machine::release,
+      .multiply = {{multiply_bf16_tile_block<Machine, 1, 1, false>,
+                    multiply_bf16_tile_block<Machine, 1, 2, false>},
+                   {multiply_bf16_tile_block<Machine, 2, 1, false>,
+                    multiply_bf16_tile_block<Machine, 2, 2, false>}},
+      .fetch_and_multiply = {
+          {multiply_bf16_tile_block<Machine, 1, 1, true>, multiply_bf16_tile_block<Machine, 1, 2, true>},
+          {multiply_bf16_tile_block<Machine, 2, 1, true>, multiply_bf16_tile_block<Machine, 2, 2, true>}}};
+}
+
+}  // namespace quire
