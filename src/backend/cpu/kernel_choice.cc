@@ -6,6 +6,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
+#include "backend/cpu/bfmmla/bfmmla_kernels.h"
 #include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/neon/neon_kernels.h"
 #elif defined(__x86_64__)
@@ -49,7 +50,10 @@ std::vector<CpuKernels> present_kernels() {
     if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) {
       sets.push_back(sets.back());
       use_i8mm(sets.back());
-      if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0) sets.back().attend = attend_neon_bf16;
+      if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0) {
+        use_bfmmla(sets.back());
+        sets.back().attend = attend_neon_bf16;
+      }
     }
   }
 #elif defined(__x86_64__)
