@@ -1,5 +1,5 @@
 // One core's speed of the matrix kernels by weight type and number of tokens, in operations (two per multiply-add, also
-// as a share of the core's int8 peak) and in bytes of weights:
+// as a share of the core's int8 peak, or of its bf16 peak for bf16) and in bytes of weights:
 //
 //   matmul_bench                            every kernel set and type, with 1 and 126 tokens
 //   matmul_bench amx,avx512 q4_0 8 16 512   these sets, this type, and these tokens; "all" is any set or type
@@ -87,12 +87,13 @@ int main(int count, char** arguments) {
   for (int i = 3; i < count; ++i) tokens.push_back(std::max(1ul, std::strtoul(arguments[i], nullptr, 10)));
   if (tokens.empty()) tokens = {1, 126};
   const MachineRates core = Yardstick({.threads = 1, .seconds = 1, .buffer_bytes = 1 << 20}).measure();
-  std::printf("one core: int8 %.0f GOPS (%s)\n", core.int8_gops, core.int8_instruction.c_str());
+  std::printf("one core: int8 %.0f GOPS (%s), bf16 %.0f GFLOPS (%s)\n", core.int8_gops,
+              core.int8_instruction.c_str(), core.bf16_gflops, core.bf16_instruction.c_str());
   for (const CpuKernels& kernels : present_kernels()) {
     for (size_t i = 0; i < kDTypeCount; ++i) {
       if (kernels.matmul[i] == nullptr || !is_wanted(sets, kernels.name)) continue;
       if (is_wanted(types, std::string(traits(DType(i)).name)))
-        measure(kernels, DType(i), tokens, core.int8_gops);
+        measure(kernels, DType(i), tokens, DType(i) == DType::bf16 ? core.bf16_gflops : core.int8_gops);
     }
   }
 }

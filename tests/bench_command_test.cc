@@ -52,10 +52,10 @@ std::optional<std::string> problem_of_xml(const std::string& text) {
 TEST_F(BenchCommand, PrintsTheObjectOfTheContract) {
   const Json object =
       quire_json("bench -m " + llama_ + kQuick + "--prompt 16,40 --gen 4 --batch 1,3 --depth 0,64 --json");
-  for (const char* key : {"read_gb_s", "int8_gops", "f32_gflops"}) {
+  for (const char* key : {"read_gb_s", "int8_gops", "f32_gflops", "bf16_gflops"}) {
     EXPECT_GT(object["machine"][key].get<double>(), 0) << key;
   }
-  for (const char* key : {"read_method", "int8_instruction", "f32_instruction"}) {
+  for (const char* key : {"read_method", "int8_instruction", "f32_instruction", "bf16_instruction"}) {
     EXPECT_FALSE(object["machine"][key].get<std::string>().empty()) << key;
   }
   EXPECT_EQ(object["machine"]["threads"], 2);

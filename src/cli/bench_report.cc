@@ -12,7 +12,8 @@ namespace {
 
 double compute_seconds(const BenchResult& result) {
   return result.run.cost.int8_ops / (result.limits.int8_gops * 1e9) +
-         result.run.cost.f32_ops / (result.limits.f32_gflops * 1e9);
+         result.run.cost.f32_ops / (result.limits.f32_gflops * 1e9) +
+         result.run.cost.bf16_ops / (result.limits.bf16_gflops * 1e9);
 }
 
 double memory_seconds(const BenchResult& result) {
@@ -57,9 +58,12 @@ std::string BenchReport::text() const {
   std::string text =
       fmt::format("{}: {} of weights, KV {} {} per token, {} kernels, {}\n", model, human_bytes(weight_bytes),
                   kv_format, human_bytes(kv_bytes_per_token), kernels, counted(threads, "thread"));
-  text += fmt::format("machine: reads {:.1f} GB/s ({}), int8 {:.0f} GOPS ({}), f32 {:.0f} GFLOPS ({})\n\n",
+  text += fmt::format("machine: reads {:.1f} GB/s ({}), int8 {:.0f} GOPS ({}), f32 {:.0f} GFLOPS ({})",
                       machine.read_gb_s, machine.read_method, machine.int8_gops, machine.int8_instruction,
                       machine.f32_gflops, machine.f32_instruction);
+  if (machine.has_bf16())
+    text += fmt::format(", bf16 {:.0f} GFLOPS ({})", machine.bf16_gflops, machine.bf16_instruction);
+  text += "\n\n";
   text += fmt::format("{:8} {:>7} {:>6} {:>7} {:>10} {:>8}  {:8} {:>9} {:>8} {:>7}\n", "phase", "tokens",
                       "batch", "depth", "tok/s", "share", "bound", "ops/byte", "GOPS", "GB/s");
   bool unsteady = false;
@@ -85,9 +89,11 @@ OrderedJson BenchReport::json() const {
                          {{"read_gb_s", machine.read_gb_s},
                           {"int8_gops", machine.int8_gops},
                           {"f32_gflops", machine.f32_gflops},
+                          {"bf16_gflops", machine.bf16_gflops},
                           {"read_method", machine.read_method},
                           {"int8_instruction", machine.int8_instruction},
                           {"f32_instruction", machine.f32_instruction},
+                          {"bf16_instruction", machine.bf16_instruction},
                           {"threads", threads}}},
                         {"model", model},
                         {"weight_bytes", weight_bytes},
@@ -114,7 +120,8 @@ OrderedJson BenchReport::json() const {
                                  {"limits",
                                   {{"read_gb_s", result.limits.read_gb_s},
                                    {"int8_gops", result.limits.int8_gops},
-                                   {"f32_gflops", result.limits.f32_gflops}}}});
+                                   {"f32_gflops", result.limits.f32_gflops},
+                                   {"bf16_gflops", result.limits.bf16_gflops}}}});
   }
   return object;
 }
@@ -128,6 +135,11 @@ std::string BenchReport::svg() const {
                 {fmt::format("f32 {:.0f} GFLOPS ({})", machine.f32_gflops, machine.f32_instruction),
                  machine.f32_gflops}},
       .points = {}};
+  if (machine.has_bf16()) {
+    roofline.roofs.push_back(
+        {fmt::format("bf16 {:.0f} GFLOPS ({})", machine.bf16_gflops, machine.bf16_instruction),
+         machine.bf16_gflops});
+  }
   for (const BenchResult& result : results) {
     const double limit_seconds = std::max(compute_seconds(result), memory_seconds(result));
     roofline.points.push_back({.label = label(result),

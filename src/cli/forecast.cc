@@ -34,7 +34,8 @@ double reading_seconds(const StepCost& cost, const MachineRates& machine) {
 }
 
 double computing_seconds(const StepCost& cost, const MachineRates& machine) {
-  return cost.int8_ops / (machine.int8_gops * 1e9) + cost.f32_ops / (machine.f32_gflops * 1e9);
+  return cost.int8_ops / (machine.int8_gops * 1e9) + cost.f32_ops / (machine.f32_gflops * 1e9) +
+         cost.bf16_ops / (machine.bf16_gflops * 1e9);
 }
 
 PartShares shares_of(const TwoDepths& m) {

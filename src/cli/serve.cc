@@ -46,7 +46,7 @@ struct ServeCommand {
   static MachineLimits look_at_machine(uint32_t threads) {
     Yardstick yardstick({.threads = threads, .seconds = 0.05, .buffer_bytes = size_t(64) << 20});
     const MachineRates rates = yardstick.measure();
-    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, threads};
+    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, rates.bf16_gflops, threads};
   }
 
   // A connection is an open file, and many systems allow a program 1024 of them unless it asks for more.

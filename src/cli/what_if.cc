@@ -196,6 +196,7 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
     rates.read_gb_s *= one.how.bandwidth;
     rates.int8_gops *= one.how.flops;
     rates.f32_gflops *= one.how.flops;
+    rates.bf16_gflops *= one.how.flops;
     const Forecast forecast(costs, runners[i]->layout(), rates, one.shares);
     for (const uint32_t prompt : prompts) one.first_token.push_back(forecast.first_token(prompt, kChunk));
     for (const uint32_t depth : depths) one.next_token.push_back(forecast.next_token(depth, one.how.batch));
@@ -208,7 +209,8 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
                                 {"machine",
                                  {{"read_gb_s", machine.read_gb_s},
                                   {"int8_gops", machine.int8_gops},
-                                  {"f32_gflops", machine.f32_gflops}}},
+                                  {"f32_gflops", machine.f32_gflops},
+                                  {"bf16_gflops", machine.bf16_gflops}}},
                                 {"base", case_json(*this, cases[0])},
                                 {"what_if", case_json(*this, cases[1])}};
     std::cout << object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";

@@ -9,6 +9,7 @@ namespace quire {
 
 StepCost& StepCost::operator*=(double factor) {
   int8_ops *= factor;
+  bf16_ops *= factor;
   f32_ops *= factor;
   weight_bytes *= factor;
   kv_bytes *= factor;
@@ -17,6 +18,7 @@ StepCost& StepCost::operator*=(double factor) {
 
 StepCost& StepCost::operator+=(const StepCost& other) {
   int8_ops += other.int8_ops;
+  bf16_ops += other.bf16_ops;
   f32_ops += other.f32_ops;
   weight_bytes += other.weight_bytes;
   kv_bytes += other.kv_bytes;
@@ -58,8 +60,14 @@ StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) co
 }
 
 void CostModel::add_ops(StepCost& cost, DType weight, double ops) const {
-  const bool is_quantized = size_t(backend_.form_for(weight)) >= kFirstQuantizedForm;
-  (is_quantized ? cost.int8_ops : cost.f32_ops) += ops;
+  const ActivationForm form = backend_.form_for(weight);
+  if (form == ActivationForm::f32) {
+    cost.f32_ops += ops;
+  } else if (form == ActivationForm::bf16) {
+    cost.bf16_ops += ops;
+  } else {
+    cost.int8_ops += ops;
+  }
 }
 
 void CostModel::add_product(StepCost& cost, const Weight& weight, double rows) const {

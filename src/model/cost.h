@@ -23,11 +23,12 @@ struct StepShape {
 // What is small beside these is left out: norms, rotation, nonlinearities, activations, tables that are read by row.
 struct StepCost {
   double int8_ops = 0;  // products with quantized activations
+  double bf16_ops = 0;  // products with bf16 activations
   double f32_ops = 0;   // products with f32 activations, and attention
   double weight_bytes = 0;
   double kv_bytes = 0;
 
-  double ops() const { return int8_ops + f32_ops; }
+  double ops() const { return int8_ops + bf16_ops + f32_ops; }
   double bytes() const { return weight_bytes + kv_bytes; }
   double ops_per_byte() const { return ops() / bytes(); }
   StepCost& operator+=(const StepCost& other);

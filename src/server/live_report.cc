@@ -175,20 +175,22 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
   const char* bound = !busy                                            ? "neither"
                       : rates.bandwidth_share > rates.arithmetic_share ? "memory"
                                                                        : "arithmetic";
-  return {
-      {"now_ms", book.moment(now)},
-      {"running", engine.scheduler().running().size()},
-      {"waiting", engine.scheduler().waiting().size()},
-      {"requests", book.report(engine, now)},
-      {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
-      {"machine",
-       {{"read_gb_s", limits.read_gb_s}, {"int8_gops", limits.int8_gops}, {"f32_gflops", limits.f32_gflops}}},
-      {"rates",
-       {{"answer_tok_s", rates.answer_tok_s},
-        {"prompt_tok_s", rates.prompt_tok_s},
-        {"bandwidth_share", rates.bandwidth_share},
-        {"arithmetic_share", rates.arithmetic_share},
-        {"bound", bound}}}};
+  return {{"now_ms", book.moment(now)},
+          {"running", engine.scheduler().running().size()},
+          {"waiting", engine.scheduler().waiting().size()},
+          {"requests", book.report(engine, now)},
+          {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
+          {"machine",
+           {{"read_gb_s", limits.read_gb_s},
+            {"int8_gops", limits.int8_gops},
+            {"f32_gflops", limits.f32_gflops},
+            {"bf16_gflops", limits.bf16_gflops}}},
+          {"rates",
+           {{"answer_tok_s", rates.answer_tok_s},
+            {"prompt_tok_s", rates.prompt_tok_s},
+            {"bandwidth_share", rates.bandwidth_share},
+            {"arithmetic_share", rates.arithmetic_share},
+            {"bound", bound}}}};
 }
 
 OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt, const MachineLimits& limits,

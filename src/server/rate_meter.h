@@ -13,13 +13,15 @@ struct MachineLimits {
   double read_gb_s = 0;
   double int8_gops = 0;
   double f32_gflops = 0;
+  double bf16_gflops = 0;
   uint32_t threads = 0;
 
   // The least time that so much work takes, in ms, and what bounds it.
   double memory_ms(const StepCost& cost) const { return read_gb_s > 0 ? cost.bytes() / read_gb_s / 1e6 : 0; }
   double arithmetic_ms(const StepCost& cost) const {
     const double int8 = int8_gops > 0 ? cost.int8_ops / int8_gops / 1e6 : 0;
-    return int8 + (f32_gflops > 0 ? cost.f32_ops / f32_gflops / 1e6 : 0);
+    const double bf16 = bf16_gflops > 0 ? cost.bf16_ops / bf16_gflops / 1e6 : 0;
+    return int8 + bf16 + (f32_gflops > 0 ? cost.f32_ops / f32_gflops / 1e6 : 0);
   }
   double least_ms(const StepCost& cost) const { return std::max(memory_ms(cost), arithmetic_ms(cost)); }
 };

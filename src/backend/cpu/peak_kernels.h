@@ -24,6 +24,8 @@ struct PeakKernel {
 // Those that this CPU can run: never empty.
 std::vector<PeakKernel> int8_peak_kernels();
 std::vector<PeakKernel> f32_peak_kernels();
+// Empty where bf16 are multiplied as f32.
+std::vector<PeakKernel> bf16_peak_kernels();
 
 namespace portable {
 PeakKernel int8_peak_kernel();

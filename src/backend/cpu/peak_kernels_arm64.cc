@@ -18,18 +18,20 @@ constexpr double kProductsPerSweep = double(PeakPanels::kBytes / (kSide * kVecto
 #ifdef __clang__
 #define QUIRE_DOTPROD "dotprod"
 #define QUIRE_I8MM "i8mm"
+#define QUIRE_BF16 "bf16"
 #else
 #define QUIRE_DOTPROD "arch=armv8.2-a+dotprod"
 #define QUIRE_I8MM "arch=armv8.2-a+i8mm"
+#define QUIRE_BF16 "arch=armv8.2-a+bf16"
 #endif
 
 // The products are written as assembly because Clang 14 has their intrinsics only where the whole file is
 // compiled for them; the function is a macro because a template cannot choose its target.
-#define QUIRE_INT8_PEAK(function, feature, instruction)                                                  \
+#define QUIRE_PEAK(function, feature, instruction, Sum, add_all)                                         \
   __attribute__((target(feature))) double function(const PeakPanels& panels, size_t sweeps) {            \
     const auto* left_panel = reinterpret_cast<const int8_t*>(panels.left);                               \
     const auto* right_panel = reinterpret_cast<const int8_t*>(panels.right);                             \
-    int32x4_t sums[kSide][kSide] = {};                                                                   \
+    Sum sums[kSide][kSide] = {};                                                                         \
     for (size_t sweep = 0; sweep < sweeps; ++sweep) {                                                    \
       for (size_t k = 0; k < PeakPanels::kBytes; k += kSide * kVectorBytes) {                            \
         int8x16_t left[kSide], right[kSide];                                                             \
@@ -39,8 +41,8 @@ constexpr double kProductsPerSweep = double(PeakPanels::kBytes / (kSide * kVecto
         }                                                                                                \
         _Pragma("GCC unroll 4") for (size_t i = 0; i < kSide; ++i) {                                     \
           _Pragma("GCC unroll 4") for (size_t j = 0; j < kSide; ++j) {                                   \
-            int32x4_t sum = sums[i][j];                                                                  \
-            asm(instruction " %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(left[i]), "w"(right[j]));         \
+            Sum sum = sums[i][j];                                                                        \
+            asm(instruction : "+w"(sum) : "w"(left[i]), "w"(right[j]));                                  \
             sums[i][j] = sum; /* GCC keeps the operands of assembly in memory if they are of an array */ \
           }                                                                                              \
         }                                                                                                \
@@ -48,12 +50,13 @@ constexpr double kProductsPerSweep = double(PeakPanels::kBytes / (kSide * kVecto
     }                                                                                                    \
     double total = 0;                                                                                    \
     for (auto& row : sums) {                                                                             \
-      for (int32x4_t sum : row) total += double(vaddlvq_s32(sum));                                       \
+      for (Sum sum : row) total += double(add_all(sum));                                                 \
     }                                                                                                    \
     return total;                                                                                        \
   }
-QUIRE_INT8_PEAK(run_sdot, QUIRE_DOTPROD, "sdot")
-QUIRE_INT8_PEAK(run_smmla, QUIRE_I8MM, "smmla")
+QUIRE_PEAK(run_sdot, QUIRE_DOTPROD, "sdot %0.4s, %1.16b, %2.16b", int32x4_t, vaddlvq_s32)
+QUIRE_PEAK(run_smmla, QUIRE_I8MM, "smmla %0.4s, %1.16b, %2.16b", int32x4_t, vaddlvq_s32)
+QUIRE_PEAK(run_bfmmla, QUIRE_BF16, "bfmmla %0.4s, %1.8h, %2.8h", float32x4_t, vaddvq_f32)
 
 double run_f32(const PeakPanels& panels, size_t sweeps) {
   constexpr size_t kLanes = kVectorBytes / sizeof(float);
@@ -99,6 +102,11 @@ std::vector<PeakKernel> int8_peak_kernels() {
 
 std::vector<PeakKernel> f32_peak_kernels() {
   return {{"fmla", 2 * 4 * kProductsPerSweep, run_f32}};
+}
+
+std::vector<PeakKernel> bf16_peak_kernels() {
+  if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) == 0) return {};
+  return {{"bfmmla", 2 * 16 * kProductsPerSweep, run_bfmmla}};  // 2 x 2 x 4 in a product
 }
 
 }  // namespace quire

@@ -59,6 +59,10 @@ std::vector<PeakKernel> int8_peak_kernels() {
 std::vector<PeakKernel> f32_peak_kernels() {
   return {portable::f32_peak_kernel()};
 }
+
+std::vector<PeakKernel> bf16_peak_kernels() {
+  return {};
+}
 #endif
 
 }  // namespace quire

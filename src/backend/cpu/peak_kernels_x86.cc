@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -112,7 +113,10 @@ __attribute__((target("avx512f,avx512vnni"))) double run_avx512_vnni(const PeakP
 constexpr size_t kTileRows = 16;
 constexpr size_t kTileRowBytes = 64;
 constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
-__attribute__((target("amx-tile,amx-int8"))) double run_amx(const PeakPanels& panels, size_t sweeps) {
+enum class TileNumber { int8, bf16 };
+template <TileNumber kNumber>
+__attribute__((target("amx-tile,amx-int8,amx-bf16"))) double run_amx(const PeakPanels& panels,
+                                                                     size_t sweeps) {
   struct alignas(64) Config {
     uint8_t palette = 1;
     uint8_t start_row = 0;
@@ -136,20 +140,30 @@ __attribute__((target("amx-tile,amx-int8"))) double run_amx(const PeakPanels& pa
       _tile_loadd(5, panels.left + k + kTileBytes, kTileRowBytes);
       _tile_loadd(6, panels.right + k, kTileRowBytes);
       _tile_loadd(7, panels.right + k + kTileBytes, kTileRowBytes);
-      _tile_dpbssd(0, 4, 6);
-      _tile_dpbssd(1, 4, 7);
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
+      if constexpr (kNumber == TileNumber::int8) {
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+      } else {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
     }
   }
-  alignas(64) int32_t sums[4][kTileBytes / sizeof(int32_t)];
+  using Sum = std::conditional_t<kNumber == TileNumber::int8, int32_t, float>;
+  alignas(64) Sum sums[4][kTileBytes / sizeof(Sum)];
   _tile_stored(0, sums[0], kTileRowBytes);
   _tile_stored(1, sums[1], kTileRowBytes);
   _tile_stored(2, sums[2], kTileRowBytes);
   _tile_stored(3, sums[3], kTileRowBytes);
   _tile_release();
-  return total_of<int32_t>(sums);
+  return total_of<Sum>(sums);
 }
+
+constexpr double kTileProducts = 4.0 * double(PeakPanels::kBytes / (2 * kTileBytes));  // of a sweep
 
 constexpr size_t kFmaSide = 3;  // 9 sums, 6 operands in 16 registers
 __attribute__((target("avx2,fma"))) double run_fma256(const PeakPanels& panels, size_t sweeps) {
@@ -201,8 +215,7 @@ bool has_avx_vnni() {
 std::vector<PeakKernel> int8_peak_kernels() {
   std::vector<PeakKernel> kernels;
   if (may_use_int8_tiles()) {
-    constexpr double kTileProducts = 4.0 * double(PeakPanels::kBytes / (2 * kTileBytes));
-    kernels.push_back({"amx tdpbssd", 2 * 16 * 16 * 64 * kTileProducts, run_amx});
+    kernels.push_back({"amx tdpbssd", 2 * 16 * 16 * 64 * kTileProducts, run_amx<TileNumber::int8>});
   }
   if (__builtin_cpu_supports("avx512vnni")) {
     kernels.push_back({"avx512 vpdpbusd", 2 * 64 * products_per_sweep(64, kAvx512Side), run_avx512_vnni});
@@ -227,6 +240,11 @@ std::vector<PeakKernel> f32_peak_kernels() {
   }
   if (kernels.empty()) kernels.push_back(portable::f32_peak_kernel());
   return kernels;
+}
+
+std::vector<PeakKernel> bf16_peak_kernels() {
+  if (!may_use_bf16_tiles()) return {};
+  return {{"amx tdpbf16ps", 2 * 16 * 16 * 32 * kTileProducts, run_amx<TileNumber::bf16>}};
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "tensor/float16.h"
 
 namespace quire {
 namespace {
@@ -60,7 +61,7 @@ double change(double a, double b) {
 
 double largest_change(const MachineRates& a, const MachineRates& b) {
   return std::max({change(a.read_gb_s, b.read_gb_s), change(a.int8_gops, b.int8_gops),
-                   change(a.f32_gflops, b.f32_gflops)});
+                   change(a.f32_gflops, b.f32_gflops), change(a.bf16_gflops, b.bf16_gflops)});
 }
 
 MachineRates best_of(const MachineRates& a, const MachineRates& b) {
@@ -68,6 +69,7 @@ MachineRates best_of(const MachineRates& a, const MachineRates& b) {
   best.read_gb_s = std::max(a.read_gb_s, b.read_gb_s);
   best.int8_gops = std::max(a.int8_gops, b.int8_gops);
   best.f32_gflops = std::max(a.f32_gflops, b.f32_gflops);
+  best.bf16_gflops = std::max(a.bf16_gflops, b.bf16_gflops);
   return best;
 }
 
@@ -77,7 +79,8 @@ Yardstick::Yardstick(const YardstickOptions& options)
       buffer_(options.buffer_bytes > 0 ? options.buffer_bytes : default_buffer_bytes()),
       read_kernels_({{"prefetch to L3", read<1>}, {"prefetch to L2", read<2>}, {"plain", read<kNoPrefetch>}}),
       int8_kernels_(int8_peak_kernels()),
-      f32_kernels_(f32_peak_kernels()) {
+      f32_kernels_(f32_peak_kernels()),
+      bf16_kernels_(bf16_peak_kernels()) {
   CHECK(buffer_.size() >= kLine && seconds_ > 0);
   // Pages that nobody wrote are one page of zeros, and that is always in a cache.
   pool_.parallel_for(buffer_.size(), kReadGrain, [&](size_t begin, size_t end) {
@@ -94,6 +97,12 @@ Yardstick::Yardstick(const YardstickOptions& options)
     left[i] = float(i * 37 % 251) / 251.0f - 0.5f;
     right[i] = float(i * 101 % 241) / 241.0f - 0.5f;
   }
+  auto* left_bf16 = reinterpret_cast<uint16_t*>(bf16_panels_.left);
+  auto* right_bf16 = reinterpret_cast<uint16_t*>(bf16_panels_.right);
+  for (size_t i = 0; i < PeakPanels::kBytes / sizeof(uint16_t); ++i) {
+    left_bf16[i] = f32_to_bf16(float(i * 37 % 251) / 251.0f - 0.5f);
+    right_bf16[i] = f32_to_bf16(float(i * 101 % 241) / 241.0f - 0.5f);
+  }
 }
 
 MachineRates Yardstick::measure() {
@@ -109,6 +118,14 @@ MachineRates Yardstick::measure() {
   rates.read_method = read_kernels_.front().method;
   rates.int8_instruction = int8_kernels_.front().instruction;
   rates.f32_instruction = f32_kernels_.front().instruction;
+  rates.bf16_gflops = rates.f32_gflops;
+  rates.bf16_instruction = rates.f32_instruction;
+  if (!bf16_kernels_.empty()) {
+    rates.bf16_gflops = best_rate(bf16_kernels_, [&](const PeakKernel& kernel, double seconds) {
+      return compute_rate(kernel, bf16_panels_, seconds);
+    });
+    rates.bf16_instruction = bf16_kernels_.front().instruction;
+  }
   return rates;
 }
 

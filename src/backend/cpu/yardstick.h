@@ -14,9 +14,13 @@ struct MachineRates {
   double read_gb_s = 0;
   double int8_gops = 0;  // a multiply and an add are two
   double f32_gflops = 0;
+  double bf16_gflops = 0;  // that of f32 where bf16 have no instruction of their own
   std::string read_method;
   std::string int8_instruction;
   std::string f32_instruction;
+  std::string bf16_instruction;
+
+  bool has_bf16() const { return bf16_instruction != f32_instruction; }
 };
 
 // By how much, at most, one of the rates differs: 0.1 where one is 10 % below the other.
@@ -32,7 +36,7 @@ struct YardstickOptions {
 };
 
 // Measures the limits that speed is stated as a share of: the bandwidth of reading memory with prefetch, and the
-// rates of int8 and f32 multiply-adds on operands from the first cache. Each is the best of several samples:
+// rates of int8, f32 and bf16 multiply-adds on operands from the first cache. Each is the best of several samples:
 // whatever disturbs a sample can only make it slower. The first call of measure() tries every way that the CPU has,
 // the later ones only the best of them.
 class Yardstick {
@@ -58,9 +62,9 @@ class Yardstick {
   const double seconds_;
   ThreadPool pool_;
   Buffer buffer_;
-  PeakPanels int8_panels_, f32_panels_;
+  PeakPanels int8_panels_, f32_panels_, bf16_panels_;
   std::vector<ReadKernel> read_kernels_;
-  std::vector<PeakKernel> int8_kernels_, f32_kernels_;
+  std::vector<PeakKernel> int8_kernels_, f32_kernels_, bf16_kernels_;
 };
 
 }  // namespace quire

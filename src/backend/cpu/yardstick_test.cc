@@ -33,6 +33,16 @@ TEST(PeakKernels, MakeAsManyMultiplyAddsOfF32AsTheySay) {
   }
 }
 
+TEST(PeakKernels, MakeAsManyMultiplyAddsOfBf16AsTheySay) {
+  auto panels = std::make_unique<PeakPanels>();
+  std::fill_n(reinterpret_cast<uint16_t*>(panels->left), PeakPanels::kBytes / sizeof(uint16_t), 0x3f80);
+  std::fill_n(reinterpret_cast<uint16_t*>(panels->right), PeakPanels::kBytes / sizeof(uint16_t), 0x3f80);
+  for (const PeakKernel& kernel : bf16_peak_kernels()) {
+    EXPECT_EQ(2 * kernel.run(*panels, 1), kernel.ops_per_sweep) << kernel.instruction;
+    EXPECT_EQ(2 * kernel.run(*panels, 3), 3 * kernel.ops_per_sweep) << kernel.instruction;
+  }
+}
+
 TEST(Yardstick, MeasuresEveryRateAndSaysWhatGaveIt) {
   for (uint32_t threads : {1u, 3u}) {
     Yardstick yardstick({.threads = threads, .seconds = 0.001, .buffer_bytes = (1 << 20) + 77});
@@ -40,7 +50,10 @@ TEST(Yardstick, MeasuresEveryRateAndSaysWhatGaveIt) {
     EXPECT_GT(first.read_gb_s, 0);
     EXPECT_GT(first.int8_gops, 0);
     EXPECT_GT(first.f32_gflops, 0);
-    for (const std::string& name : {first.read_method, first.int8_instruction, first.f32_instruction}) {
+    EXPECT_GT(first.bf16_gflops, 0);
+    EXPECT_EQ(first.has_bf16(), !bf16_peak_kernels().empty());
+    for (const std::string& name :
+         {first.read_method, first.int8_instruction, first.f32_instruction, first.bf16_instruction}) {
       EXPECT_FALSE(name.empty());
     }
     EXPECT_EQ(yardstick.measure().int8_instruction, first.int8_instruction) << "the best is kept";

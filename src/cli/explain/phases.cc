@@ -18,7 +18,8 @@ struct Bound {
 };
 
 Bound bound_of(const PhaseFigures& phase, const MachineRates& machine) {
-  return {phase.cost.int8_ops / (machine.int8_gops * 1e9) + phase.cost.f32_ops / (machine.f32_gflops * 1e9),
+  return {phase.cost.int8_ops / (machine.int8_gops * 1e9) + phase.cost.f32_ops / (machine.f32_gflops * 1e9) +
+              phase.cost.bf16_ops / (machine.bf16_gflops * 1e9),
           phase.cost.bytes() / (machine.read_gb_s * 1e9)};
 }
 
@@ -110,7 +111,8 @@ OrderedJson json_of(const ExplainInput& input, const BothWays& ways) {
           {"machine",
            {{"read_gb_s", machine.read_gb_s},
             {"int8_gops", machine.int8_gops},
-            {"f32_gflops", machine.f32_gflops}}},
+            {"f32_gflops", machine.f32_gflops},
+            {"bf16_gflops", machine.bf16_gflops}}},
           {"with_cache", way(ways.on)},
           {"without_cache", way(ways.off)}};
 }
