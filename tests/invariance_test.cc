@@ -163,6 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
+        Case{"bf16", "synth:bf16", fastest_kernels, KvFormat::f16},
         Case{"q4_k_m", "synth:q4_k_m", fastest_kernels, KvFormat::f16},
         Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
         Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),

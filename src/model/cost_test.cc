@@ -123,6 +123,17 @@ TEST(CostModel, OfExpertsOnlyThoseThatAreUsedCount) {
   EXPECT_DOUBLE_EQ(two.weight_bytes, 2 * ((kAttentionValues + 3.5 * kExpertValues) / 32 * 34 + router_bytes));
 }
 
+TEST(CostModel, CountsProductsOfBf16ApartFromTheOthers) {
+  SmallModel model;
+  const StepCost before = model.step({});
+  model.weights.head = matrix(DType::bf16, 100, 64);
+  const StepCost cost = model.step({});
+  EXPECT_EQ(before.bf16_ops, 0);
+  EXPECT_EQ(cost.bf16_ops, 2 * kHeadValues);
+  EXPECT_EQ(cost.f32_ops, before.f32_ops - 2 * kHeadValues);
+  EXPECT_EQ(cost.ops(), before.ops());
+}
+
 TEST(CostModel, ExactKernelsComputeEverythingInF32) {
   const SmallModel model;
   const CpuBackend backend(exact_kernels(), 1);

@@ -71,7 +71,8 @@ class CpuBackend : public Backend {
   void quantize_part(const Activation& activation, size_t row, size_t col, size_t count) const;
 
   CpuKernels kernels_;
-  CpuKernels unpacked_;  // for weights that are not in panels: bit-equal to the others
+  CpuKernels
+      unpacked_;  // for weights that are not in panels: bit-equal to the others, but for bf16 in matrix instructions
   ThreadPool pool_;
   BatchView batch_;
 
