@@ -17,6 +17,7 @@ constexpr size_t kPartCols = 2 * kOutlierSpan;  // of a row that threads share
 constexpr size_t kPartBytes = 4 * kPartCols;
 constexpr size_t kPartTokens = 32;       // kernels take tokens by so many at most
 constexpr size_t kLeastPartTokens = 64;  // that are worth unpacking rows for once more
+constexpr size_t kBf16PartTokens = 256;  // whose inputs stay in a cache for a thread's next rows
 
 size_t round_up(size_t n, size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -150,7 +151,8 @@ std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Prod
   const size_t parts = std::clamp<size_t>(pool_.size() * 6 / row_blocks, 1, 1 + tokens / kLeastPartTokens);
   std::vector<ProductBlock> blocks;
   for (const Product& product : products) {
-    const size_t part = round_up((product.tokens + parts - 1) / parts, kPartTokens);
+    size_t part = round_up((product.tokens + parts - 1) / parts, kPartTokens);
+    if (form_for(product.weight.dtype) == ActivationForm::bf16) part = std::min(part, kBf16PartTokens);
     for (size_t token = 0; token < product.tokens; token += part) {
       for (size_t begin = 0; begin < product.weight.rows; begin += block_rows) {
         blocks.push_back({&product, begin, std::min(begin + block_rows, product.weight.rows), token,

@@ -22,10 +22,18 @@ constexpr size_t bf16_tile_rows(size_t tile, size_t tokens) {
   return tile < 6 ? tokens : 16;
 }
 
+// The rows of a tile lie apart, and the CPU itself follows fewer streams than two tiles have rows. What is prefetched
+// beyond the end of a row does no harm.
+inline void prefetch_bf16_rows(const std::byte* row, size_t stride_bytes) {
+#pragma GCC unroll 16
+  for (size_t t = 0; t < kBf16TileTokens; ++t, row += stride_bytes) __builtin_prefetch(row);
+}
+
 template <class Machine, size_t kPanels, size_t kTiles, bool kFetch>
 void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   constexpr size_t kRowBytes = 64;
-  constexpr size_t kAheadBytes = 8192;  // of what is fetched
+  constexpr size_t kAheadBytes = 8192;                 // of weights that are fetched
+  constexpr size_t kInputsAheadBytes = 2 * kRowBytes;  // of a token's: further would be too much at once
   if (block.is_first) {
     Machine::template zero<0>();
     if constexpr (kTiles == 2) Machine::template zero<1>();
@@ -46,6 +54,10 @@ void multiply_bf16_tile_block(const Bf16TileBlock& block) {
         __builtin_prefetch(first + kAheadBytes + line);
         if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line);
       }
+    }
+    if constexpr (kTiles == 2) {  // which are full ones then
+      prefetch_bf16_rows(inputs + kInputsAheadBytes, block.input_stride_bytes);
+      prefetch_bf16_rows(more_inputs + kInputsAheadBytes, block.input_stride_bytes);
     }
     Machine::template load<6>(first, kRowBytes);
     Machine::template load<4>(inputs, block.input_stride_bytes);
