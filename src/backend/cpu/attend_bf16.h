@@ -21,6 +21,7 @@ namespace {
 //   put_in_order(sums, dim)  makes values of what was added for a query
 struct NoBf16 {
   static constexpr bool kPresent = false;
+  static constexpr size_t kPagesAhead = 0;  // that are fetched, besides what rows fetch for themselves
 };
 
 ALWAYS_INLINE uint16_t upper_half(float x) {

@@ -181,7 +181,9 @@ class PagesAttention {
   template <size_t N>
   void add_page(const QueryTile<N>& tile, const Page& page) {
     const bool is_scored = scores_ahead<N>();
+    fetch_quarter(tile, page, 0);
     if (is_scored) score_ahead(tile, page);
+    fetch_quarter(tile, page, 1);
     const Sight<N> sight = see(tile, page);
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
@@ -202,14 +204,28 @@ class PagesAttention {
                      {args_.max + tile.first, args_.sum + tile.first,
                       args_.values + tile.first * args_.value_width, args_.value_width, tile.live},
                      rounds_shares_);
+    fetch_quarter(tile, page, 2);
     if (value_format_ == KvFormat::fp8)
       scale_rows(scores, page.value_scales, value_row_bytes_, Isa::kFp8Factor);
+    fetch_quarter(tile, page, 3);
     if (multiplies_values_) {
       add_values_as_bf16(tile, sight, page.values, begin, end);
     } else if (sums_values_) {
       add_values_as_integers(tile, sight, page.values, begin, end);
     } else {
       add_values_as_floats(tile, sight, page.values);
+    }
+  }
+
+  // Of a page that comes later, to the second-level cache.
+  template <size_t N>
+  ALWAYS_INLINE void fetch_quarter(const QueryTile<N>& tile, const Page& page, size_t quarter) const {
+    if constexpr (Bf16::kPagesAhead > 0) {
+      const size_t later = page.begin / args_.page_tokens + Bf16::kPagesAhead;
+      if (tile.first != 0 || later >= args_.end_page || !(multiplies_keys_ || multiplies_values_)) return;
+      const size_t bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_) / 4;
+      const std::byte* from = args_.pages[later - args_.begin_page] + quarter * bytes;
+      for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
     }
   }
 

@@ -7,10 +7,9 @@ namespace quire {
 // The int8 tiles of AMX. REQUIRES: may_use_int8_tiles(), and `kernels` is the set of use_avx512, whose panels it reads
 // and whose products it keeps for few tokens.
 void use_amx(CpuKernels& kernels);
-// bf16 weights in its tiles. REQUIRES: may_use_bf16_tiles().
+// Its bf16 tiles, for bf16 weights and pages of bf16. REQUIRES: may_use_bf16_tiles().
 void use_amx_bf16(CpuKernels& kernels);
 
-// Attention with the bf16 tiles of AMX for pages of bf16. REQUIRES: may_use_bf16_tiles().
 void attend_amx(const AttendArgs& args);
 
 }  // namespace quire

@@ -45,7 +45,8 @@ struct TileBf16 {
   static constexpr bool takes(size_t dim, size_t page_tokens) {
     return dim % kTileColumns == 0 && dim <= 256 && page_tokens == 2 * kTileKeys;
   }
-  // Every page but the first is fetched while the one before it is used.
+  // Tiles load a page in two bursts. Fetched a quarter at a time, and two pages ahead, it is there when they do.
+  static constexpr size_t kPagesAhead = 2;
   static void begin(size_t count, const std::byte* page, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(page + i);
     Machine::configure(count <= 4 ? 4 : count <= 8 ? 8 : 16);
@@ -60,7 +61,6 @@ struct TileBf16 {
   template <size_t N>
   static void score(const uint16_t* queries, const PageRows& keys, size_t dim, size_t, size_t, float* out) {
     const size_t half = kTileKeys * keys.row_bytes;
-    prefetch(keys, keys.bytes, 2 * half);
     Machine::template zero<T::even_scores>();
     Machine::template zero<T::odd_scores>();
     for (size_t d = 0; d < dim; d += kTileColumns) {
@@ -83,7 +83,6 @@ struct TileBf16 {
       for (size_t k = 0; k < 16; ++k) even[i][k] = odd[i][k] >> 16;
     }
     const size_t half = kTileKeys * rows.row_bytes;
-    prefetch(rows, rows.bytes, 2 * half);
     for (size_t d = 0; d < dim; d += kTileColumns) {
       Machine::template load<T::even_values>(out + d, 4 * stride);
       Machine::template load<T::odd_values>(out + d + 16, 4 * stride);

@@ -4,7 +4,9 @@
 
 namespace quire {
 
-// bf16 weights by the bf16 matrix instruction of ARMv8.6. REQUIRES: the CPU has it.
+// bf16 weights and pages of bf16 by the bf16 matrix instruction of ARMv8.6. REQUIRES: the CPU has it, and dot products.
 void use_bfmmla(CpuKernels& kernels);
+
+void attend_bfmmla(const AttendArgs& args);
 
 }  // namespace quire

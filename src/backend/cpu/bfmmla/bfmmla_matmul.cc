@@ -142,6 +142,7 @@ void matmul(const MatmulArgs& args) {
 void use_bfmmla(CpuKernels& kernels) {
   kernels.matmul[size_t(DType::bf16)] = matmul;
   kernels.panels[size_t(DType::bf16)] = bf16_panel_format<4>();
+  kernels.attend = attend_bfmmla;
 }
 
 }  // namespace quire

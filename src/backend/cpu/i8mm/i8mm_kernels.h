@@ -8,7 +8,4 @@ namespace quire {
 // panels it reads.
 void use_i8mm(CpuKernels& kernels);
 
-// Attention with the bf16 matrix instructions for pages of bf16. REQUIRES: the CPU has them, and dot products.
-void attend_neon_bf16(const AttendArgs& args);
-
 }  // namespace quire

@@ -3,7 +3,7 @@
 // Compiled for the bf16 instructions of ARMv8.6, so nothing here may be inlined elsewhere.
 #if defined(__aarch64__)
 
-#include "backend/cpu/i8mm/i8mm_kernels.h"
+#include "backend/cpu/bfmmla/bfmmla_kernels.h"
 #include "backend/cpu/neon/attend_dot_isa.h"
 
 namespace quire {
@@ -38,6 +38,7 @@ ALWAYS_INLINE uint16x8_t upper_pairs(uint16x8_t a, uint16x8_t b) {
 
 struct MatrixBf16 {
   static constexpr bool kPresent = true;
+  static constexpr size_t kPagesAhead = 0;
   static constexpr size_t kScoreRows = 8, kValueColumns = 16;
 
   static constexpr bool takes(size_t dim, size_t page_tokens) {
@@ -154,7 +155,7 @@ struct NeonBf16 : NeonDot {
 
 }  // namespace
 
-void attend_neon_bf16(const AttendArgs& args) {
+void attend_bfmmla(const AttendArgs& args) {
   PagesAttention<NeonBf16>(args).run();
 }
 
