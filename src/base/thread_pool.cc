@@ -65,7 +65,8 @@ void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<vo
   next_.store(0, std::memory_order_relaxed);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
   gate_.store(uint64_t(generation) << kGenerationShift, std::memory_order_release);
-  generation_.store(generation, std::memory_order_release);
+  generation_.store(
+      generation);  // before notify_all looks for sleepers, or one that is about to sleep is missed
   generation_.notify_all();
   take_ranges();
   uint64_t gate = gate_.fetch_or(kClosed, std::memory_order_acq_rel) | kClosed;
@@ -88,8 +89,8 @@ void ThreadPool::work() {
   uint32_t seen = 0;
   while (true) {
     wait_while_equal(generation_, seen, patience_);
-    if (stop_) return;
     seen = generation_.load(std::memory_order_acquire);
+    if (stop_) return;  // looked at last: the generation that says so might be the one that was just seen
     if (!enter(seen)) continue;  // it is over already
     take_ranges();
     const uint64_t gate = gate_.fetch_sub(1, std::memory_order_acq_rel) - 1;

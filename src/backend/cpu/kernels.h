@@ -79,7 +79,8 @@ constexpr size_t group_values(ActivationForm form) {
 }
 
 // Bytes of a row of n values in `form`, a multiple of 64. Those of bf16 rows are an odd multiple, so that rows
-// begin in different sets of a cache. REQUIRES: n is a multiple of 32 in quantized forms.
+// begin in different sets of a cache; those of quantized rows four more than a multiple of eight, so that four lines of each
+// of sixteen rows, which AMX works on for a while, fill 64 sets evenly. REQUIRES: n is a multiple of 32 in quantized forms.
 size_t activation_row_bytes(ActivationForm form, size_t n);
 
 // out[t * out_stride + r] = the product of weight row r and input row t, for r in [row_begin, row_end) and
