@@ -1,54 +1,24 @@
 // Attention to pages of bf16 by `tdpbf16ps`, which multiplies tiles of bf16; between the products, and to other formats, by
 // AVX-512.
 //
-// Compiled for AVX-512, so nothing here may be inlined elsewhere. The tile instructions are written out: the compilers' own
-// functions want the number of a tile as a literal.
+// Compiled for AVX-512, so nothing here may be inlined elsewhere.
 #if defined(__x86_64__)
 
 #include "backend/cpu/amx/amx_kernels.h"
 #include "backend/cpu/amx/attend_tiles.h"
+#include "backend/cpu/amx/tile_instructions.h"
 #include "backend/cpu/avx512/attend_isa.h"
 
 namespace quire {
 namespace {
 
-// What `ldtilecfg` reads.
-struct alignas(64) TileConfig {
-  uint8_t palette;
-  uint8_t start_row;
-  uint8_t reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
-
-struct AmxTiles {
+struct AmxTiles : Bf16TileInstructions {
   static void configure(size_t queries) {
-    TileConfig config = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
+    TileConfig config;
     for (size_t tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = uint16_t(attend_tile_row_bytes(tile, queries));
-      config.rows[tile] = uint8_t(attend_tile_rows(tile, queries));
+      config.set(tile, attend_tile_rows(tile, queries), attend_tile_row_bytes(tile, queries));
     }
-    asm volatile("ldtilecfg %0" : : "m"(config));
-  }
-  static void release() { asm volatile("tilerelease" : : : "memory"); }
-
-  template <size_t kTile>
-  static ALWAYS_INLINE void zero() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
-  }
-  // All of memory is named because rows lie apart.
-  template <size_t kTile>
-  static ALWAYS_INLINE void load(const void* rows, size_t stride_bytes) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
-  }
-  template <size_t kTile>
-  static ALWAYS_INLINE void store(void* rows, size_t stride_bytes) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
-  }
-  template <size_t kSums, size_t kA, size_t kB>
-  static ALWAYS_INLINE void multiply() {
-    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
+    config.load();
   }
 
   template <size_t N>

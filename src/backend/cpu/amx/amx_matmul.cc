@@ -1,29 +1,19 @@
 // Matrix products by `tdpbssd`, which multiplies a tile of tokens with a tile of codes over up to 64 columns: four of
 // the codes' rows are a row of an opened panel. What it leaves is scaled by AVX-512.
 //
-// Compiled for AVX-512 with VNNI, so nothing here may be inlined elsewhere. The tile instructions are written out: the
-// compilers' own functions want the number of a tile as a literal.
+// Compiled for AVX-512 with VNNI, so nothing here may be inlined elsewhere.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
 
 #include "backend/cpu/amx/amx_kernels.h"
+#include "backend/cpu/amx/tile_instructions.h"
 #include "backend/cpu/amx/tile_kernels.h"
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/avx512/panel_reader.h"
 
 namespace quire {
 namespace {
-
-// What `ldtilecfg` reads.
-struct alignas(64) TileConfig {
-  uint8_t palette;
-  uint8_t start_row;
-  uint8_t reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-static_assert(sizeof(TileConfig) == 64);
 
 // ---- opening to products of codes and sub-scales ---------------------------------------------------------------------
 
@@ -73,32 +63,17 @@ void open_folded(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   PanelScales<Format, PerRow>::open_blocks(panel, cols, out);
 }
 
-struct Amx {
+struct Amx : TileInstructions {
   template <size_t kSub>
   static void configure(size_t tokens) {
-    TileConfig config = {.palette = 1, .start_row = 0, .reserved = {}, .row_bytes = {}, .rows = {}};
+    TileConfig config;
     for (size_t tile = 0; tile < 8; ++tile) {
       const TileShape shape = tile_shape(tile, tokens, kSub);
-      config.row_bytes[tile] = uint16_t(shape.row_bytes);
-      config.rows[tile] = uint8_t(shape.rows);
+      config.set(tile, shape.rows, shape.row_bytes);
     }
-    asm volatile("ldtilecfg %0" : : "m"(config));
+    config.load();
   }
-  static void release() { asm volatile("tilerelease" : : : "memory"); }
 
-  template <size_t kTile>
-  static ALWAYS_INLINE void zero() {
-    asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
-  }
-  // All of memory is named because rows lie apart.
-  template <size_t kTile>
-  static ALWAYS_INLINE void load(const void* rows, size_t stride_bytes) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
-  }
-  template <size_t kTile>
-  static ALWAYS_INLINE void store(void* rows, size_t stride_bytes) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride_bytes), "i"(kTile) : "memory");
-  }
   template <size_t kSums, size_t kInputs, size_t kCodes>
   static ALWAYS_INLINE void multiply() {
     asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kInputs), "i"(kCodes));

@@ -24,7 +24,8 @@ constexpr size_t bf16_tile_rows(size_t tile, size_t tokens) {
 
 // The rows of a tile lie apart, and the CPU itself follows fewer streams than two tiles have rows. What is prefetched
 // beyond the end of a row does no harm.
-inline void prefetch_bf16_rows(const std::byte* row, size_t stride_bytes) {
+static inline __attribute__((always_inline)) void prefetch_bf16_rows(const std::byte* row,
+                                                                     size_t stride_bytes) {
 #pragma GCC unroll 16
   for (size_t t = 0; t < kBf16TileTokens; ++t, row += stride_bytes) __builtin_prefetch(row);
 }
@@ -32,7 +33,7 @@ inline void prefetch_bf16_rows(const std::byte* row, size_t stride_bytes) {
 template <class Machine, size_t kPanels, size_t kTiles, bool kFetch>
 void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   constexpr size_t kRowBytes = 64;
-  constexpr size_t kAheadBytes = 8192;                 // of weights that are fetched
+  constexpr size_t kAheadBytes = 16384;  // of weights that are fetched, to the third-level cache
   constexpr size_t kInputsAheadBytes = 2 * kRowBytes;  // of a token's: further would be too much at once
   if (block.is_first) {
     Machine::template zero<0>();
@@ -51,8 +52,8 @@ void multiply_bf16_tile_block(const Bf16TileBlock& block) {
     if constexpr (kFetch) {
 #pragma GCC unroll 16
       for (size_t line = 0; line < kBf16TileBytes; line += 64) {
-        __builtin_prefetch(first + kAheadBytes + line);
-        if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line);
+        __builtin_prefetch(first + kAheadBytes + line, 0, 1);
+        if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line, 0, 1);
       }
     }
     if constexpr (kTiles == 2) {  // which are full ones then
