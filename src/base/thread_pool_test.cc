@@ -39,11 +39,11 @@ TEST(ThreadPool, RunsManyShortLoopsInOrder) {
 TEST(ThreadPool, EndsWhileItsThreadsAreStillWakingUp) {
   // The caller is through with a short loop before most threads have heard of it. One that slept on here would never be joined.
   std::atomic<size_t> visits = 0;
-  for (int round = 0; round < 1000; ++round) {
+  for (int round = 0; round < 200; ++round) {
     ThreadPool pool(9);
     pool.parallel_for(20, 1, [&](size_t begin, size_t end) { visits += end - begin; });
   }
-  EXPECT_EQ(visits, 20'000u);
+  EXPECT_EQ(visits, 4000u);
 }
 
 TEST(UsableCpus, IsAtLeastOne) {
