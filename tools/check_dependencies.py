@@ -35,7 +35,7 @@ def main() -> int:
         for include in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.MULTILINE):
             seen = include.split("/")[0]
             hidden = folder == "backend" and seen == "kv" and include not in BACKEND_SEES_OF_KV
-            if path.name.endswith("_test.cc"):
+            if path.name.endswith(("_test.cc", "_case.h")):  # of tests only
                 hidden = False
             if (seen != folder and seen not in ALLOWED[folder]) or hidden:
                 wrong.append(f"src/{path.relative_to(source)} must not include {include}")

@@ -165,8 +165,8 @@ TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
 
 TEST(Matmul, WithOutliersIsThatOfTheScalarTwinWhateverStandsBesideThem) {
   for (DType dtype : weight_types()) {
-    for (size_t tokens : {1u, 2u, 5u, 35u, 160u}) {  // few columns with outliers, and most of them
-      const Case test = Case(dtype, tokens < 160 ? 37 : 19, ugly_width(dtype, 9), tokens).add_outliers();
+    for (size_t tokens : {1u, 2u, 5u, 35u, 300u}) {  // few columns with outliers, and most of them
+      const Case test = Case(dtype, tokens < 300 ? 37 : 19, ugly_width(dtype, 9), tokens).add_outliers();
       ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(test));
       for (const CpuKernels& kernels : present_kernels())
         ASSERT_EQ(test.product(kernels, 3, 11), test.product(kernels))

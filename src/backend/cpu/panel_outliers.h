@@ -76,6 +76,8 @@ static inline __attribute__((always_inline)) void with_place(size_t g, const Use
 //
 //   struct Columns {
 //     using Packed = PackedBlock<Format>;
+//     // From so many columns of a span on, whole steps are read: four columns cost less than four, and none has to be found.
+//     static constexpr size_t kMany;
 //     struct Scales;
 //     static Scales scales(const uint8_t* panel, size_t column);  // of the sub-block that begins at a column
 //     // Column 4 g + place of a step of 32; columns 4 g to 4 g + 3.
@@ -86,7 +88,7 @@ template <class Columns>
 class OutlierColumns {
  public:
   static void read(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights) {
-    if (count < kMany) {
+    if (count < Columns::kMany) {
       read_some(panel, first, cols, count, weights);
     } else {
       read_steps(panel, first, cols, count, weights);
@@ -95,9 +97,6 @@ class OutlierColumns {
 
  private:
   using Packed = typename Columns::Packed;
-
-  // From so many on, whole steps are read: four columns cost little more than one, and none has to be found.
-  static constexpr size_t kMany = kOutlierSpan / 5;
 
   static const uint8_t* step_at(const uint8_t* panel, size_t column) {
     return panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +

@@ -146,6 +146,7 @@ template <class Format>
 struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format>;
+  static constexpr size_t kMany = kOutlierSpan / 5;
   struct Scales {
     PerRow scale, min;
   };

@@ -128,6 +128,7 @@ template <class Format>
 struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format, 0>;
+  static constexpr size_t kMany = kOutlierSpan / 5;
   struct Scales {
     PerRow scale, min;
   };

@@ -165,6 +165,7 @@ template <class Format>
 struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
+  static constexpr size_t kMany = kOutlierSpan * 3 / 8;
   struct Scales {
     PerRow scale, min;
   };
