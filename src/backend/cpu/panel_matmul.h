@@ -18,12 +18,11 @@ struct OpenPanel {
   float* differences;  // [blocks][16]: a block's scale less the next one's in the group
   float* mins;         // [blocks][16]
 
-  // Of blocks of 256, in the same memory.
-  float* scales;      // [blocks][16]
-  float* min_scales;  // [blocks][16]
-  int32_t*
-      sub_factors;    // [subs][16]: a sub-block's scale, or what it has more than the next one in the block
-  int16_t* sub_mins;  // [subs / 2][16][2]
+  // Of blocks of 256, in the same memory: they have eight sub-blocks or more, so it is enough.
+  float* scales;         // [blocks][16]
+  float* min_scales;     // [blocks][16]
+  int32_t* sub_factors;  // [subs][16]: a sub-block's scale, or that less the next one's
+  int16_t* sub_mins;     // [subs / 2][16][2]
 
   // `planes`: of codes, one after the other.
   static size_t bytes(size_t cols, size_t sub, size_t group, size_t planes = 1) {
