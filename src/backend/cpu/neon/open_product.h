@@ -30,23 +30,27 @@ ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, uint8_t* c
   }
 }
 
-// Blocks of 32: their scales are floats.
+// Blocks of 32: their scales are floats. Each is read once, for conversions are slow.
 template <class Format>
 void open_scales(const uint8_t* panel, size_t cols, size_t group, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
-  for (size_t c = 0; c < cols; c += 32) {
-    const uint8_t* block = panel + c / 32 * Packed::kBytes;
-    const PerRow scale = Reader<Format>::block_scales(block);
+  using Read = Reader<Format>;
+  constexpr float kShare = Packed::Uniform::kScaleShare;
+  PerRow whole = Read::whole_scales(panel);
+  for (size_t c = 0; c < cols; c += 32, panel += Packed::kBytes) {
+    const PerRow next = c + 32 < cols ? Read::whole_scales(panel + Packed::kBytes) : PerRow{};
+    const PerRow scale = times(whole, kShare);
     PerRow difference = scale;
-    if (c % group == 0) store_rows(times(scale, -kMagic), out.starts + kPanelRows * (c / group));
-    if ((c + 32) % group != 0 && c + 32 < cols) {
-      const PerRow next = Reader<Format>::block_scales(block + Packed::kBytes);
-      for (size_t i = 0; i < kVectors; ++i) difference.v[i] = vsubq_f32(scale.v[i], next.v[i]);
+    if ((c + 32) % group != 0) {
+      const PerRow less = times(next, kShare);
+      for (size_t i = 0; i < kVectors; ++i) difference.v[i] = vsubq_f32(scale.v[i], less.v[i]);
     }
-    store_rows(difference, out.differences + kPanelRows * (c / 32));
     if constexpr (Packed::Uniform::kHasMin) {
-      store_rows(Reader<Format>::mins(block, 0), out.mins + kPanelRows * (c / 32));
+      store_rows(Read::moved_mins(panel, whole), out.mins + kPanelRows * (c / 32));
     }
+    if (c % group == 0) store_rows(times(scale, -kMagic), out.starts + kPanelRows * (c / group));
+    store_rows(difference, out.differences + kPanelRows * (c / 32));
+    whole = next;
   }
 }
 
