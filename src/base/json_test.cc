@@ -31,5 +31,38 @@ TEST(Json, DeepNestingIsRefused) {
   EXPECT_THROW(parse_json(std::string(100'000, '['), "it"), Error);
 }
 
+std::string empty_objects(size_t count) {
+  std::string text = R"({"x":[)";
+  for (size_t i = 0; i < count; ++i) text += i == 0 ? "{}" : ",{}";
+  return text + "]}";
+}
+
+// With a callback the parser looked through all that came before at the end of each object: 25,000,000 million looks.
+TEST(Json, FiveMillionEmptyObjectsTakeAsLongAsTheirLength) {
+  EXPECT_EQ(parse_json(empty_objects(5'000'000), "it")["x"].size(), 5'000'000u);
+  EXPECT_EQ(parse_ordered_json(empty_objects(1'000'000), "it")["x"].size(), 1'000'000u);
+}
+
+TEST(Json, ATextWhoseTreeWouldTakeTooMuchMemoryIsRefusedBeforeItIsBuilt) {
+  const JsonLimits limits{.tree_bytes = 1 << 20};
+  EXPECT_NO_THROW(parse_json(empty_objects(5'000), "it", limits));
+  EXPECT_THROW(parse_json(empty_objects(50'000), "it", limits), Error);
+  EXPECT_THROW(parse_json("[\"" + std::string(2 << 20, 'x') + "\"]", "it", limits), Error);
+  EXPECT_THROW(parse_ordered_json(object_of(9'000), "it", limits), Error);
+}
+
+TEST(Json, WhatIsWrongIsSaidInOneSentence) {
+  try {
+    parse_json("{\"a\": tru}", "the request's body");
+    FAIL() << "it was accepted";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("the request's body is not valid JSON: "))
+        << error.what();
+  }
+  EXPECT_THROW(parse_json("", "it"), Error);
+  EXPECT_THROW(parse_json("{} {}", "it"), Error);
+  EXPECT_THROW(parse_json("[\"\xff\"]", "it"), Error);
+}
+
 }  // namespace
 }  // namespace quire

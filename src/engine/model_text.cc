@@ -158,9 +158,9 @@ ModelText from_gguf(const Metadata& metadata) {
 
 }  // namespace
 
-std::vector<TokenId> ModelText::encode_chat(const ChatInput& chat) const {
+std::vector<TokenId> ModelText::encode_chat(const ChatInput& chat, size_t most_tokens) const {
   if (!chat_template) throw Error("the model has no chat template");
-  return tokenizer.encode(chat_template->render(chat));
+  return tokenizer.encode(chat_template->render(chat), most_tokens);
 }
 
 std::vector<TokenId> ModelText::repeat_request() const {

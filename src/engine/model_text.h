@@ -20,7 +20,7 @@ struct ModelText {
   SamplingOptions sampling_defaults;
 
   // A conversation as the model will see it.
-  std::vector<TokenId> encode_chat(const ChatInput& chat) const;
+  std::vector<TokenId> encode_chat(const ChatInput& chat, size_t most_tokens = SIZE_MAX) const;
   // What, after a text of the user, asks to say it again, up to where the answer would begin.
   std::vector<TokenId> repeat_request() const;
 };

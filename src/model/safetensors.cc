@@ -1,7 +1,7 @@
 #include "model/safetensors.h"
 
 #include <algorithm>
-#include <set>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxHeadBytes = 100'000'000;
 constexpr size_t kMaxDimensions = 8;
-constexpr int kMaxDepth = 8;
+constexpr size_t kMaxDepth = 8;
 
 struct NamedType {
   std::string_view name;
@@ -32,22 +32,40 @@ constexpr NamedType kTypes[] = {
     {"U64", SafetensorsType::other, 8},       {"F64", SafetensorsType::other, 8},
 };
 
-// The head's JSON. A name that is there twice is an error: which of the two would count?
-Json parse_head(std::string_view text, const std::string& path) {
-  std::set<std::string> names;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) throw Error("{}: the head nests deeper than {} levels", path, kMaxDepth);
-    if (depth == 1 && event == Json::parse_event_t::key) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!names.insert(name).second) throw Error("{}: two tensors are named {}", path, in_quotes(name));
-    }
+// Collects the names of the head's members, and sees that none is there twice: which of the two would count?
+class NamesOnce : public nlohmann::json_sax<Json> {
+ public:
+  explicit NamesOnce(const std::string& path) : path_(path) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(size_t) override { return ++depth_ > 0; }
+  bool start_array(size_t) override { return ++depth_ > 0; }
+  bool end_object() override { return depth_-- > 0; }
+  bool end_array() override { return depth_-- > 0; }
+  bool key(string_t& name) override {
+    if (depth_ == 1 && !names_.insert(name).second)
+      throw Error("{}: two tensors are named {}", path_, in_quotes(name));
     return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), watch);
-  } catch (const Json::exception& error) {
-    throw Error("{} is damaged: its head is not valid JSON: {}", path, error.what());
   }
+  // The parser that comes after this one tells what is wrong.
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
+
+ private:
+  const std::string& path_;
+  std::unordered_set<std::string> names_;
+  uint32_t depth_ = 0;
+};
+
+Json parse_head(std::string_view text, const std::string& path) {
+  NamesOnce names(path);
+  Json::sax_parse(text.begin(), text.end(), &names);
+  return parse_json(text, fmt::format("{} is damaged: its head", path), {.depth = kMaxDepth});
 }
 
 // An array of whole numbers under `key`.

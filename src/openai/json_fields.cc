@@ -73,8 +73,10 @@ std::vector<std::string> JsonFields::texts(const char* field, size_t most) const
   return texts;
 }
 
-std::vector<uint32_t> JsonFields::tokens(const char* field, uint32_t vocab) const {
+std::vector<uint32_t> JsonFields::tokens(const char* field, uint32_t vocab, size_t most) const {
   const OrderedJson& value = get(field);
+  if (value.is_array() && value.size() > most)
+    bad_field(name(field), "'{}' has {} tokens; at most {} are allowed", name(field), value.size(), most);
   return value.is_null() ? std::vector<uint32_t>() : token_list(value, name(field), vocab);
 }
 

@@ -27,8 +27,8 @@ class JsonFields {
   std::optional<std::string> text(const char* field) const;
   // One text or a list of at most `most`, none of them empty.
   std::vector<std::string> texts(const char* field, size_t most) const;
-  // A list of token ids below `vocab`.
-  std::vector<uint32_t> tokens(const char* field, uint32_t vocab) const;
+  // A list of at most `most` token ids below `vocab`.
+  std::vector<uint32_t> tokens(const char* field, uint32_t vocab, size_t most) const;
   // A member that must be an object, with its own fields.
   std::optional<JsonFields> object(const char* field) const;
 

@@ -1,5 +1,6 @@
 #include "openai/openai_request.h"
 
+#include <algorithm>
 #include <charconv>
 #include <random>
 
@@ -11,7 +12,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096, kMostUserBytes = 512,
-                 kMostStopBytes = 1024;
+                 kMostStopBytes = 1024, kMostStopTokens = 1024, kMostBiases = 1024;
 constexpr int64_t kMostChoices = 128, kMostTopLogprobs = 20;
 
 [[noreturn]] void not_built(const std::string& field, const char* what) {
@@ -76,6 +77,8 @@ void read_logit_bias(const JsonFields& fields, uint32_t vocab, SamplingOptions& 
   if (biases.is_null()) return;
   if (!biases.is_object())
     bad_field("logit_bias", "'logit_bias' must be an object from token ids to numbers");
+  if (biases.size() > kMostBiases)
+    bad_field("logit_bias", "'logit_bias' has {} tokens; at most {} are allowed", biases.size(), kMostBiases);
   for (const auto& [key, value] : biases.items()) {
     uint32_t token = 0;
     const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), token);
@@ -154,7 +157,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     if (stop.size() > kMostStopBytes)  // every token is compared with it
       bad_field("stop", "'stop' has a text of {} bytes; at most {} are allowed", stop.size(), kMostStopBytes);
   }
-  request.stop_tokens = fields.tokens("stop_token_ids", model.vocab);
+  request.stop_tokens = fields.tokens("stop_token_ids", model.vocab, kMostStopTokens);
   request.ignore_end = fields.boolean("ignore_eos").value_or(false);
   ask.stream = fields.boolean("stream").value_or(false);
   if (const auto options = fields.object("stream_options")) {
@@ -221,7 +224,8 @@ OrderedJson read_message(const OrderedJson& message, size_t index) {
   return read;
 }
 
-std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& model) {
+std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& model,
+                                   size_t most_tokens = SIZE_MAX) {
   const OrderedJson& messages = fields.get("messages");
   if (!messages.is_array() || messages.empty())
     bad_field("messages", "'messages' must be a list with at least one message");
@@ -240,7 +244,9 @@ std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& 
   chat.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   if (fields.object("chat_template_kwargs")) chat.extra = fields.get("chat_template_kwargs");
   try {
-    return model.text->encode_chat(chat);
+    return model.text->encode_chat(chat, most_tokens);
+  } catch (const TooManyTokens&) {
+    throw;
   } catch (const Error& error) {
     throw ApiError(400, "messages", "invalid_value", error.what());
   }
@@ -253,24 +259,38 @@ bool holds_numbers(const OrderedJson& list) {
 std::vector<TokenId> read_one_prompt(const OrderedJson& prompt, const std::string& field,
                                      const ServedModel& model, const EncodeOptions& options) {
   if (prompt.is_string()) return model.text->tokenizer.encode(prompt.get_ref<const std::string&>(), options);
-  if (holds_numbers(prompt)) return token_list(prompt, field, model.vocab);
+  if (holds_numbers(prompt)) {
+    if (prompt.size() > options.most_tokens)
+      throw TooManyTokens("the prompt has more than {} tokens", options.most_tokens);
+    return token_list(prompt, field, model.vocab);
+  }
   bad_field(field, "'{}' must be a text, a list of texts, a list of token ids, or a list of such lists",
             field);
 }
 
-void check_length(std::span<const TokenId> prompt, const std::string& field, const ServedModel& model) {
+// What `read` makes of a prompt, of which no more is looked at than the context could hold.
+template <class Read>
+std::vector<TokenId> fitting(const std::string& field, const ServedModel& model, Read&& read) {
+  std::vector<TokenId> prompt;
+  try {
+    prompt = read(size_t(model.context) - 1);
+  } catch (const TooManyTokens&) {
+    throw ApiError(
+        400, field, "context_length_exceeded",
+        fmt::format("'{}' has {} tokens or more, but the context holds {} with at least one for the answer",
+                    field, model.context, model.context));
+  }
   if (prompt.empty()) bad_field(field, "'{}' is empty: there is nothing to continue", field);
-  if (prompt.size() < model.context) return;
-  throw ApiError(400, field, "context_length_exceeded",
-                 fmt::format("'{}' has {} tokens, but the context holds {} with at least one for the answer",
-                             field, prompt.size(), model.context));
+  return prompt;
 }
 
 }  // namespace
 
 OrderedJson parse_body(std::string_view body) {
   try {
-    OrderedJson json = parse_ordered_json(body, "the request's body");
+    // Requests of any sense take a few times their own length.
+    const JsonLimits limits{.tree_bytes = std::max<uint64_t>(16 << 20, 20 * uint64_t(body.size()))};
+    OrderedJson json = parse_ordered_json(body, "the request's body", limits);
     if (json.is_object()) return json;
   } catch (const Error& error) {
     throw ApiError(400, "", "invalid_json", error.what());
@@ -287,8 +307,8 @@ Ask parse_chat(const OrderedJson& body, const ServedModel& model) {
       bad_field("top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
     ask.request.top_logprobs = uint32_t(*top);
   }
-  ask.prompts.push_back(read_messages(fields, model));
-  check_length(ask.prompts.front(), "messages", model);
+  const auto read = [&](size_t most) { return read_messages(fields, model, most); };
+  ask.prompts.push_back(fitting("messages", model, read));
   return ask;
 }
 
@@ -303,16 +323,19 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
   Ask ask = parse_continuation(body, model);
   const OrderedJson& prompt = JsonFields(body).get("prompt");
   if (prompt.is_null()) bad_field("prompt", "'prompt' is missing");
+  const auto add = [&](const OrderedJson& one, const std::string& field) {
+    ask.prompts.push_back(fitting(field, model, [&](size_t most) {
+      return read_one_prompt(one, field, model, {.most_tokens = most});
+    }));
+  };
   if (prompt.is_array() && !holds_numbers(prompt)) {
     if (prompt.empty() || prompt.size() > kMostPrompts)
       bad_field("prompt", "'prompt' has {} prompts; 1 to {} are allowed", prompt.size(), kMostPrompts);
     for (size_t i = 0; i < prompt.size(); ++i)
-      ask.prompts.push_back(read_one_prompt(prompt[i], fmt::format("prompt[{}]", i), model, {}));
+      add(prompt[i], prompt.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i));
   } else {
-    ask.prompts.push_back(read_one_prompt(prompt, "prompt", model, {}));
+    add(prompt, "prompt");
   }
-  for (size_t i = 0; i < ask.prompts.size(); ++i)
-    check_length(ask.prompts[i], ask.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i), model);
   if (ask.answers() > kMostChoices * 2)
     bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
               ask.choices);

@@ -9,7 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 1024;  // bounds the time to look for one at each place
+constexpr size_t kMaxTokenBytes = 1024;
 
 size_t previous_char(std::string_view text, size_t at) {
   do --at;
@@ -27,7 +27,7 @@ bool touches(std::span<const ByteRange> ranges, size_t begin, size_t end) {
 
 AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens, AddedTokenOrder order)
     : tokens_(std::move(tokens)), order_(order) {
-  std::vector<std::pair<std::string_view, TokenId>> entries;
+  std::vector<std::pair<std::string_view, uint32_t>> entries;
   for (uint32_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     if (token.text.size() > kMaxTokenBytes) {
@@ -37,22 +37,19 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens, AddedTokenOrd
     has_special_ |= token.special;
     entries.emplace_back(token.text, i);
   }
-  trie_ = ByteTrie(std::move(entries));
+  finder_ = StartFinder(entries);
 }
 
 std::vector<AddedTokenFinder::Place> AddedTokenFinder::leftmost(std::string_view text) const {
   std::vector<Place> places;
-  for (size_t at = 0; at < text.size();) {
-    Place longest;
-    if (trie_.may_start(text[at])) {
-      trie_.prefixes(text.substr(at), [&](size_t bytes, uint32_t index) { longest = {at, bytes, index}; });
-    }
-    if (longest.bytes == 0) {
-      ++at;
-      continue;
-    }
-    places.push_back(longest);
-    at += longest.bytes;
+  size_t done = 0;
+  for (const StartFinder::Start& start : finder_.find(text)) {
+    if (start.at < done) continue;
+    finder_.each(start, [&](size_t bytes, uint32_t index) {
+      places.push_back({start.at, bytes, index, start});
+      return true;
+    });
+    done = start.at + places.back().bytes;
   }
   return places;
 }
@@ -61,17 +58,18 @@ template <class Allowed>
 std::vector<AddedTokenFinder::Place> AddedTokenFinder::longest_first(std::string_view text,
                                                                      Allowed&& allowed) const {
   std::vector<Place> open;  // for each place still free, the longest token that fits there
-  const auto longest_at = [&](size_t at, size_t room, size_t below) {
+  const auto longest_at = [&](const StartFinder::Start& start, size_t most) {
     Place longest;
-    trie_.prefixes(text.substr(at, room), [&](size_t bytes, uint32_t index) {
-      const Place place{at, bytes, index};
-      if (bytes < below && allowed(place)) longest = place;
+    finder_.each(start, [&](size_t bytes, uint32_t index) {
+      const Place place{start.at, bytes, index, start};
+      if (bytes > most || !allowed(place)) return false;
+      longest = place;
+      return true;
     });
     return longest;
   };
-  for (size_t at = 0; at < text.size(); ++at) {
-    if (!trie_.may_start(text[at])) continue;
-    const Place place = longest_at(at, text.size() - at, ~size_t(0));
+  for (const StartFinder::Start& start : finder_.find(text)) {
+    const Place place = longest_at(start, text.size());
     if (place.bytes > 0) open.push_back(place);
   }
   std::vector<Place> taken;
@@ -92,7 +90,7 @@ std::vector<AddedTokenFinder::Place> AddedTokenFinder::longest_first(std::string
       const bool inside = next < added.size() && added[next].begin <= place.begin;
       if (inside) continue;
       const size_t room = next < added.size() ? added[next].begin - place.begin : text.size() - place.begin;
-      Place shorter = place.bytes <= room ? place : longest_at(place.begin, room, place.bytes);
+      const Place shorter = place.bytes <= room ? place : longest_at(place.start, room);
       if (shorter.bytes > 0) rest.push_back(shorter);
     }
     taken.insert(taken.end(), added.begin(), added.end());
@@ -111,7 +109,7 @@ bool AddedTokenFinder::stands_alone(std::string_view text, const Place& place) c
 
 std::vector<AddedTokenMatch> AddedTokenFinder::find(std::string_view text, bool parse_special,
                                                     std::span<const ByteRange> plain) const {
-  if (trie_.empty()) return {};
+  if (finder_.empty()) return {};
   const auto allowed = [&](const Place& place) {
     if (!tokens_[place.index].special) return true;
     return parse_special && !touches(plain, place.begin, place.begin + place.bytes);

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "text/byte_trie.h"
 #include "text/marked_text.h"
+#include "text/start_finder.h"
 #include "text/tokenizer_spec.h"
 
 namespace quire {
@@ -37,7 +37,8 @@ class AddedTokenFinder {
   struct Place {
     size_t begin = 0;
     size_t bytes = 0;
-    uint32_t index = 0;  // in tokens_
+    uint32_t index = 0;             // in tokens_
+    StartFinder::Start start = {};  // what else begins there
   };
   std::vector<Place> leftmost(std::string_view text) const;
   template <class Allowed>
@@ -47,7 +48,7 @@ class AddedTokenFinder {
   std::vector<AddedToken> tokens_;
   AddedTokenOrder order_ = AddedTokenOrder::leftmost;
   bool has_special_ = false;
-  ByteTrie trie_;  // to indexes in tokens_
+  StartFinder finder_;  // of indexes in tokens_
 };
 
 }  // namespace quire

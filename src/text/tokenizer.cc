@@ -99,24 +99,37 @@ Tokenizer::State::State(TokenizerSpec s)
   normalized_tokens = AddedTokenFinder(std::move(normalized), spec.added_order);
 }
 
-void Tokenizer::State::encode_segment(std::string_view segment, bool at_start, bool parse_special,
-                                      std::span<const ByteRange> plain, std::vector<TokenId>& out) const {
+void Tokenizer::State::check_count(const std::vector<TokenId>& out, size_t bytes, size_t most) const {
+  // Where every byte has a token no token stands for more bytes than the longest has: a text that is one single piece
+  // need not be taken apart to be known as too long.
+  const bool bytes_count = std::holds_alternative<ScoreBpe>(model) && vocabulary.byte_token(0) &&
+                           vocabulary.byte_token(255) && vocabulary.longest_bytes() > 0;
+  const size_t least = bytes_count ? bytes / vocabulary.longest_bytes() : 0;
+  if (out.size() > most || least > most - out.size())
+    throw TooManyTokens("the text has more than {} tokens", most);
+}
+
+void Tokenizer::State::encode_segment(std::string_view segment, bool at_start, const EncodeOptions& options,
+                                      std::vector<TokenId>& out) const {
   const std::string normalized = normalizer.apply(std::string(segment));
   const auto encode_part = [&](size_t begin, size_t end) {
     if (begin >= end) return;
     const Pieces pieces = pretokenizer.split(normalized.substr(begin, end - begin), at_start && begin == 0);
     std::visit(
         [&](const auto& m) {
-          for (size_t i = 0; i < pieces.ranges.size(); ++i) m.encode(pieces[i], out);
+          for (size_t i = 0; i < pieces.ranges.size(); ++i) {
+            check_count(out, pieces[i].size(), options.most_tokens);
+            m.encode(pieces[i], out);
+          }
         },
         model);
   };
   if (normalized_tokens.empty()) return encode_part(0, normalized.size());
   std::vector<ByteRange> mapped;
-  if (parse_special && normalized_tokens.has_special())
-    mapped = map_ranges(normalizer, segment, normalized, plain);
+  if (options.parse_special && normalized_tokens.has_special())
+    mapped = map_ranges(normalizer, segment, normalized, options.plain);
   size_t done = 0;
-  for (const AddedTokenMatch& match : normalized_tokens.find(normalized, parse_special, mapped)) {
+  for (const AddedTokenMatch& match : normalized_tokens.find(normalized, options.parse_special, mapped)) {
     encode_part(done, match.range.begin);
     out.push_back(match.id);
     done = match.range.end;
@@ -128,8 +141,10 @@ void Tokenizer::State::encode_text(std::string_view text, const EncodeOptions& o
                                    std::vector<TokenId>& out) const {
   const auto encode_part = [&](size_t begin, size_t end) {
     if (begin >= end) return;
-    encode_segment(text.substr(begin, end - begin), begin == 0, options.parse_special,
-                   clip(options.plain, begin, end), out);
+    EncodeOptions inside = options;
+    const std::vector<ByteRange> plain = clip(options.plain, begin, end);
+    inside.plain = plain;
+    encode_segment(text.substr(begin, end - begin), begin == 0, inside, out);
   };
   size_t done = 0;
   for (const AddedTokenMatch& match : raw_tokens.find(text, options.parse_special, options.plain)) {
@@ -183,11 +198,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
     state_->encode_text(whole, moved, out);
   }
   if (options.add_special) out.insert(out.end(), state_->spec.suffix.begin(), state_->spec.suffix.end());
+  state_->check_count(out, 0, options.most_tokens);
   return out;
 }
 
-std::vector<TokenId> Tokenizer::encode(const MarkedText& text) const {
-  return encode(text.text, {.add_special = false, .parse_special = true, .plain = text.plain});
+std::vector<TokenId> Tokenizer::encode(const MarkedText& text, size_t most_tokens) const {
+  return encode(
+      text.text,
+      {.add_special = false, .parse_special = true, .plain = text.plain, .most_tokens = most_tokens});
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> tokens, Special special) const {

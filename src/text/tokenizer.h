@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/id.h"
 #include "text/marked_text.h"
 
@@ -14,11 +16,18 @@ namespace quire {
 
 struct TokenizerSpec;
 
+// A text has more tokens than the caller can use.
+class TooManyTokens : public Error {
+ public:
+  using Error::Error;
+};
+
 struct EncodeOptions {
   bool add_special = true;     // BOS and the like, as the tokenizer's own rules say
   bool parse_special = false;  // special tokens written in the text become their ids
   std::span<const ByteRange> plain =
       {};  // where they never do (see MarkedText); added tokens that are not special still do
+  size_t most_tokens = SIZE_MAX;  // the rest of a text that has more is not looked at: TooManyTokens
 };
 
 // Text to token ids and back. Immutable once made; any thread may use it.
@@ -34,7 +43,7 @@ class Tokenizer {
   // however it is spelled. Throws Error if a pattern of the tokenizer exceeds its bounds on this text.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // A rendered conversation: special tokens count where the template wrote them.
-  std::vector<TokenId> encode(const MarkedText& text) const;
+  std::vector<TokenId> encode(const MarkedText& text, size_t most_tokens = SIZE_MAX) const;
 
   // The text of `tokens` as a whole; ids that are no token are left out, special tokens only with `skip`.
   enum class Special { skip, keep };

@@ -47,8 +47,11 @@ struct Tokenizer::State {
   std::optional<TokenDecoder::Piece> piece_of(TokenId id, Special special) const;
 
   void encode_text(std::string_view text, const EncodeOptions& options, std::vector<TokenId>& out) const;
-  void encode_segment(std::string_view segment, bool at_start, bool parse_special,
-                      std::span<const ByteRange> plain, std::vector<TokenId>& out) const;
+  // `options.plain` counts from the beginning of the segment.
+  void encode_segment(std::string_view segment, bool at_start, const EncodeOptions& options,
+                      std::vector<TokenId>& out) const;
+  // Throws TooManyTokens if what is in `out` and so many bytes of text, normalized, are more than `most` tokens.
+  void check_count(const std::vector<TokenId>& out, size_t bytes, size_t most) const;
 };
 
 }  // namespace quire

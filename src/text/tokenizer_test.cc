@@ -144,6 +144,37 @@ TEST(Tokenizer, TakesLongTextsWithoutSpacesInItsStride) {
   }
 }
 
+TEST(Tokenizer, LooksAtNoMoreOfATextThanItsCallerCanUse) {
+  const Tokenizer tokenizer = make(small_json());
+  EXPECT_THAT(tokenizer.encode("a b", {.most_tokens = 3}), ElementsAre(0, 3, 1));
+  EXPECT_THROW(tokenizer.encode("a b c", {.most_tokens = 3}), TooManyTokens);
+  EXPECT_THROW(tokenizer.encode("<s><s>", {.parse_special = true, .most_tokens = 1}), TooManyTokens);
+}
+
+// Four million places where a token of a thousand bytes is missed by its last one.
+TEST(Tokenizer, NearMatchesOfAnAddedTokenCostNoMoreThanOtherText) {
+  for (const char* order : {"first", "longest"}) {
+    TokenizerSpec spec = tokenizer_spec_from_json(small_json().dump(), "{}");
+    spec.added_order =
+        order == std::string("first") ? AddedTokenOrder::leftmost : AddedTokenOrder::longest_first;
+    spec.added_tokens.push_back({.id = 7, .text = std::string(1000, 'x') + "y", .special = true});
+    const Tokenizer tokenizer(std::move(spec));
+    EXPECT_TRUE(tokenizer.encode(std::string(4 << 20, 'x'), {.parse_special = true}).empty());
+    EXPECT_THAT(tokenizer.encode(std::string(1001, 'x') + "y", {.parse_special = true}), ElementsAre(7));
+  }
+}
+
+// The words that a vocabulary lacks took the square of their length, and each try a copy.
+TEST(Tokenizer, LongWordsOfAWordPieceModelTakeNoLongerThanTheirLength) {
+  Json json =
+      Json::parse(R"({"model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 10000, "vocab": {"[UNK]": 0, "a": 1, "##a": 2, "##ab": 3}}})");
+  const Tokenizer tokenizer = make(json);
+  EXPECT_THAT(tokenizer.encode("aaab"), ElementsAre(1, 2, 3));
+  EXPECT_THAT(tokenizer.encode("aac"), ElementsAre(0));
+  EXPECT_EQ(tokenizer.encode(std::string(10'000, 'a')).size(), 10'000u);
+}
+
 TEST(Detokenizer, HoldsBackHalfACharacter) {
   Json json = small_json();
   json["model"]["vocab"] = {{"Ã", 0}, {"©", 1}, {"a", 2}};  // the bytes C3 and A9: é

@@ -7,8 +7,18 @@
 
 namespace quire {
 
-WordPiece::WordPiece(const TokenizerSpec& spec, const Vocabulary& vocabulary)
-    : spec_(&spec), vocabulary_(&vocabulary) {}
+WordPiece::WordPiece(const TokenizerSpec& spec, const Vocabulary& vocabulary) : spec_(&spec) {
+  std::vector<std::pair<std::string_view, TokenId>> beginnings, continuations;
+  for (TokenId id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view text = vocabulary[id].text;
+    if (vocabulary.find_plain(text) != id) continue;
+    beginnings.emplace_back(text, id);
+    if (text.starts_with(spec.continuing_prefix))
+      continuations.emplace_back(text.substr(spec.continuing_prefix.size()), id);
+  }
+  beginnings_ = ByteTrie(std::move(beginnings));
+  continuations_ = ByteTrie(std::move(continuations));
+}
 
 void WordPiece::encode(std::string_view piece, std::vector<TokenId>& out) const {
   const size_t before = out.size();
@@ -21,15 +31,13 @@ void WordPiece::encode(std::string_view piece, std::vector<TokenId>& out) const 
   const auto chars = std::count_if(piece.begin(), piece.end(), is_lead);
   if (size_t(chars) > spec_->max_word_chars) return give_up();
   for (size_t begin = 0; begin < piece.size();) {
-    size_t end = piece.size();
+    size_t end = begin;
     std::optional<TokenId> id;
-    while (end > begin) {
-      std::string text = begin > 0 ? spec_->continuing_prefix : std::string();
-      id = vocabulary_->find_plain(text.append(piece.substr(begin, end - begin)));
-      if (id) break;
-      do --end;
-      while (end > begin && !is_lead(piece[end]));
-    }
+    const ByteTrie& trie = begin > 0 ? continuations_ : beginnings_;
+    trie.prefixes(piece.substr(begin), [&](size_t bytes, TokenId longest) {
+      end = begin + bytes;
+      id = longest;
+    });
     if (!id) return give_up();
     out.push_back(*id);
     begin = end;

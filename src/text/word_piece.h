@@ -3,13 +3,14 @@
 #include <string_view>
 #include <vector>
 
+#include "text/byte_trie.h"
 #include "text/tokenizer_spec.h"
 #include "text/vocabulary.h"
 
 namespace quire {
 
 // The longest token a word starts with, then the longest that continues it, and so on; a word that cannot be
-// finished is one unknown token. Refers to the spec and the vocabulary, which must outlive it.
+// finished is one unknown token. Refers to the spec, which must outlive it.
 class WordPiece {
  public:
   WordPiece(const TokenizerSpec& spec, const Vocabulary& vocabulary);
@@ -18,7 +19,7 @@ class WordPiece {
 
  private:
   const TokenizerSpec* spec_;
-  const Vocabulary* vocabulary_;
+  ByteTrie beginnings_, continuations_;
 };
 
 }  // namespace quire
