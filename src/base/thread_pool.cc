@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include <sched.h>
 
@@ -74,6 +75,8 @@ void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<vo
     wait_while_equal(gate_, gate, patience_);
     gate = gate_.load(std::memory_order_acquire);
   }
+  if (failed_.exchange(false, std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(problem_, nullptr));
 }
 
 bool ThreadPool::enter(uint32_t generation) {
@@ -99,10 +102,15 @@ void ThreadPool::work() {
 }
 
 void ThreadPool::take_ranges() {
-  while (true) {
-    const size_t begin = next_.fetch_add(loop_.grain, std::memory_order_relaxed);
-    if (begin >= loop_.count) return;
-    (*loop_.body)(begin, std::min(begin + loop_.grain, loop_.count));
+  try {
+    while (true) {
+      const size_t begin = next_.fetch_add(loop_.grain, std::memory_order_relaxed);
+      if (begin >= loop_.count) return;
+      (*loop_.body)(begin, std::min(begin + loop_.grain, loop_.count));
+    }
+  } catch (...) {
+    if (!failed_.exchange(true, std::memory_order_relaxed)) problem_ = std::current_exception();
+    next_.store(loop_.count, std::memory_order_relaxed);  // the rest would be for nothing
   }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -22,8 +23,8 @@ class ThreadPool {
   uint32_t size() const { return uint32_t(workers_.size()) + 1; }
 
   // Calls body(begin, end) over disjoint ranges that cover [0, count), each at most `grain` long. Which
-  // thread takes which range is left open: a body must give the same result whoever runs it. Bodies must not
-  // throw.
+  // thread takes which range is left open: a body must give the same result whoever runs it. What a body throws ends the
+  // loop, and is thrown again here; of several the first.
   void parallel_for(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body);
 
  private:
@@ -48,6 +49,8 @@ class ThreadPool {
   alignas(64) std::atomic<uint64_t> gate_{kClosed};
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised to start a loop
   alignas(64) std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr problem_;  // of who set `failed_`
   std::vector<std::thread> workers_;
 };
 

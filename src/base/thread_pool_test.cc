@@ -25,6 +25,22 @@ TEST(ThreadPool, VisitsEveryIndexOnceWhateverTheNumberOfThreads) {
   }
 }
 
+TEST(ThreadPool, WhatABodyThrowsReachesTheCallerAndTheNextLoopRuns) {
+  for (uint32_t threads : {1u, 2u, 4u}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 200; ++round) {
+      EXPECT_THROW(pool.parallel_for(64, 1,
+                                     [&](size_t begin, size_t end) {
+                                       if (begin <= 40 && 40 < end) throw std::bad_alloc();
+                                     }),
+                   std::bad_alloc);
+      std::atomic<size_t> visits = 0;
+      pool.parallel_for(64, 1, [&](size_t begin, size_t end) { visits += end - begin; });
+      EXPECT_EQ(visits, 64u);
+    }
+  }
+}
+
 TEST(ThreadPool, RunsManyShortLoopsInOrder) {
   ThreadPool pool(4);
   std::vector<uint64_t> values(64, 0);

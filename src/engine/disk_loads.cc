@@ -104,6 +104,11 @@ void DiskLoads::end_front() {
   } while (!line_.empty() && !start_front());
 }
 
+void DiskLoads::forget_all() {
+  for (const Load& load : line_) load.sequence->loading = false;
+  line_.clear();
+}
+
 void DiskLoads::forget(const Sequence& sequence) {
   const auto found =
       std::ranges::find_if(line_, [&](const Load& load) { return load.sequence == &sequence; });

@@ -22,6 +22,8 @@ class DiskLoads {
   bool begin(Sequence& sequence, double compute_ms);
   // It has gone, wherever it was.
   void forget(const Sequence& sequence);
+  // Nobody waits any more. Allocates nothing.
+  void forget_all();
   // Takes what has arrived and asks for more: once for each step.
   void advance();
   bool any() const { return !line_.empty(); }

@@ -21,6 +21,8 @@ class Drafter {
   virtual void propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) = 0;
   // The sequence is gone.
   virtual void forget(SequenceId sequence) = 0;
+  // All are, and something may have failed halfway. Allocates nothing.
+  virtual void forget_all() = 0;
 };
 
 // Looks for the last place where the newest tokens stood before, and guesses that what followed there follows again.
@@ -28,6 +30,7 @@ class LookupDrafter : public Drafter {
  public:
   void propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) override;
   void forget(SequenceId sequence) override { known_.erase(sequence); }
+  void forget_all() override { known_.clear(); }
 
  private:
   static constexpr uint32_t kLongest = 4, kShortest = 2;  // tokens that must agree
@@ -50,6 +53,7 @@ class DraftPace {
   // A step of `sequences` streams with `drafts` guesses in all, and the time it took to guess them.
   void learn_step(double step_ms, double guess_ms, uint32_t sequences, uint32_t drafts);
   void forget(SequenceId sequence) { records_.erase(sequence); }
+  void forget_all() { records_.clear(); }
 
  private:
   struct Record {

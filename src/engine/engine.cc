@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -84,6 +85,16 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
 
 Engine::~Engine() = default;
 
+template <class Work>
+std::invoke_result_t<Work> Engine::guarded(Work&& work) {
+  try {
+    return work();
+  } catch (...) {
+    recover();
+    throw;
+  }
+}
+
 void Engine::check(const Request& request) const {
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
@@ -153,6 +164,7 @@ void Engine::check_watch(const Request& request) const {
 }
 
 void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id) {
+  std::ranges::sort(request.stop_tokens);
   auto sequence = std::make_unique<Sequence>(id, std::move(request), kv_.make_table(id), model_.tokenizer,
                                              options_.now());
   sequence->lead = lead;
@@ -174,12 +186,16 @@ SequenceId Engine::submit(Request request) {
 std::vector<SequenceId> Engine::submit_choices(const Request& request, uint32_t count) {
   check(request);
   std::vector<SequenceId> ids;
-  for (uint32_t choice = 0; choice < count; ++choice) {
-    Request one = request;
-    one.choice = choice;
-    const SequenceId id{next_id_++};
-    add(std::move(one), choice == 0 ? std::nullopt : std::optional(ids.front()), id);
-    ids.push_back(id);
+  for (uint32_t choice = 0; choice < count; ++choice) ids.push_back(SequenceId{next_id_++});
+  try {
+    for (uint32_t choice = 0; choice < count; ++choice) {
+      Request one = request;
+      one.choice = choice;
+      add(std::move(one), choice == 0 ? std::nullopt : std::optional(ids.front()), ids[choice]);
+    }
+  } catch (...) {
+    for (SequenceId id : ids) cancel(id);  // all or none
+    throw;
   }
   return ids;
 }
@@ -206,16 +222,20 @@ StepCost Engine::prompt_cost(uint32_t tokens, uint32_t cached) const {
 }
 
 Engine::Pin Engine::pin(std::span<const TokenId> prompt) {
-  const SequenceId id{next_id_++};
-  const PageTable& table = pins_.emplace(id, kv_.pin(prompt, id)).first->second;
-  return {id, table.reserved_tokens()};
+  return guarded([&] {
+    const SequenceId id{next_id_++};
+    const PageTable& table = pins_.emplace(id, kv_.pin(prompt, id)).first->second;
+    return Pin{id, table.reserved_tokens()};
+  });
 }
 
 bool Engine::unpin(SequenceId pin) {
   const auto found = pins_.find(pin);
   if (found == pins_.end()) return false;
-  kv_.release(found->second, {}, 0, KvCache::Reason::forgotten);
-  pins_.erase(found);
+  guarded([&] {
+    kv_.release(found->second, {}, 0, KvCache::Reason::forgotten);
+    pins_.erase(found);
+  });
   return true;
 }
 
@@ -224,8 +244,12 @@ void Engine::unpin_all() {
 }
 
 void Engine::cancel(SequenceId id) {
+  guarded([&] { end(id, KvCache::Reason::finished); });
+}
+
+void Engine::end(SequenceId id, KvCache::Reason reason) {
   if (auto sequence = scheduler_.remove(id)) {
-    kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::finished);
+    kv_.release(sequence->table, sequence->tokens, sequence->computed, reason);
     forget_drafts(id);
   }
 }
@@ -269,6 +293,26 @@ void Engine::propose_drafts() {
 }
 
 bool Engine::step() {
+  return guarded([&] { return compute_step(); });
+}
+
+void Engine::recover() {
+  const std::vector<SequenceId> served = std::exchange(being_computed_, {});
+  try {
+    for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
+    if (!served.empty()) return;
+  } catch (const std::exception&) {
+    // There is no memory even for that.
+  }
+  // It may be anywhere in what it was changing: only what is empty can be trusted.
+  scheduler_.drop_running();
+  pins_.clear();
+  if (drafter_) drafter_->forget_all();
+  pace_.forget_all();
+  kv_.forget_everything();
+}
+
+bool Engine::compute_step() {
   end_overdue();
   if (scheduler_.idle()) return false;
   const uint64_t evicted_before = kv_.events().count(KvEventKind::evicted);
@@ -306,9 +350,11 @@ bool Engine::step() {
     watcher.prompts.watch(*sequence.scorer, batch.runs[r], sequence.computed,
                           scored - std::min(scored, sequence.scorer->observed_tokens()));
   }
+  for (const StepPlan::Run& run : plan.runs) being_computed_.push_back(run.sequence->id);
   const Rows logits =
       decoder_.forward(batch.view(), kv_.layout(), views, watcher.needed() ? &watcher : nullptr);
   const std::span<const SampleResult> results = sampler_.sample(*model_.backend, plan, logits);
+  being_computed_.clear();
   times.end = options_.now();
   times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
   const uint32_t draft_tokens = plan.draft_tokens();
@@ -464,15 +510,20 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span
     guesses = guesses.subspan(event.guessed ? 1 : 0);
     event.wrong_guesses.assign(guesses.begin(), guesses.end());
   }
-  if (sequence.request.on_token) sequence.request.on_token(event);
+  if (!sequence.request.on_token) return;
+  try {
+    sequence.request.on_token(event);
+  } catch (const std::exception&) {
+    answer.finish_reason =
+        FinishReason::failed;  // whoever listens cannot be told: that is no reason to end others
+  }
 }
 
 FinishReason Engine::why_finished(Sequence& sequence, TokenId token) const {
-  const auto is_in = [&](const std::vector<TokenId>& tokens) {
-    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
-  };
-  if (sequence.stop.matched() || is_in(sequence.request.stop_tokens)) return FinishReason::stop;
-  if (!sequence.request.ignore_end && is_in(model_.end_tokens)) return FinishReason::stop;
+  if (sequence.stop.matched() || std::ranges::binary_search(sequence.request.stop_tokens, token))
+    return FinishReason::stop;
+  if (!sequence.request.ignore_end && std::ranges::find(model_.end_tokens, token) != model_.end_tokens.end())
+    return FinishReason::stop;
   if (sequence.request.max_tokens > 0 && sequence.answer_tokens() >= sequence.request.max_tokens) {
     return FinishReason::length;
   }

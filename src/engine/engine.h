@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,8 @@ class Engine {
   std::optional<SequenceId> fork(SequenceId sequence, uint32_t at, Request request);
   // Frees all the sequence held. Nothing happens if it has finished.
   void cancel(SequenceId id);
-  // Computes one step of all that run. False if there was nothing to do.
+  // Computes one step of all that run. False if there was nothing to do. What is thrown (memory is short, a device has
+  // failed) ends those that the step served, without an answer: everybody else goes on, computing anew what was lost.
   bool step();
   // The answer of a sequence once it has finished, given out once.
   std::optional<Answer> take_answer(SequenceId id);
@@ -107,6 +109,13 @@ class Engine {
   void check(const Request& request) const;
   void check_pruning(const Request& request) const;
   void check_watch(const Request& request) const;
+  bool compute_step();
+  // What it throws leaves nothing half done.
+  template <class Work>
+  std::invoke_result_t<Work> guarded(Work&& work);
+  // Ends what the step that failed served, or everything that runs if it is not known how far it came.
+  void recover();
+  void end(SequenceId id, KvCache::Reason reason);
   void end_overdue();
   void propose_drafts();
   void forget_drafts(SequenceId id);
@@ -139,6 +148,8 @@ class Engine {
   DraftPace pace_;
   std::unique_ptr<Drafter> drafter_;
   uint32_t next_id_ = 1;
+  // Whose tokens are being computed: while they are, sequences and pages do not change.
+  std::vector<SequenceId> being_computed_;
   std::map<SequenceId, PageTable> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };

@@ -1,12 +1,26 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
+#include <new>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/memory_reserve.h"
 
 namespace quire {
+namespace {
+
+constexpr int kAttempts = 100;
+constexpr std::chrono::milliseconds kPause{10};
+
+const char* words_for(const std::exception& error) {
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "there was not enough memory"
+                                                                : error.what();
+}
+
+}  // namespace
 
 EngineLoop::EngineLoop(std::unique_ptr<Engine> engine, std::function<void(const Engine&)> after_step)
     : engine_(std::move(engine)), after_step_(std::move(after_step)), thread_([this] { run(); }) {}
@@ -53,14 +67,43 @@ EngineLoop::Ticket EngineLoop::start(Begin begin, EachDone done) {
   return ticket;
 }
 
-void EngineLoop::begin_now(Ticket ticket, const Begin& begin, EachDone done) {
+template <class Words>
+void EngineLoop::tell(Words&& words) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    try {
+      words();
+      return;
+    } catch (const std::bad_alloc&) {
+      if (attempt > 0) std::this_thread::sleep_for(kPause);
+    } catch (const std::exception&) {
+      return;  // it is theirs, and they have heard
+    }
+  }
+}
+
+void EngineLoop::begin_now(Ticket ticket, const Begin& begin, const EachDone& done) {
+  std::vector<SequenceId> sequences;
+  const auto undo = [&] {
+    open_.erase(ticket.value);
+    for (SequenceId id : sequences) {
+      place_.erase(id);
+      tell([&] { engine_->cancel(id); });
+    }
+  };
   try {
-    Open open{begin(*engine_), std::make_shared<EachDone>(std::move(done))};
-    for (uint32_t choice = 0; choice < open.sequences.size(); ++choice)
-      place_.emplace(open.sequences[choice], Place{ticket.value, choice});
-    open_.emplace(ticket.value, std::move(open));
+    auto shared = std::make_shared<EachDone>(done);
+    sequences = begin(*engine_);
+    for (uint32_t choice = 0; choice < sequences.size(); ++choice)
+      place_.emplace(sequences[choice], Place{ticket.value, choice});
+    open_.emplace(ticket.value, Open{sequences, std::move(shared)});
   } catch (const Error& error) {
-    done(0, nullptr, error.what());
+    undo();
+    tell([&] { done(0, nullptr, error.what()); });
+  } catch (const std::exception& error) {
+    undo();
+    Answer failed;
+    failed.finish_reason = FinishReason::failed;
+    tell([&] { done(0, &failed, words_for(error)); });
   }
 }
 
@@ -77,8 +120,12 @@ void EngineLoop::cancel_now(Ticket ticket) {
   cancelled.finish_reason = FinishReason::cancelled;
   for (uint32_t choice = 0; choice < open.sequences.size(); ++choice) {
     if (place_.erase(open.sequences[choice]) == 0) continue;  // it had finished
-    engine_->cancel(open.sequences[choice]);
-    (*open.done)(choice, &cancelled, "");
+    try {
+      engine_->cancel(open.sequences[choice]);
+    } catch (const std::exception& error) {
+      end_lost(words_for(error));
+    }
+    tell([&] { (*open.done)(choice, &cancelled, ""); });
   }
 }
 
@@ -96,27 +143,64 @@ void EngineLoop::deliver() {
     const std::shared_ptr<EachDone> done = open->second.done;
     const auto& all = open->second.sequences;
     if (std::ranges::none_of(all, [&](SequenceId id) { return place_.contains(id); })) open_.erase(open);
-    (*done)(place.choice, &answer, "");
+    tell([&] { (*done)(place.choice, &answer, ""); });
   }
+}
+
+void EngineLoop::end_lost(const char* problem) {
+  Answer failed;
+  failed.finish_reason = FinishReason::failed;
+  for (auto at = place_.begin(); at != place_.end();) {
+    if (engine_->scheduler().find(at->first) != nullptr) {
+      ++at;
+      continue;
+    }
+    const Place place = at->second;
+    at = place_.erase(at);
+    const auto open = open_.find(place.ticket);
+    const std::shared_ptr<EachDone> done = open->second.done;
+    const auto& all = open->second.sequences;
+    if (std::ranges::none_of(all, [&](SequenceId id) { return place_.contains(id); })) open_.erase(open);
+    tell([&] {
+      failed.problem = problem;
+      (*done)(place.choice, &failed, "");
+    });
+  }
+}
+
+void EngineLoop::step() {
+  try {
+    engine_->step();
+  } catch (const std::exception& error) {
+    deliver();
+    end_lost(words_for(error));
+  }
+  if (after_step_) tell([&] { after_step_(*engine_); });
+  deliver();
 }
 
 void EngineLoop::run() {
   while (true) {
-    std::deque<Job> jobs;
+    std::vector<Job> jobs;  // which takes no memory until it is full
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return !jobs_.empty() || stopping_ || !engine_->scheduler().idle(); });
       jobs.swap(jobs_);
     }
-    for (Job& job : jobs) job(*engine_);
+    keep_memory_reserve();
+    for (Job& job : jobs) {
+      try {
+        job(*engine_);
+      } catch (const std::exception& error) {
+        end_lost(words_for(error));  // its owner has been told, or has gone; others may have ended with it
+      }
+    }
     {
       const std::lock_guard lock(mutex_);
       ended_ = stopping_ && jobs_.empty() && (open_.empty() || Clock::now() >= deadline_);
       if (ended_) break;
     }
-    engine_->step();
-    if (after_step_) after_step_(*engine_);
-    deliver();
+    step();
   }
   cancel_all();
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -15,7 +14,8 @@
 namespace quire {
 
 // Runs an engine on a thread of its own: any thread may submit and cancel; what the engine says comes on the engine's
-// thread. No request can harm another: one that is refused is told so and nothing else happens.
+// thread. No request can harm another: one that is refused is told so and nothing else happens; a step that fails ends
+// those it served, who are told so, and the loop goes on.
 class EngineLoop {
  public:
   // `after_step` is called after each step and each round of jobs, on the engine's thread.
@@ -25,7 +25,8 @@ class EngineLoop {
   ~EngineLoop();
 
   using Ticket = Id<struct TicketTag>;
-  // Called once: with the answer (cancelled ones too), or with why the request was refused.
+  // Called once: with the answer (cancelled and failed ones too), or with why the request was refused; with both if it could
+  // not be begun and is not to blame. If it throws for want of memory it is called again.
   using Done = std::function<void(const Answer* answer, const std::string& refused)>;
   Ticket submit(Request request, Done done);
 
@@ -38,7 +39,8 @@ class EngineLoop {
   // Whatever the ticket stands for ends at the next step and frees all it held.
   void cancel(Ticket ticket);
 
-  // Runs `job(engine)` between two steps. False: the end has come, and it never will.
+  // Runs `job(engine)` between two steps. False: the end has come, and it never will. What it throws is lost: whoever waits
+  // for it must be told by the job itself.
   using Job = std::function<void(Engine&)>;
   bool post(Job job);
   template <class Question>
@@ -60,19 +62,25 @@ class EngineLoop {
   };
 
   void run();
-  void begin_now(Ticket ticket, const Begin& begin, EachDone done);
+  void begin_now(Ticket ticket, const Begin& begin, const EachDone& done);
+  void step();
   void deliver();
+  // Tells those who have no sequence any more that it failed.
+  void end_lost(const char* problem);
+  // Somebody waits for these words: they are said again when memory was short.
+  template <class Words>
+  void tell(Words&& words);
   void cancel_now(Ticket ticket);
   void cancel_all();
 
   std::unique_ptr<Engine> engine_;
   std::function<void(const Engine&)> after_step_;
-  std::map<uint32_t, Open> open_;      // by ticket; engine thread only, as the next
-  std::map<SequenceId, Place> place_;  // of each sequence that has not finished
+  std::map<uint32_t, Open> open_;         // by ticket; engine thread only, as the next
+  std::map<SequenceId, Place> place_;     // of each sequence that has not finished
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Job> jobs_;
+  std::vector<Job> jobs_;
   uint32_t next_ticket_ = 1;
   bool refusing_ = false, stopping_ = false, ended_ = false;
   Clock::time_point deadline_ = Clock::time_point::max();

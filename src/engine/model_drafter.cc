@@ -38,6 +38,11 @@ void ModelDrafter::forget(SequenceId id) {
   states_.erase(found);
 }
 
+void ModelDrafter::forget_all() {
+  states_.clear();
+  kv_.forget_everything();
+}
+
 ModelDrafter::State& ModelDrafter::caught_up(const Sequence& sequence) {
   auto found = states_.find(sequence.id);
   if (found == states_.end()) {

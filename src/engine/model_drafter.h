@@ -17,6 +17,7 @@ class ModelDrafter : public Drafter {
 
   void propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) override;
   void forget(SequenceId sequence) override;
+  void forget_all() override;
 
  private:
   struct State {

@@ -33,6 +33,8 @@ std::string_view name(FinishReason reason) {
       return "deadline";
     case FinishReason::no_room:
       return "no_room";
+    case FinishReason::failed:
+      return "failed";
     case FinishReason::none:
       break;
   }

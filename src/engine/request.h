@@ -41,6 +41,7 @@ enum class FinishReason : uint8_t {
   cancelled,
   deadline,  // it was not done in time
   no_room,   // what is pinned leaves too few pages for it
+  failed,    // the step that served it, or who was told of its tokens, could not go on
 };
 std::string_view name(FinishReason reason);
 
@@ -133,6 +134,7 @@ struct Answer {
   std::vector<float> logprobs;  // if asked for
   uint32_t prompt_tokens = 0;
   FinishReason finish_reason = FinishReason::none;
+  std::string problem;        // of one that failed, if it is known
   bool context_full = false;  // it was the context that ended it
   Timings timings;
   uint32_t kv_pages = 0;  // at its end

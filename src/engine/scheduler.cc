@@ -292,6 +292,16 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   });
   std::erase_if(plan.scorings, [&](const StepPlan::Scoring& s) { return s.sequence == &sequence; });
   kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::preempted);
+  start_over(sequence);
+  sequence.gap_cause = GapCause::preemption;
+  sequence.waiting_since = step_;
+  ++sequence.answer.account.preemptions;
+  ++preemptions_;
+  insert_by_arrival(waiting_, take(running_, &sequence));
+}
+
+// It holds no pages, and computes all it needs again.
+void Scheduler::start_over(Sequence& sequence) {
   sequence.computed = 0;
   if (sequence.kept.empty()) sequence.dropped = 0;  // else what stays is known, and is computed again
   sequence.pass.reset();
@@ -299,12 +309,18 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   if (sequence.scorer) sequence.scorer->restart();
   sequence.drafts.clear();
   sequence.running = false;
+  sequence.loading = false;
   sequence.asked_disk = false;
-  sequence.gap_cause = GapCause::preemption;
-  sequence.waiting_since = step_;
-  ++sequence.answer.account.preemptions;
-  ++preemptions_;
-  insert_by_arrival(waiting_, take(running_, &sequence));
+}
+
+void Scheduler::drop_running() {
+  if (loads_ != nullptr) loads_->forget_all();
+  running_.clear();
+  std::erase(waiting_, nullptr);  // one that was on its way to the others
+  for (const auto& sequence : waiting_) {
+    sequence->table.clear();
+    start_over(*sequence);
+  }
 }
 
 std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {

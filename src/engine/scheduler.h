@@ -62,6 +62,9 @@ class Scheduler {
   // Waiting sequences for which there is no room although nobody runs: pins have taken it.
   std::vector<std::unique_ptr<Sequence>> take_hopeless();
 
+  // After something failed halfway: those that ran are gone, without a word, and those that wait hold nothing and begin
+  // anew. Allocates nothing.
+  void drop_running();
   // Takes a sequence out, wherever it is; null if it is not here. Its pages are still in its table.
   std::unique_ptr<Sequence> remove(SequenceId id);
   Sequence* find(SequenceId id) const;
@@ -91,6 +94,7 @@ class Scheduler {
   // One that found no room with nobody else running will never find any. False.
   bool give_up_if_alone(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
+  static void start_over(Sequence& sequence);
   // The best of those that wait, but for `passed_over`.
   Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;
   // Somebody is about to compute pages that this sequence could share: a step later they are there.

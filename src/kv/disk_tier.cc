@@ -60,6 +60,7 @@ DiskTier::DiskTier(const KvLayout& layout, const DiskTierOptions& options, DiskI
     group.begin = begin;
     group.slots.resize(slots);
     group.checksums.resize(slots);
+    group.free.reserve(slots);
     for (uint64_t slot = slots; slot-- > 0;) group.free.push_back(uint32_t(slot));
     begin += slots * group.page_bytes;
   }
@@ -194,10 +195,24 @@ std::optional<DiskTier::Ticket> DiskTier::read(uint32_t g, std::span<const Token
   return ticket;
 }
 
+void DiskTier::forget_all() {
+  tree_.forget_all();
+  for (Group& group : groups_) {
+    group.uses.clear();
+    group.free.clear();
+    for (uint32_t slot = uint32_t(group.slots.size()); slot-- > 0;) {
+      group.slots[slot] = {};
+      group.free.push_back(slot);
+    }
+  }
+  arrivals_.clear();
+  stats_.pages = stats_.used_bytes = 0;
+}
+
 // ---- what was done -----------------------------------------------------------------------------------------------
 
 void DiskTier::settle() {
-  std::deque<Job> done;
+  std::list<Job> done;
   {
     const std::lock_guard lock(mutex_);
     done.swap(done_);
@@ -288,8 +303,9 @@ void DiskTier::work() {
   while (true) {
     wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    std::list<Job> now;  // a job moves from list to list, which takes no memory
+    now.splice(now.end(), jobs_, jobs_.begin());
+    Job& job = now.front();
     lock.unlock();
     const Clock::time_point begin = Clock::now();
     if (job.kind == Kind::write) {
@@ -302,7 +318,7 @@ void DiskTier::work() {
     lock.lock();
     queued_bytes_ -= bytes;
     if (job.kind == Kind::write) queued_write_bytes_ -= bytes;
-    done_.push_back(std::move(job));
+    done_.splice(done_.end(), now);
     done_something_.notify_all();
   }
 }
@@ -329,7 +345,8 @@ void DiskTier::read(Job& job) {
   const uint64_t at = group.begin + uint64_t(job.slot) * group.page_bytes;
   const uint64_t checksum = group.checksums[job.slot];
   if (checksum == 0) return;  // its write has failed
-  job.bytes = std::make_unique_for_overwrite<std::byte[]>(group.page_bytes);
+  job.bytes.reset(new (std::nothrow) std::byte[group.page_bytes]);
+  if (!job.bytes) return;
   size_t done = 0;
   while (done < group.page_bytes) {
     const ssize_t got = io_.read(file_, job.bytes.get() + done, group.page_bytes - done, off_t(at + done));

@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -89,6 +88,9 @@ class DiskTier {
   // A rate that looks bad is not measured any more, as nobody reads: each time that happens it is believed a little less.
   void doubt_rate();
 
+  // Nothing is found any more, and what was asked for never arrives. Allocates nothing.
+  void forget_all();
+
   void check_invariants() const;
 
  private:
@@ -143,7 +145,7 @@ class DiskTier {
 
   std::mutex mutex_;
   std::condition_variable wake_, done_something_;
-  std::deque<Job> jobs_, done_;
+  std::list<Job> jobs_, done_;
   uint64_t queued_bytes_ = 0;  // of jobs that are not done
   uint64_t queued_write_bytes_ = 0;
   bool stopping_ = false;

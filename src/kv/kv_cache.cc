@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "kv/disk_tier.h"
 
 namespace quire {
 namespace {
@@ -174,6 +175,16 @@ void KvCache::release_behind_window(PageTable& table, uint32_t next) {
     for (; group.first_page < first_page; ++group.first_page)
       give_up(table, g, group.first_page, KvEventKind::released);
   }
+}
+
+void KvCache::forget_everything() {
+  ++age_;
+  index_.forget_all();
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    pools_[g]->forget_all();
+    std::ranges::fill(node_of_page_[g], PrefixIndex::kRoot);
+  }
+  if (tier_ != nullptr) tier_->forget_all();
 }
 
 // ---- views -------------------------------------------------------------------------------------------------------

@@ -137,6 +137,10 @@ class KvCache {
   enum class Reason : uint8_t { finished, preempted, forgotten };  // forgotten: nothing more is published
   void release(PageTable& table, std::span<const TokenId> tokens, uint32_t computed, Reason reason);
 
+  // After something failed halfway: every page is free again, and nothing is found any more, in memory or on the disk.
+  // Allocates nothing. REQUIRES: every table was cleared or is gone.
+  void forget_everything();
+
   // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if there is no
   // room for the page where they part, or if a window has passed it.
   std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
@@ -245,6 +249,7 @@ class KvCache {
   std::vector<std::vector<Clock::time_point>> last_event_;  // by group and page
   KvEvents events_;
   uint64_t use_ = 0;  // counts attaches and releases
+  uint64_t age_ = 0;  // how often it forgot everything
   DiskTier* tier_ = nullptr;
 };
 

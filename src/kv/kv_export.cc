@@ -10,7 +10,7 @@ namespace quire {
 
 // ---- out ---------------------------------------------------------------------------------------------------------
 
-KvExport::KvExport(KvCache& kv) : kv_(kv) {
+KvExport::KvExport(KvCache& kv) : kv_(kv), age_(kv.age_) {
   struct Found {
     PrefixNodeId id;
     uint32_t parent;     // place in `found`
@@ -31,13 +31,15 @@ KvExport::KvExport(KvCache& kv) : kv_(kv) {
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i + 1;
   // A parent is used no earlier than its children, and equals stay in order: it comes before them.
   std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return found[a].use > found[b].use; });
+  nodes_.reserve(order.size());
   for (uint32_t i : order) {
     found[i].place = uint32_t(nodes_.size());
     add(found[i].id, found[i].parent == 0 ? KvNode::kNoParent : found[found[i].parent].place);
   }
 }
 
-KvExport::KvExport(KvCache& kv, std::span<const TokenId> tokens) : kv_(kv) {
+KvExport::KvExport(KvCache& kv, std::span<const TokenId> tokens) : kv_(kv), age_(kv.age_) {
+  nodes_.reserve(tokens.size() / kv_.page_tokens() + 1);
   PrefixNodeId at = PrefixIndex::kRoot;
   const auto parent = [&] { return nodes_.empty() ? KvNode::kNoParent : uint32_t(nodes_.size() - 1); };
   while (tokens.size() >= kv_.page_tokens()) {
@@ -53,6 +55,7 @@ KvExport::KvExport(KvCache& kv, std::span<const TokenId> tokens) : kv_(kv) {
 }
 
 KvExport::~KvExport() {
+  if (kv_.age_ != age_) return;
   for (const Place& place : nodes_) kv_.index_.drop(place.id);
 }
 
@@ -75,6 +78,7 @@ KvNode KvExport::copy(const Place& place) const {
 
 std::vector<KvNode> KvExport::take(size_t bytes) {
   std::vector<KvNode> taken;
+  if (kv_.age_ != age_) return taken;
   for (size_t copied = 0; next_ < nodes_.size() && (taken.empty() || copied < bytes); ++next_) {
     taken.push_back(copy(nodes_[next_]));
     for (const auto& page : taken.back().pages) copied += page.size();

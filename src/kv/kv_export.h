@@ -46,6 +46,7 @@ class KvExport {
   KvCache& kv_;
   std::vector<Place> nodes_;  // held in the index: a node's id is not given to another meanwhile
   size_t next_ = 0;
+  uint64_t age_;  // of the cache: what it has forgotten since is gone
 };
 
 // Puts nodes into a cache: first into pages that nobody can find, so that nothing has happened if the rest turns out to

@@ -239,11 +239,20 @@ void SnapshotReader::read_end() {
 }
 
 SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, SnapshotBytes bytes) {
-  KvImport import(kv);
   SnapshotReader reader(std::move(bytes), identity, kv.layout());
-  while (const auto node = reader.next()) import.add(*node);
-  const KvImport::Result result = import.commit();
-  return {result.nodes, result.tokens, result.pages, result.bytes, result.tokens_left_out};
+  return restore_nodes(kv, reader);
+}
+
+SnapshotFigures restore_nodes(KvCache& kv, SnapshotReader& reader) {
+  try {
+    KvImport import(kv);
+    while (const auto node = reader.next()) import.add(*node);
+    const KvImport::Result result = import.commit();
+    return {result.nodes, result.tokens, result.pages, result.bytes, result.tokens_left_out};
+  } catch (const std::bad_alloc&) {
+    kv.forget_everything();
+    throw;
+  }
 }
 
 SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, const std::string& path) {

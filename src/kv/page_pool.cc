@@ -33,6 +33,9 @@ PagePool::PagePool(Buffer storage, size_t page_bytes, uint32_t pages)
   CHECK(storage_.size() >= page_bytes * pages);
   free_.reserve(pages);
   for (uint32_t page = pages; page-- > 0;) free_.push_back(PageId{page});
+  places_.reserve(pages);
+  for (uint32_t page = 0; page < pages; ++page)
+    places_.push_back(cached_.extract(cached_.insert(rank(PageId{page})).first));
 }
 
 std::optional<PageRef> PagePool::take() {
@@ -51,6 +54,18 @@ PagePool::Rank PagePool::rank(PageId page) const {
   return {pages_[page.value].use, ~pages_[page.value].depth, page.value};
 }
 
+void PagePool::add_to_cached(PageId page) {
+  places_[page.value].value() = rank(page);
+  cached_.insert(std::move(places_[page.value]));
+}
+
+bool PagePool::take_from_cached(PageId page) {
+  const auto found = cached_.find(rank(page));
+  if (found == cached_.end()) return false;
+  places_[page.value] = cached_.extract(found);
+  return true;
+}
+
 void PagePool::publish(PageId page) {
   CHECK(pages_[page.value].shares > 0);
   pages_[page.value].published = true;
@@ -59,17 +74,17 @@ void PagePool::publish(PageId page) {
 void PagePool::unpublish(PageId page) {
   CHECK(pages_[page.value].published);
   if (pages_[page.value].shares == 0) {
-    cached_.erase(rank(page));
+    take_from_cached(page);
     free_.push_back(page);
   }
   pages_[page.value].published = false;
 }
 
 void PagePool::touch(PageId page, uint64_t use, uint32_t depth) {
-  const bool is_cached = cached_.erase(rank(page)) > 0;
+  const bool is_cached = take_from_cached(page);
   pages_[page.value].use = use;
   pages_[page.value].depth = depth;
-  if (is_cached) cached_.insert(rank(page));
+  if (is_cached) add_to_cached(page);
 }
 
 std::optional<PageId> PagePool::least_recently_used() const {
@@ -79,7 +94,7 @@ std::optional<PageId> PagePool::least_recently_used() const {
 
 void PagePool::retain(PageId page) {
   if (pages_[page.value].shares++ > 0) return;
-  cached_.erase(rank(page));
+  take_from_cached(page);
   peak_held_pages_ = std::max(peak_held_pages_, held_pages());
 }
 
@@ -87,9 +102,19 @@ void PagePool::release(PageId page) {
   CHECK(pages_[page.value].shares > 0);
   if (--pages_[page.value].shares > 0) return;
   if (pages_[page.value].published) {
-    cached_.insert(rank(page));
+    add_to_cached(page);
   } else {
     free_.push_back(page);
+  }
+}
+
+void PagePool::forget_all() {
+  while (!cached_.empty()) take_from_cached(PageId{std::get<2>(*cached_.begin())});
+  free_.clear();
+  for (uint32_t page = capacity(); page-- > 0;) {
+    CHECK(pages_[page].shares == 0);
+    pages_[page] = {};
+    free_.push_back(PageId{page});
   }
 }
 

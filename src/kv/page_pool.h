@@ -34,8 +34,8 @@ class PageRef {
 };
 
 // The bytes and share counts of the pages of one layer group in one tier. A page is free, held (it has shares) or
-// cached (published, without any share: its contents are intact until its memory is needed). Owned by the KvCache;
-// engine thread only.
+// cached (published, without any share: its contents are intact until its memory is needed). It allocates nothing once it
+// is made: a share can always be given up. Owned by the KvCache; engine thread only.
 class PagePool {
  public:
   // `storage` comes from the backend and holds `pages` pages of `page_bytes`.
@@ -70,6 +70,9 @@ class PagePool {
   uint32_t peak_held_pages() const { return peak_held_pages_; }
   uint32_t shares(PageId page) const { return pages_[page.value].shares; }
 
+  // Every page is free again, whatever state the pool was in. REQUIRES: no share of any page is left.
+  void forget_all();
+
   // Every page is free, held or cached, and on the lists that say so.
   void check_invariants() const;
 
@@ -86,6 +89,8 @@ class PagePool {
   };
   using Rank = std::tuple<uint64_t, uint32_t, uint32_t>;  // use, inverted depth, page: the least goes first
   Rank rank(PageId page) const;
+  void add_to_cached(PageId page);
+  bool take_from_cached(PageId page);  // false: it was not there
 
   Buffer storage_;
   size_t page_bytes_;
@@ -93,6 +98,7 @@ class PagePool {
   std::vector<PageId>
       free_;  // the last one returned is taken first: its bytes may still be in the CPU's cache
   std::set<Rank> cached_;
+  std::vector<std::set<Rank>::node_type> places_;  // by page: its place in `cached_` while it is not there
   uint32_t peak_held_pages_ = 0;
 };
 

@@ -42,6 +42,9 @@ class PageTable {
   // nothing of it is published.
   void truncate(uint32_t tokens, uint32_t page_tokens);
 
+  // As it was when it was made, without a word to the cache, which is about to forget everything. Allocates nothing.
+  void clear();
+
  private:
   friend class KvCache;
   struct Group {

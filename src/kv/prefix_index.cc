@@ -54,6 +54,7 @@ PrefixNodeId PrefixIndex::add(PrefixNodeId parent, std::span<const TokenId> toke
   PrefixNodeId id{uint32_t(nodes_.size())};
   if (unused_.empty()) {
     nodes_.emplace_back();
+    unused_.reserve(nodes_.capacity());  // so that a node can be forgotten without memory
   } else {
     id = unused_.back();
     unused_.pop_back();
@@ -92,6 +93,15 @@ void PrefixIndex::prune(PrefixNodeId id) {
     unused_.push_back(id);
     id = parent;
   }
+}
+
+void PrefixIndex::forget_all() {
+  nodes_.erase(nodes_.begin() + 1, nodes_.end());
+  nodes_.front().children.clear();
+  unused_.clear();
+  full_.clear();
+  evicted_.clear();
+  evicted_order_.clear();
 }
 
 void PrefixIndex::remember_evicted(PrefixNodeId id, Clock::time_point now) {

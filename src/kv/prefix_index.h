@@ -57,6 +57,9 @@ class PrefixIndex {
   // Forgets the node and those above it as long as they have no pages, no children and no holders.
   void prune(PrefixNodeId id);
 
+  // Forgets every node but the root. Allocates nothing.
+  void forget_all();
+
   // Remembers that these tokens were here once, for explanations.
   void remember_evicted(PrefixNodeId id, Clock::time_point now);
   std::optional<Clock::time_point> evicted_at(PrefixNodeId parent, std::span<const TokenId> tokens) const;

@@ -24,29 +24,30 @@ void Workspace::fit(size_t tokens, size_t logit_rows) {
   const size_t token_capacity = std::max(tokens, tokens_);
   const size_t logit_capacity = std::max(logit_rows, logit_rows_);
   if (token_capacity > tokens_ || logit_capacity > logit_rows_ || buffers_.empty()) {
-    tokens_ = token_capacity;
-    logit_rows_ = logit_capacity;
+    tokens_ = logit_rows_ = 0;  // until all of it is there
     buffers_.clear();
     const size_t mlp_width = spec_.experts.count > 0 ? 0 : spec_.mlp_width;
-    stream = rows(tokens_, spec_.dim);
-    branch = rows(tokens_, spec_.dim);
-    query = rows(tokens_, size_t(spec_.heads) * spec_.key_dim);
-    key = rows(tokens_, size_t(spec_.kv_heads) * spec_.key_dim);
-    value = rows(tokens_, size_t(spec_.kv_heads) * spec_.value_dim);
-    gate = rows(tokens_, mlp_width);
-    up = rows(tokens_, mlp_width);
-    logits = rows(logit_rows_, spec_.vocab);
-    normed = activation(tokens_, spec_.dim, normed_forms_);
-    attended = activation(tokens_, size_t(spec_.heads) * spec_.value_dim, attended_forms_);
-    hidden = activation(tokens_, mlp_width, hidden_forms_);
-    final = activation(logit_rows_, spec_.dim, final_forms_);
+    stream = rows(token_capacity, spec_.dim);
+    branch = rows(token_capacity, spec_.dim);
+    query = rows(token_capacity, size_t(spec_.heads) * spec_.key_dim);
+    key = rows(token_capacity, size_t(spec_.kv_heads) * spec_.key_dim);
+    value = rows(token_capacity, size_t(spec_.kv_heads) * spec_.value_dim);
+    gate = rows(token_capacity, mlp_width);
+    up = rows(token_capacity, mlp_width);
+    logits = rows(logit_capacity, spec_.vocab);
+    normed = activation(token_capacity, spec_.dim, normed_forms_);
+    attended = activation(token_capacity, size_t(spec_.heads) * spec_.value_dim, attended_forms_);
+    hidden = activation(token_capacity, mlp_width, hidden_forms_);
+    final = activation(logit_capacity, spec_.dim, final_forms_);
     angles.clear();
     for (const RopeSpec& rope : spec_.ropes) {
       const size_t pairs = rope.inverse_frequencies.size();
-      angles.push_back({rows(tokens_, pairs), rows(tokens_, pairs)});
+      angles.push_back({rows(token_capacity, pairs), rows(token_capacity, pairs)});
     }
-    experts.resize(tokens_ * spec_.experts.used);
-    expert_shares.resize(tokens_ * spec_.experts.used);
+    experts.resize(token_capacity * spec_.experts.used);
+    expert_shares.resize(token_capacity * spec_.experts.used);
+    tokens_ = token_capacity;
+    logit_rows_ = logit_capacity;
   }
   for (Rows* r : {&stream, &branch, &query, &key, &value, &gate, &up}) r->rows = tokens;
   for (Activation* a : {&normed, &attended, &hidden}) a->f32.rows = tokens;

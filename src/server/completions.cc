@@ -34,6 +34,10 @@ std::optional<ApiError> failure(const Answer& answer) {
       return ApiError(503, "", "no_room", "what is pinned leaves too few KV pages for this request");
     case FinishReason::cancelled:
       return ApiError(503, "", "cancelled", "the request was cancelled");
+    case FinishReason::failed:
+      return ApiError(500, "", "step_failed",
+                      fmt::format("the server failed while it computed this answer: {}",
+                                  answer.problem.empty() ? "nothing more is known" : answer.problem));
     default:
       return std::nullopt;
   }
@@ -60,7 +64,8 @@ struct Completions::Run {
     ++finished;
     if (!delivery.refused.empty()) {
       finished = ask.answers();
-      failed = ApiError(400, "", "invalid_value", delivery.refused);
+      failed = delivery.answer ? ApiError(503, "", "out_of_memory", delivery.refused)
+                               : ApiError(400, "", "invalid_value", delivery.refused);
       return;
     }
     const Answer& answer = *delivery.answer;
@@ -115,7 +120,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
         const auto ids = parent ? std::vector{engine.fork(*parent, fork->at, request).value()}
                                 : engine.submit_choices(request, ask.choices);
         sequences->insert(sequences->end(), ids.begin(), ids.end());
-      } catch (const Error&) {
+      } catch (...) {
         for (SequenceId sequence : *sequences) {
           engine.cancel(sequence);
           book_.forget(sequence);
@@ -133,7 +138,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
   };
   return loop_.start(begin, [this, box, sequences, submitted](uint32_t index, const Answer* answer,
                                                               const std::string& refused) {
-    if (answer != nullptr) {
+    if (answer != nullptr && refused.empty()) {
       const Clock::time_point now = Clock::now();
       if (answer->finish_reason == FinishReason::cancelled) {
         book_.forget((*sequences)[index]);

@@ -20,6 +20,7 @@ struct Seen {
 // Why nothing was seen; nothing if it was.
 std::optional<ApiError> failure(const Seen& seen) {
   if (!seen.answer) return ApiError(400, "", "invalid_value", seen.refused);
+  if (!seen.refused.empty()) return ApiError(503, "", "out_of_memory", seen.refused);
   switch (seen.answer->finish_reason) {
     case FinishReason::deadline:
       return ApiError(503, "", "busy", "other requests left no time to look at this one; try again later");
@@ -27,6 +28,8 @@ std::optional<ApiError> failure(const Seen& seen) {
       return ApiError(503, "", "no_room", "what is pinned leaves too few KV pages to look at this request");
     case FinishReason::cancelled:
       return ApiError(503, "", "cancelled", "the server is shutting down");
+    case FinishReason::failed:
+      return ApiError(500, "", "step_failed", "the server failed while it looked at this request");
     default:
       return std::nullopt;
   }
