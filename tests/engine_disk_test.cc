@@ -101,6 +101,23 @@ TEST_P(EngineDisk, APrefixComesBackAndIsNotComputedAgain) {
   engine->check_invariants();
 }
 
+TEST_P(EngineDisk, APrefixComesBackUnderItsSaltAndUnderNoOther) {
+  const auto engine = make(1e9);
+  Request salted = ask(0);
+  salted.salt = {.key = 5};
+  const Answer first = engine->run(salted);
+  run_others(*engine);
+  const Answer without = engine->run(ask(0));
+  EXPECT_EQ(without.tokens, first.tokens);
+  EXPECT_EQ(without.account.cached_tokens, 0u);
+  run_others(*engine);
+  const Answer again = engine->run(salted);
+  EXPECT_EQ(again.tokens, first.tokens);
+  EXPECT_EQ(again.account.cached_tokens, 56u);
+  EXPECT_GT(again.account.disk_tokens, 0u);
+  engine->check_invariants();
+}
+
 TEST_P(EngineDisk, OthersGoOnWhileOneWaitsForTheDisk) {
   SlowDisk disk;
   const auto engine = make(1e9, disk.io());

@@ -48,6 +48,7 @@ struct Setting {
   enum class Drafts { none, lookup, model } drafts = Drafts::none;
   uint32_t disk_tokens = 0;  // 0: no disk
   DiskIo disk_io = {};
+  bool salts = false;  // a few, by request
 };
 
 struct Case {
@@ -101,7 +102,9 @@ class EngineSharing : public testing::TestWithParam<Case> {
     std::vector<SequenceId> ids(requests_.size());
     for (size_t i = 0; i < requests_.size(); ++i) {
       const size_t which = setting.reversed ? requests_.size() - 1 - i : i;
-      ids[which] = engine.submit(requests_[which]);
+      Request request = requests_[which];
+      if (setting.salts) request.salt = {.key = which % 3, .text = which % 5 == 0 ? which : 0};
+      ids[which] = engine.submit(std::move(request));
       if (setting.cancels && i % 3 == 0) {
         const SequenceId victim = engine.submit(requests_[(i * 7) % requests_.size()]);
         engine.step();
@@ -174,6 +177,9 @@ TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAn
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model}), alone());
   EXPECT_GT(accepted_, 50u);
+  EXPECT_EQ(answers({.salts = true}), alone());
+  EXPECT_GT(shared_, 50u);
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model, .salts = true}), alone());
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {
@@ -255,6 +261,30 @@ TEST_P(EngineSharing, WhatManyHaveInCommonIsComputedOnceEvenIfTheyComeTogether) 
   }
   for (uint32_t i = 0; i < 6; ++i)
     EXPECT_EQ(engine.take_answer(ids[i])->account.cached_tokens, i == 0 ? 0u : 40u);
+}
+
+TEST_P(EngineSharing, NobodyFindsOrWaitsForWhatIsComputedUnderAnotherSalt) {
+  Engine engine = make_engine({.chunk = 90});
+  std::vector<SequenceId> ids;
+  Request request = requests_[0];
+  request.prompt.clear();
+  for (uint32_t p = 0; p < 41; ++p) request.prompt.push_back(p * 3 % 100);
+  request.max_tokens = 8;
+  for (uint32_t i = 0; i < 6; ++i) {
+    request.salt = {.key = i % 3};
+    ids.push_back(engine.submit(request));
+  }
+  engine.step();
+  EXPECT_EQ(engine.scheduler().running().size(), 2u) << "a chunk is 90 tokens: two salts of three";
+  const auto forked = engine.fork(ids[1], 41, requests_[0]);  // which says another salt
+  while (engine.step()) {
+  }
+  for (uint32_t i = 0; i < 6; ++i)
+    EXPECT_EQ(engine.take_answer(ids[i])->account.cached_tokens, i < 3 ? 0u : 40u) << i;
+  EXPECT_EQ(engine.take_answer(forked.value())->account.cached_tokens, 40u);
+  EXPECT_EQ(engine.lookup({request.prompt, {.key = 2}}).tokens, 40u);
+  EXPECT_EQ(engine.lookup({request.prompt, {.key = 3}}).tokens, 0u);
+  engine.check_invariants();
 }
 
 TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {

@@ -60,6 +60,10 @@ struct Simulation {
     return prompt;
   }
 
+  CacheSalt random_salt() {
+    return {.key = roll(3) == 0 ? 1u : 0u, .text = roll(8) == 0 ? 1 + roll(50) : 0u};
+  }
+
   Request random_request() {
     Request request;
     request.prompt = random_prompt();
@@ -67,6 +71,7 @@ struct Simulation {
     request.sampling.seed = roll(3);
     request.priority = roll(8) == 0 ? int32_t(roll(3)) : 0;
     request.client = std::string(1, char('a' + roll(3)));
+    request.salt = random_salt();
     if (roll(10) == 0) request.deadline = clock + std::chrono::milliseconds(roll(60));
     return request;
   }
@@ -109,7 +114,10 @@ struct Simulation {
         }
       }
     } else if (what == 30) {
-      engine->pin(random_prompt());
+      PinTerms terms;
+      if (roll(2) == 0) terms.until = clock + std::chrono::milliseconds(roll(40));
+      const std::vector<TokenId> prompt = random_prompt();
+      engine->pin({prompt, random_salt()}, terms);
     } else if (what < 35) {
       engine->unpin_all();
     }

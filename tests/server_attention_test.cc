@@ -146,7 +146,7 @@ TEST_F(ServerAttention, WithKeysOnlyTheOneWhoAskedIsShown) {
   const Json body = {{"prompt", "Once upon a time"}, {"max_tokens", 2}, {"ignore_eos", true}};
   const std::string id = good(ask("POST", "/v1/completions", body.dump(), one))["id"];
   EXPECT_EQ(ask("GET", path(id), "", one).status, 200);
-  EXPECT_EQ(ask("GET", path(id), "", other).status, 403);
+  EXPECT_EQ(ask("GET", path(id), "", other).status, 404);
   EXPECT_EQ(ask("GET", path(id)).status, 401);
 }
 

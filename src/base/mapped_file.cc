@@ -15,7 +15,8 @@
 namespace quire {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe would keep whoever opens it waiting: hence O_NONBLOCK. Of regular files it changes nothing.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw Error("cannot open {}: {}", path, std::strerror(errno));
   struct stat status {};
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) {

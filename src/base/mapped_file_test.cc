@@ -5,6 +5,10 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
 
 namespace quire {
 namespace {
@@ -24,6 +28,20 @@ TEST(MappedFile, IsReadAgainAfterItsPagesWereForgotten) {
   forget_pages({});
   EXPECT_EQ(text(), content);
   std::remove(path.c_str());
+}
+
+TEST(MappedFile, APipeADeviceOrAFolderIsRefusedAtOnce) {
+  const std::string pipe = testing::TempDir() + "mapped_file_test_" + std::to_string(::getpid());
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero"), testing::TempDir()}) {
+    try {
+      const MappedFile file(path);
+      ADD_FAILURE() << path << " was mapped";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), path + " is not a regular file");
+    }
+  }
+  std::remove(pipe.c_str());
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
@@ -10,6 +9,7 @@
 #include "backend/cpu/yardstick.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cli/api_keys.h"
 #include "cli/commands.h"
 #include "cli/kv_choice.h"
 #include "cli/kv_plan.h"
@@ -32,6 +32,9 @@ struct ServeCommand {
   uint32_t max_queue = 256;
   double itl_target_ms = 250;
   uint32_t idle_seconds = 120;
+  std::string api_key_file;
+  bool no_inspection = false;
+  std::string max_snapshot_bytes;
 
   std::string served_name() const {
     if (!model_name.empty()) return model_name;
@@ -67,11 +70,12 @@ struct ServeCommand {
   }
 
   void operator()() {
-    if (const char* key = std::getenv("QUIRE_API_KEY"); key != nullptr && *key != '\0')
-      server.service.api_keys.emplace_back(key);
     for (const std::string& key : server.service.api_keys) {
       if (key.empty()) wrong_usage("--api-key must not be empty");
     }
+    server.service.api_keys = gather_api_keys(server.service.api_keys, api_key_file);
+    server.service.inspection = !no_inspection;
+    if (!max_snapshot_bytes.empty()) server.snapshots.bytes = parse_size(max_snapshot_bytes);
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
     server.http.idle_time = std::chrono::seconds(idle_seconds);
     make_room_for_connections();
@@ -111,7 +115,7 @@ struct ServeCommand {
                service.port(), room);
     if (server.service.api_keys.empty() && server.host != "127.0.0.1" && server.host != "localhost" &&
         server.host != "::1")
-      fmt::print(stderr, "anybody who reaches this address may use it: --api-key asks for a key\n");
+      fmt::print(stderr, "anybody who reaches this address may use it: --api-key-file asks for a key\n");
     std::fflush(stderr);
     service.run();
     fmt::print(stderr, "stopped\n");
@@ -159,9 +163,35 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   serve->add_option("--model-name", command->model_name, "the name that clients know the model by");
   serve
-      ->add_option("--api-key", server.service.api_keys,
-                   "a key that clients must send; may be given several times (also QUIRE_API_KEY)")
+      ->add_option(
+          "--api-key", server.service.api_keys,
+          "a key that clients must send; may be given several times (also QUIRE_API_KEY). Whoever sees the "
+          "machine's processes sees it: --api-key-file keeps keys out of sight")
       ->allow_extra_args(false);
+  serve->add_option("--api-key-file", command->api_key_file,
+                    "a file of such keys, one a line; lines that begin with # are comments");
+  serve->add_flag(
+      "--share-prefixes", server.service.share_prefixes,
+      "keys share what they have cached; then each can find out whether, and how much of, a prompt "
+      "that it guesses is cached for another: by cached_tokens, /kv/lookup and the time to the first "
+      "token");
+  serve->add_flag(
+      "--no-inspection", command->no_inspection,
+      "switch off what shows the cache and the requests: /kv, /kv/lookup, /requests and the page's "
+      "live view");
+  serve
+      ->add_option("--max-priority", server.service.max_priority,
+                   "highest priority that requests may ask for (default: 0 with keys, any without)")
+      ->check(CLI::Range(-1000, 1000));
+  serve->add_option("--max-pins", server.service.pins.pins, "most prefixes that a key may have pinned")
+      ->capture_default_str();
+  serve->add_option("--max-pinned-tokens", server.service.pins.tokens,
+                    "most tokens that a key may have pinned (default: with keys an equal part of half the KV "
+                    "cache, without any)");
+  serve
+      ->add_option("--max-pin-seconds", server.service.pins.most_seconds,
+                   "how long a pin may last (default: a day with keys, without them for ever)")
+      ->check(CLI::Range(1.0, 1e9));
   serve
       ->add_option("--cors", server.service.allowed_origins,
                    "a web page's origin that may use the server, or *; may be given several times")
@@ -198,6 +228,10 @@ void add_serve(CLI::App& app) {
                     "the folder in which POST /kv/save keeps snapshots, and --kv-disk its file");
   serve->add_option("--kv-disk", command->kv_disk,
                     "disk for pages that leave memory and may come back, e.g. 20G; needs --kv-dir");
+  serve->add_option("--max-snapshots", server.snapshots.files, "most snapshots in --kv-dir")
+      ->capture_default_str();
+  serve->add_option("--max-snapshot-bytes", command->max_snapshot_bytes,
+                    "most bytes of all snapshots in --kv-dir, e.g. 50G (no limit unless given)");
   CLI::Option* restore =
       serve
           ->add_option("--kv-restore", server.kv_restore,

@@ -37,14 +37,14 @@ bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
 // What those before it have loaded, or others have computed, is not read again.
 bool DiskLoads::start_front() {
   Load& load = line_.front();
-  const std::span<const TokenId> tokens = load.sequence->findable();
+  const SaltedTokens tokens = load.sequence->findable();
   load.match = kv_.lookup_on_disk(tokens);
   kv_.touch(tokens);
   ask_for_more(load);
   return !load.tickets.empty();
 }
 
-std::span<const TokenId> DiskLoads::prefix_of(const Load& load, const DiskMatch::Page& page) const {
+SaltedTokens DiskLoads::prefix_of(const Load& load, const DiskMatch::Page& page) const {
   return load.sequence->findable().first(size_t(page.index + 1) * kv_.page_tokens());
 }
 

@@ -45,7 +45,7 @@ class DiskLoads {
   void ask_for_more(Load& load);
   bool take(Load& load, const DiskTier::Arrival& arrival);
   void end_front();
-  std::span<const TokenId> prefix_of(const Load& load, const DiskMatch::Page& page) const;
+  SaltedTokens prefix_of(const Load& load, const DiskMatch::Page& page) const;
 
   KvCache& kv_;
   DiskTier& tier_;

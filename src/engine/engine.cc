@@ -165,8 +165,9 @@ void Engine::check_watch(const Request& request) const {
 
 void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id) {
   std::ranges::sort(request.stop_tokens);
-  auto sequence = std::make_unique<Sequence>(id, std::move(request), kv_.make_table(id), model_.tokenizer,
-                                             options_.now());
+  PageTable table = kv_.make_table(id, request.salt);
+  auto sequence =
+      std::make_unique<Sequence>(id, std::move(request), std::move(table), model_.tokenizer, options_.now());
   sequence->lead = lead;
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
@@ -204,6 +205,7 @@ std::optional<SequenceId> Engine::fork(SequenceId from, uint32_t at, Request req
   const Sequence* parent = scheduler_.find(from);
   if (parent == nullptr || at == 0 || at > parent->tokens.size()) return std::nullopt;
   request.prompt.assign(parent->tokens.begin(), parent->tokens.begin() + at);
+  request.salt = parent->request.salt;
   check(request);
   const SequenceId id{next_id_++};
   add(std::move(request), from, id);
@@ -221,11 +223,11 @@ StepCost Engine::prompt_cost(uint32_t tokens, uint32_t cached) const {
   return cost;
 }
 
-Engine::Pin Engine::pin(std::span<const TokenId> prompt) {
+Engine::Pin Engine::pin(const SaltedTokens& prompt, PinTerms terms) {
   return guarded([&] {
     const SequenceId id{next_id_++};
-    const PageTable& table = pins_.emplace(id, kv_.pin(prompt, id)).first->second;
-    return Pin{id, table.reserved_tokens()};
+    const Pinned& pinned = pins_.emplace(id, Pinned{kv_.pin(prompt, id), std::move(terms)}).first->second;
+    return Pin{id, pinned.tokens()};
   });
 }
 
@@ -233,7 +235,7 @@ bool Engine::unpin(SequenceId pin) {
   const auto found = pins_.find(pin);
   if (found == pins_.end()) return false;
   guarded([&] {
-    kv_.release(found->second, {}, 0, KvCache::Reason::forgotten);
+    kv_.release(found->second.table, {}, 0, KvCache::Reason::forgotten);
     pins_.erase(found);
   });
   return true;
@@ -241,6 +243,15 @@ bool Engine::unpin(SequenceId pin) {
 
 void Engine::unpin_all() {
   while (!pins_.empty()) unpin(pins_.begin()->first);
+}
+
+void Engine::end_overdue_pins() {
+  const Clock::time_point now = options_.now();
+  std::vector<SequenceId> overdue;
+  for (const auto& [id, pinned] : pins_) {
+    if (pinned.terms.until && *pinned.terms.until <= now) overdue.push_back(id);
+  }
+  for (SequenceId id : overdue) unpin(id);
 }
 
 void Engine::cancel(SequenceId id) {
@@ -260,6 +271,7 @@ void Engine::forget_drafts(SequenceId id) {
 }
 
 void Engine::end_overdue() {
+  end_overdue_pins();
   const Clock::time_point now = options_.now();
   std::vector<SequenceId> overdue;
   for (const auto* list : {&scheduler_.running(), &scheduler_.waiting()}) {

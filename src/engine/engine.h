@@ -52,6 +52,11 @@ struct EngineModel {
   std::vector<TokenId> repeat_request = {};  // what, after a text, asks the model to say it again
 };
 
+struct PinTerms {
+  std::string client = {};                      // whose it is
+  std::optional<Clock::time_point> until = {};  // nothing: until it is unpinned
+};
+
 // The one who owns all mutable state: sequences, pages, the step. One thread calls it.
 class Engine {
  public:
@@ -64,7 +69,7 @@ class Engine {
   // Several answers to one prompt, which is computed once: choices 0 to count - 1.
   std::vector<SequenceId> submit_choices(const Request& request, uint32_t count);
   // A new sequence that has the first `at` tokens of a running one (prompt and answer) for its prompt and shares their
-  // pages; `request` says all but the prompt. Nothing if the sequence does not run or has not come so far.
+  // pages; `request` says all but the prompt and the salt. Nothing if the sequence does not run or has not come so far.
   std::optional<SequenceId> fork(SequenceId sequence, uint32_t at, Request request);
   // Frees all the sequence held. Nothing happens if it has finished.
   void cancel(SequenceId id);
@@ -79,18 +84,26 @@ class Engine {
   Answer run(Request request);
 
   // How much of a prompt is cached, and why not more.
-  PrefixMatch lookup(std::span<const TokenId> prompt) const { return kv_.lookup(prompt); }
+  PrefixMatch lookup(const SaltedTokens& prompt) const { return kv_.lookup(prompt); }
   // What the rest of a prompt would cost if its first `cached` tokens came from the cache.
   StepCost prompt_cost(uint32_t tokens, uint32_t cached) const;
-  // Keeps what is cached of the beginning of a prompt until it is unpinned; says how many tokens that is.
+  // Keeps what is cached of the beginning of a prompt until it is unpinned or its time is over; says how many tokens that is.
   struct Pin {
     SequenceId id;
     uint32_t tokens = 0;
   };
-  Pin pin(std::span<const TokenId> prompt);
+  Pin pin(const SaltedTokens& prompt, PinTerms terms = {});
   bool unpin(SequenceId pin);  // false: there is no such pin
   void unpin_all();
-  const std::map<SequenceId, PageTable>& pins() const { return pins_; }
+  // Those whose time is over are given up at the next step, or when this is called.
+  void end_overdue_pins();
+  struct Pinned {
+    PageTable table;
+    PinTerms terms;
+    uint32_t tokens() const { return table.reserved_tokens(); }
+  };
+  const std::map<SequenceId, Pinned>& pins() const { return pins_; }
+  Clock::time_point now() const { return options_.now(); }
 
   const KvCache& kv() const { return kv_; }
   KvCache& kv() { return kv_; }  // for snapshots, between two steps
@@ -150,7 +163,7 @@ class Engine {
   uint32_t next_id_ = 1;
   // Whose tokens are being computed: while they are, sequences and pages do not change.
   std::vector<SequenceId> being_computed_;
-  std::map<SequenceId, PageTable> pins_;
+  std::map<SequenceId, Pinned> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };
 

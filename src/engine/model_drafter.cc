@@ -46,7 +46,7 @@ void ModelDrafter::forget_all() {
 ModelDrafter::State& ModelDrafter::caught_up(const Sequence& sequence) {
   auto found = states_.find(sequence.id);
   if (found == states_.end()) {
-    found = states_.emplace(sequence.id, State{kv_.make_table(sequence.id), {}}).first;
+    found = states_.emplace(sequence.id, State{kv_.make_table(sequence.id, sequence.request.salt), {}}).first;
     const uint32_t cached = kv_.attach(found->second.table, sequence.tokens).tokens;
     found->second.fed.assign(sequence.tokens.begin(), sequence.tokens.begin() + cached);
   }

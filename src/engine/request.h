@@ -80,6 +80,7 @@ struct Request {
   uint32_t choice = 0;               // which of several answers to the same prompt
   int32_t priority = 0;              // the higher goes first, and may take the room of a lower one
   std::string client;                // clients get fair shares within a priority
+  CacheSalt salt = {};               // it shares pages only with requests of the same salt
   std::optional<Clock::time_point> deadline;
   bool logprobs = false;
   uint32_t top_logprobs = 0;

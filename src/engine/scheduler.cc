@@ -174,7 +174,8 @@ void Scheduler::start(Sequence& sequence) {
       match = {at, {.why = PrefixMiss::Why::nothing, .position = at}};
     }
   }
-  if (match.tokens == 0 && sequence.kept.empty()) match = kv_.attach(sequence.table, sequence.findable());
+  if (match.tokens == 0 && sequence.kept.empty())
+    match = kv_.attach(sequence.table, sequence.findable().tokens);
   sequence.computed = match.tokens;
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
@@ -193,10 +194,11 @@ bool Scheduler::waits_for_disk(Sequence& sequence) {
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
   if (sequence.request.watch) return false;  // it must be seen computing them itself
-  const PrefixMatch match = kv_.lookup(sequence.tokens);
+  const PrefixMatch match = kv_.lookup({sequence.tokens, sequence.request.salt});
   if (match.miss.why == PrefixMiss::Why::off) return false;
   for (const auto& other : running_) {
     if (other->request.watch) continue;  // it may be far behind, and nobody waits for one that only looks
+    if (other->request.salt != sequence.request.salt) continue;  // what it computes is not for this one
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
     const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
     const bool publishes = !other->scorer || !other->scorer->chooses_before_prefill();

@@ -30,12 +30,13 @@ const ScoringPass* Sequence::due_pass() {
   return pass ? &*pass : nullptr;
 }
 
-std::span<const TokenId> Sequence::findable() const {
-  if (request.watch) return std::span(tokens).first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
-  if (!scorer) return tokens;
-  if (scorer->chooses_before_prefill()) return {};
+SaltedTokens Sequence::findable() const {
+  const SaltedTokens all(tokens, request.salt);
+  if (request.watch) return all.first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
+  if (!scorer) return all;
+  if (scorer->chooses_before_prefill()) return all.first(0);
   const uint32_t cacheable = scorer->tokens() - std::min(scorer->tokens(), scorer->observed_tokens());
-  return std::span(tokens).first(std::min<size_t>(cacheable + 1, tokens.size()));
+  return all.first(std::min<size_t>(cacheable + 1, tokens.size()));
 }
 
 }  // namespace quire

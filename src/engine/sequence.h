@@ -30,7 +30,7 @@ struct Sequence {
   const ScoringPass* due_pass();
   uint32_t position_of(uint32_t row) const { return row < kept.size() ? kept[row] : row + dropped; }
   // The beginning of its tokens that may come from the cache, and the first one after it.
-  std::span<const TokenId> findable() const;
+  SaltedTokens findable() const;
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
 

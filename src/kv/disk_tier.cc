@@ -81,20 +81,17 @@ DiskTier::~DiskTier() {
 
 // ---- what is where -----------------------------------------------------------------------------------------------
 
-std::optional<PrefixNodeId> DiskTier::find(std::span<const TokenId> prefix) const {
-  PrefixNodeId at = PrefixIndex::kRoot;
-  for (size_t i = 0; i < prefix.size(); i += page_tokens_) {
-    const auto next = tree_.child(at, prefix.subspan(i, page_tokens_));
-    if (!next) return std::nullopt;
-    at = *next;
-  }
+std::optional<PrefixNodeId> DiskTier::find(const SaltedTokens& prefix) const {
+  std::optional<PrefixNodeId> at = tree_.root(prefix.salt);
+  for (size_t i = 0; at && i < prefix.size(); i += page_tokens_)
+    at = tree_.child(*at, prefix.tokens.subspan(i, page_tokens_));
   return at;
 }
 
-PrefixNodeId DiskTier::find_or_add(std::span<const TokenId> prefix) {
-  PrefixNodeId at = PrefixIndex::kRoot;
+PrefixNodeId DiskTier::find_or_add(const SaltedTokens& prefix) {
+  PrefixNodeId at = tree_.root_or_add(prefix.salt);
   for (size_t i = 0; i < prefix.size(); i += page_tokens_) {
-    const auto tokens = prefix.subspan(i, page_tokens_);
+    const auto tokens = prefix.tokens.subspan(i, page_tokens_);
     const auto next = tree_.child(at, tokens);
     at = next ? *next : tree_.add(at, tokens);
   }
@@ -116,9 +113,9 @@ void DiskTier::forget(uint32_t g, uint32_t slot) {
   stats_.used_bytes -= group.page_bytes;
 }
 
-DiskTier::Stored DiskTier::store(uint32_t g, std::span<const TokenId> prefix,
+DiskTier::Stored DiskTier::store(uint32_t g, const SaltedTokens& prefix,
                                  const std::function<void(std::byte* to)>& copy) {
-  CHECK(!prefix.empty() && prefix.size() % page_tokens_ == 0);
+  CHECK(prefix.size() > 0 && prefix.size() % page_tokens_ == 0);
   settle();
   Group& group = groups_[g];
   if (const auto known = find(prefix); known && tree_.node(*known).pages[g]) {
@@ -156,20 +153,20 @@ DiskTier::Stored DiskTier::store(uint32_t g, std::span<const TokenId> prefix,
   return Stored::queued;
 }
 
-std::vector<std::vector<bool>> DiskTier::pages_along(std::span<const TokenId> tokens) const {
+std::vector<std::vector<bool>> DiskTier::pages_along(const SaltedTokens& salted) const {
   std::vector<std::vector<bool>> pages;
-  PrefixNodeId at = PrefixIndex::kRoot;
-  for (; tokens.size() >= page_tokens_; tokens = tokens.subspan(page_tokens_)) {
-    const auto next = tree_.child(at, tokens.first(page_tokens_));
-    if (!next) break;
-    at = *next;
+  std::optional<PrefixNodeId> at = tree_.root(salted.salt);
+  std::span<const TokenId> tokens = salted.tokens;
+  for (; at && tokens.size() >= page_tokens_; tokens = tokens.subspan(page_tokens_)) {
+    at = tree_.child(*at, tokens.first(page_tokens_));
+    if (!at) break;
     std::vector<bool>& has = pages.emplace_back();
-    for (const auto& slot : tree_.node(at).pages) has.push_back(slot.has_value());
+    for (const auto& slot : tree_.node(*at).pages) has.push_back(slot.has_value());
   }
   return pages;
 }
 
-void DiskTier::touch_along(std::span<const TokenId> tokens) {
+void DiskTier::touch_along(const SaltedTokens& tokens) {
   const size_t known = pages_along(tokens).size();
   if (known == 0) return;
   PrefixNodeId at = *find(tokens.first(known * page_tokens_));
@@ -180,10 +177,10 @@ void DiskTier::touch_along(std::span<const TokenId> tokens) {
   }
 }
 
-std::optional<DiskTier::Ticket> DiskTier::read(uint32_t g, std::span<const TokenId> prefix) {
+std::optional<DiskTier::Ticket> DiskTier::read(uint32_t g, const SaltedTokens& prefix) {
   settle();
   const auto node = find(prefix);
-  if (!node || *node == PrefixIndex::kRoot || !tree_.node(*node).pages[g]) return std::nullopt;
+  if (!node || tree_.is_root(*node) || !tree_.node(*node).pages[g]) return std::nullopt;
   const uint32_t slot = tree_.node(*node).pages[g]->value;
   const Ticket ticket = next_ticket_++;
   push({.kind = Kind::read,

@@ -34,7 +34,7 @@ struct DiskIo {
 };
 
 // Full pages that were evicted from memory, in a file, until they are wanted again or the file is full: then those go
-// that were used longest ago. A page is found by all tokens up to its end, compared one by one. Its checksum is kept in
+// that were used longest ago. A page is found by all tokens up to its end, compared one by one, under their salt. Its checksum is kept in
 // memory and not beside it: bytes that are not those that were written are noticed, and the page is forgotten.
 //
 // The file has no name from the moment it is open, so that it goes with the process however that ends. Nothing in it is
@@ -52,17 +52,16 @@ class DiskTier {
 
   // Keeps a page. `copy` fills the bytes; it is called only if they are needed. `prefix`: all tokens up to the page's end.
   enum class Stored : uint8_t { queued, already_there, dropped };
-  Stored store(uint32_t group, std::span<const TokenId> prefix,
-               const std::function<void(std::byte* to)>& copy);
+  Stored store(uint32_t group, const SaltedTokens& prefix, const std::function<void(std::byte* to)>& copy);
 
   // The way down along some tokens as far as the tier knows them: by page, whether each group has it.
-  std::vector<std::vector<bool>> pages_along(std::span<const TokenId> tokens) const;
+  std::vector<std::vector<bool>> pages_along(const SaltedTokens& tokens) const;
   // They are about to be used: of one use the deepest goes first, because it is lost with what is before it.
-  void touch_along(std::span<const TokenId> tokens);
+  void touch_along(const SaltedTokens& tokens);
 
   // Asks for a page; nothing if it is not there any more.
   using Ticket = uint64_t;
-  std::optional<Ticket> read(uint32_t group, std::span<const TokenId> prefix);
+  std::optional<Ticket> read(uint32_t group, const SaltedTokens& prefix);
   struct Arrival {
     Ticket ticket = 0;
     std::unique_ptr<std::byte[]> bytes;  // null: it could not be read, and is forgotten
@@ -119,8 +118,8 @@ class DiskTier {
     double seconds = 0;
   };
 
-  std::optional<PrefixNodeId> find(std::span<const TokenId> prefix) const;
-  PrefixNodeId find_or_add(std::span<const TokenId> prefix);
+  std::optional<PrefixNodeId> find(const SaltedTokens& prefix) const;
+  PrefixNodeId find_or_add(const SaltedTokens& prefix);
   void forget(uint32_t group, uint32_t slot);
   void touch(Group& group, uint32_t slot);
   void push(Job job);

@@ -65,7 +65,7 @@ class DiskTierTest : public testing::Test {
     while (tier.stats().queued_bytes > 0) tier.wait(std::chrono::milliseconds(10));
   }
   // Nothing: it is not there, or could not be read.
-  std::optional<std::vector<std::byte>> load(DiskTier& tier, const Tokens& prefix, uint32_t group = 0) {
+  std::optional<std::vector<std::byte>> load(DiskTier& tier, const SaltedTokens& prefix, uint32_t group = 0) {
     const auto ticket = tier.read(group, prefix);
     if (!ticket) return std::nullopt;
     return load_next(tier, *ticket, group);
@@ -316,8 +316,8 @@ class CacheWithDisk : public DiskTierTest {
     kv_->evict_to(*tier_);
   }
   // One sequence from its beginning to its end: each page gets bytes that only its tokens up to its end have.
-  void compute(const Tokens& tokens) {
-    PageTable table = kv_->make_table();
+  void compute(const Tokens& tokens, CacheSalt salt = {}) {
+    PageTable table = kv_->make_table({}, salt);
     const uint32_t found = kv_->attach(table, tokens).tokens;
     ASSERT_TRUE(kv_->reserve(table, uint32_t(tokens.size())));
     KvCache::FlatTables flat;
@@ -326,7 +326,7 @@ class CacheWithDisk : public DiskTierTest {
     for (uint32_t g = 0; g < views.size(); ++g) {
       for (uint32_t i = 0; i < table.pages(g).size(); ++i) {
         if (!table.pages(g)[i]) continue;
-        const auto expected = bytes_for(tokens, g, i);
+        const auto expected = bytes_for(tokens, g, i, salt);
         if (i < found / kTokens) {
           EXPECT_EQ(std::memcmp(views[g].page(0, i), expected.data(), expected.size()), 0) << "page " << i;
         } else {
@@ -339,24 +339,26 @@ class CacheWithDisk : public DiskTierTest {
     kv_->release_behind_window(table, n);
     kv_->release(table, tokens, n, KvCache::Reason::finished);
   }
-  std::vector<std::byte> bytes_for(const Tokens& tokens, uint32_t group, uint32_t index) const {
+  // Of other salts others, which of a model they would not be.
+  std::vector<std::byte> bytes_for(const Tokens& tokens, uint32_t group, uint32_t index,
+                                   CacheSalt salt) const {
     const size_t end = std::min<size_t>(tokens.size(), size_t(index + 1) * kTokens);
     std::seed_seq seed(tokens.begin(), tokens.begin() + ptrdiff_t(end));
     std::mt19937 random(seed);
     std::vector<std::byte> bytes(page_bytes(group));
-    for (std::byte& b : bytes) b = std::byte(random() + group);
+    for (std::byte& b : bytes) b = std::byte(random() + group + 13 * salt.key);
     return bytes;
   }
   // Everything that the disk has of these tokens.
-  void bring_back(const Tokens& tokens) {
-    const DiskMatch match = kv_->lookup_on_disk(tokens);
-    const uint64_t use = kv_->touch(tokens);
+  void bring_back(const Tokens& tokens, CacheSalt salt = {}) {
+    const DiskMatch match = kv_->lookup_on_disk({tokens, salt});
+    const uint64_t use = kv_->touch({tokens, salt});
     for (const DiskMatch::Page& page : match.pages) {
       const Tokens prefix(tokens.begin(), tokens.begin() + ptrdiff_t((page.index + 1) * kTokens));
-      const auto bytes = load(*tier_, prefix, page.group);
+      const auto bytes = load(*tier_, {prefix, salt}, page.group);
       ASSERT_TRUE(bytes.has_value());
-      EXPECT_EQ(*bytes, bytes_for(tokens, page.group, page.index));
-      if (!kv_->bring_back(page.group, prefix, bytes->data(), use)) return;
+      EXPECT_EQ(*bytes, bytes_for(tokens, page.group, page.index, salt));
+      if (!kv_->bring_back(page.group, {prefix, salt}, bytes->data(), use)) return;
     }
   }
 
@@ -415,6 +417,30 @@ TEST_F(CacheWithDisk, OfWindowLayersOnlyThePagesComeBackThatAreSeen) {
   tier_->check_invariants();
 }
 
+TEST_F(CacheWithDisk, WhatWasEvictedIsFoundUnderItsSaltAndUnderNoOther) {
+  make_cache(0, 8);
+  const CacheSalt one{.key = 1}, other{.key = 2};
+  compute(counted(24), one);
+  compute(counted(24, 1000));  // of which 4 have to go
+  EXPECT_EQ(kv_->lookup_on_disk({counted(24), one}).tokens, 20u);
+  for (const CacheSalt salt : {other, CacheSalt{}, CacheSalt{.key = 1, .text = 1}}) {
+    EXPECT_EQ(kv_->lookup_on_disk({counted(24), salt}).tokens, 0u);
+    EXPECT_FALSE(tier_->read(0, {counted(24), salt}).has_value());
+    EXPECT_TRUE(tier_->pages_along({counted(24), salt}).empty());
+  }
+  bring_back(counted(24), one);
+  EXPECT_EQ(kv_->lookup({counted(24), one}).tokens, 20u);
+  EXPECT_EQ(kv_->lookup({counted(24), other}).tokens, 0u);
+  compute(counted(24), other);  // the same tokens leave for the disk under both
+  compute(counted(32, 2000));
+  EXPECT_EQ(kv_->lookup_on_disk({counted(24), one}).tokens, 20u);
+  EXPECT_EQ(kv_->lookup_on_disk({counted(24), other}).tokens, 20u);
+  bring_back(counted(24), other);
+  EXPECT_EQ(kv_->lookup({counted(24), other}).tokens, 20u);
+  kv_->check_invariants();
+  tier_->check_invariants();
+}
+
 TEST_F(CacheWithDisk, RandomTextsAlwaysFindTheirOwnBytes) {
   for (const uint32_t window : {0u, 6u}) {
     make_cache(window, 14);
@@ -422,10 +448,11 @@ TEST_F(CacheWithDisk, RandomTextsAlwaysFindTheirOwnBytes) {
     for (uint32_t round = 0; round < 400; ++round) {
       Tokens tokens = counted(5 + random_() % 40, 1000 * (random_() % 6));
       if (random_() % 2 == 0) tokens[random_() % tokens.size()] = 7;
-      const uint32_t before = kv_->lookup(tokens).tokens;
-      bring_back(tokens);
-      gained += kv_->lookup(tokens).tokens - before;
-      compute(tokens);
+      const CacheSalt salt{.key = random_() % 2};
+      const uint32_t before = kv_->lookup({tokens, salt}).tokens;
+      bring_back(tokens, salt);
+      gained += kv_->lookup({tokens, salt}).tokens - before;
+      compute(tokens, salt);
       kv_->check_invariants();
       tier_->check_invariants();
     }

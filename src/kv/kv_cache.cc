@@ -228,6 +228,7 @@ std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group) const {
       const PrefixIndex::Node& node = index_.node(node_of_page_[group][i]);
       state.index = node.depth;
       state.tokens = uint32_t(node.tokens.size());
+      state.salt = node.salt;
     }
     pages.push_back(state);
   }

@@ -107,15 +107,15 @@ class KvCache {
   const KvLayout& layout() const { return layout_; }
   const KvEvents& events() const { return events_; }
   uint32_t page_tokens() const { return layout_.groups.front().page_tokens; }
-  PageTable make_table(SequenceId owner = {}) const {
-    return PageTable(uint32_t(layout_.groups.size()), owner);
+  PageTable make_table(SequenceId owner = {}, CacheSalt salt = {}) const {
+    return PageTable(uint32_t(layout_.groups.size()), owner, salt);
   }
 
   // How much of `tokens` a new sequence would find, without taking it. The last token is never found: its logits are
   // needed.
-  PrefixMatch lookup(std::span<const TokenId> tokens) const;
-  // Takes shares of the pages that hold the beginning of `tokens`, and copies the rows of the page where it ends.
-  // REQUIRES: the table is empty.
+  PrefixMatch lookup(const SaltedTokens& tokens) const;
+  // Takes shares of the pages that hold the beginning of `tokens` under the table's salt, and copies the rows of the page
+  // where it ends. REQUIRES: the table is empty.
   PrefixMatch attach(PageTable& table, std::span<const TokenId> tokens);
 
   // Makes room for positions below `tokens`, evicting what nobody holds. All or nothing: false leaves the table as it
@@ -126,7 +126,7 @@ class KvCache {
 
   // Whether a new sequence of so many tokens, computed in chunks of `chunk`, of which it may find the first ones in the cache,
   // would find room now and leave `headroom` pages.
-  bool fits(uint32_t tokens, std::span<const TokenId> findable, uint32_t chunk, uint32_t headroom) const;
+  bool fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const;
 
   // Publishes the pages that the first `computed` of the sequence's tokens have filled. Where another sequence has
   // published the same tokens, the table takes a share of its page instead.
@@ -158,16 +158,16 @@ class KvCache {
   void evict_to(DiskTier& tier) { tier_ = &tier; }
   DiskTier* tier() const { return tier_; }
   // Which pages on the disk would let more of `tokens` be found. None: the disk is of no use.
-  DiskMatch lookup_on_disk(std::span<const TokenId> tokens) const;
+  DiskMatch lookup_on_disk(const SaltedTokens& tokens) const;
   // Marks what memory and disk have of these tokens as just used; what is used from then on has this number or more.
-  uint64_t touch(std::span<const TokenId> tokens);
+  uint64_t touch(const SaltedTokens& tokens);
   // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its end. Evicts only what
   // nobody holds and was used before `use`; false: there is no such room.
-  [[nodiscard]] bool bring_back(uint32_t group, std::span<const TokenId> prefix, const std::byte* page,
+  [[nodiscard]] bool bring_back(uint32_t group, const SaltedTokens& prefix, const std::byte* page,
                                 uint64_t use);
 
   // Holds the full pages of the beginning of `tokens` until the table is released.
-  PageTable pin(std::span<const TokenId> tokens, SequenceId owner);
+  PageTable pin(const SaltedTokens& tokens, SequenceId owner);
 
   struct Stats {
     uint32_t capacity_pages = 0, held_pages = 0, cached_pages = 0, free_pages = 0, peak_held_pages = 0;
@@ -183,9 +183,12 @@ class KvCache {
     bool published = false;
     uint32_t index = 0;   // in its sequence; of published ones
     uint32_t tokens = 0;  // rows that can be found; of published ones
+    CacheSalt salt = {};  // under which they are; of published ones
     Clock::time_point used;
   };
   std::vector<PageState> pages_in_use(uint32_t group) const;
+  // Salts under which something can be found.
+  size_t salts() const { return index_.roots().size() - 1; }
   struct GroupStats {
     uint32_t pages = 0, held = 0, cached = 0, free = 0;
   };
@@ -216,7 +219,9 @@ class KvCache {
     uint32_t tokens = 0;
     PrefixMiss miss;
   };
-  Path find(std::span<const TokenId> tokens) const;
+  Path find(const SaltedTokens& tokens) const;
+  // Where the table's next page will be added; nothing if nobody has anything under its salt yet.
+  std::optional<PrefixNodeId> node_before_next(const PageTable& table) const;
   // Shortens the path to where every layer group has the pages that the next token sees.
   void shorten_to_usable(Path& path) const;
   PageRef share(uint32_t group, PageId page, PageTable& table, uint32_t index);

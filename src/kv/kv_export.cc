@@ -1,6 +1,7 @@
 #include "kv/kv_export.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -17,30 +18,35 @@ KvExport::KvExport(KvCache& kv) : kv_(kv), age_(kv.age_) {
     uint64_t use = 0;    // of it or of anything after it
     uint32_t place = 0;  // in the order of the export
   };
-  std::vector<Found> found = {{PrefixIndex::kRoot, 0}};
-  for (uint32_t i = 0; i < found.size(); ++i) {  // grows: parents before children
+  std::vector<Found> found;
+  for (PrefixNodeId root : kv_.index_.roots()) found.push_back({root, uint32_t(found.size())});
+  const uint32_t roots = uint32_t(found.size());  // are not exported themselves
+  for (uint32_t i = 0; i < found.size(); ++i) {   // grows: parents before children
     const PrefixIndex::Node& node = kv_.index_.node(found[i].id);
     for (size_t g = 0; g < node.pages.size(); ++g) {
       if (node.pages[g]) found[i].use = std::max(found[i].use, kv_.pools_[g]->last_use(*node.pages[g]));
     }
     for (PrefixNodeId child : node.children) found.push_back({child, i});
   }
-  for (size_t i = found.size(); i-- > 1;)
+  for (size_t i = found.size(); i-- > roots;)
     found[found[i].parent].use = std::max(found[found[i].parent].use, found[i].use);
-  std::vector<uint32_t> order(found.size() - 1);
-  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i + 1;
+  std::vector<uint32_t> order(found.size() - roots);
+  std::iota(order.begin(), order.end(), roots);
   // A parent is used no earlier than its children, and equals stay in order: it comes before them.
   std::ranges::stable_sort(order, [&](uint32_t a, uint32_t b) { return found[a].use > found[b].use; });
   nodes_.reserve(order.size());
   for (uint32_t i : order) {
     found[i].place = uint32_t(nodes_.size());
-    add(found[i].id, found[i].parent == 0 ? KvNode::kNoParent : found[found[i].parent].place);
+    add(found[i].id, found[i].parent < roots ? KvNode::kNoParent : found[found[i].parent].place);
   }
 }
 
-KvExport::KvExport(KvCache& kv, std::span<const TokenId> tokens) : kv_(kv), age_(kv.age_) {
+KvExport::KvExport(KvCache& kv, const SaltedTokens& salted) : kv_(kv), age_(kv.age_) {
+  const std::optional<PrefixNodeId> root = kv_.index_.root(salted.salt);
+  if (!root) return;
+  PrefixNodeId at = *root;
+  std::span<const TokenId> tokens = salted.tokens;
   nodes_.reserve(tokens.size() / kv_.page_tokens() + 1);
-  PrefixNodeId at = PrefixIndex::kRoot;
   const auto parent = [&] { return nodes_.empty() ? KvNode::kNoParent : uint32_t(nodes_.size() - 1); };
   while (tokens.size() >= kv_.page_tokens()) {
     const auto next = kv_.index_.child(at, tokens.first(kv_.page_tokens()));
@@ -67,6 +73,7 @@ void KvExport::add(PrefixNodeId id, uint32_t parent) {
 KvNode KvExport::copy(const Place& place) const {
   const PrefixIndex::Node& node = kv_.index_.node(place.id);
   KvNode copy{.parent = place.parent, .tokens = node.tokens, .pages = {}};
+  if (place.parent == KvNode::kNoParent) copy.salt = node.salt;
   for (size_t g = 0; g < node.pages.size(); ++g) {
     std::vector<std::byte>& page = copy.pages.emplace_back();
     if (!node.pages[g]) continue;
@@ -107,11 +114,11 @@ bool KvImport::wants(const KvNode& node, size_t group, const std::optional<Prefi
 
 // The node that the cache has in its place: the same, or one that begins with its tokens and has all it brings.
 std::optional<PrefixNodeId> KvImport::known_in_place_of(const KvNode& node) const {
-  if (node.parent != KvNode::kNoParent && !staged_[node.parent].node) return std::nullopt;
-  const PrefixNodeId parent =
-      node.parent == KvNode::kNoParent ? PrefixIndex::kRoot : *staged_[node.parent].node;
-  if (const auto same = find(parent, node.tokens)) return same;
-  const PrefixIndex::Longest longer = kv_.index_.longest_child(parent, node.tokens);
+  const std::optional<PrefixNodeId> parent =
+      node.parent == KvNode::kNoParent ? kv_.index_.root(node.salt) : staged_[node.parent].node;
+  if (!parent) return std::nullopt;
+  if (const auto same = find(*parent, node.tokens)) return same;
+  const PrefixIndex::Longest longer = kv_.index_.longest_child(*parent, node.tokens);
   if (longer.tokens < node.tokens.size()) return std::nullopt;
   for (size_t g = 0; g < node.pages.size(); ++g) {
     if (wants(node, g, longer.node)) return std::nullopt;
@@ -133,7 +140,7 @@ void KvImport::add(const KvNode& node) {
   for (size_t g = 0; g < node.pages.size(); ++g) {
     if (wants(node, g, known) && kv_.pools_[g]->free_pages() == 0) return leave_out();
   }
-  Staged& staged = staged_.emplace_back(Staged{node.parent, node.tokens, {}, known});
+  Staged& staged = staged_.emplace_back(Staged{node.parent, node.salt, node.tokens, {}, known});
   for (size_t g = 0; g < node.pages.size(); ++g) {
     staged.pages.emplace_back();
     if (!wants(node, g, known)) continue;
@@ -144,8 +151,9 @@ void KvImport::add(const KvNode& node) {
   }
 }
 
-PrefixNodeId KvImport::parent_of(const Staged& staged) const {
-  return staged.parent == KvNode::kNoParent ? PrefixIndex::kRoot : *staged_[staged.parent].node;
+PrefixNodeId KvImport::parent_of(const Staged& staged) {
+  return staged.parent == KvNode::kNoParent ? kv_.index_.root_or_add(staged.salt)
+                                            : *staged_[staged.parent].node;
 }
 
 void KvImport::publish(Staged& staged, uint64_t use) {

@@ -15,6 +15,7 @@ namespace quire {
 struct KvNode {
   static constexpr uint32_t kNoParent = 0xffffffffu;
   uint32_t parent = kNoParent;                // its place among the nodes before it
+  CacheSalt salt = {};                        // of one without a parent; the others have their parent's
   std::vector<TokenId> tokens;                // as many as a page holds, or fewer in a leaf
   std::vector<std::vector<std::byte>> pages;  // by layer group; empty where there is none
 };
@@ -26,7 +27,7 @@ class KvExport {
  public:
   explicit KvExport(KvCache& kv);
   // Only the pages along these tokens.
-  KvExport(KvCache& kv, std::span<const TokenId> tokens);
+  KvExport(KvCache& kv, const SaltedTokens& tokens);
   ~KvExport();
   KvExport(const KvExport&) = delete;
   KvExport& operator=(const KvExport&) = delete;
@@ -70,13 +71,14 @@ class KvImport {
  private:
   struct Staged {
     uint32_t parent = KvNode::kNoParent;
+    CacheSalt salt;
     std::vector<TokenId> tokens;
     std::vector<std::optional<PageRef>> pages;  // by group
     std::optional<PrefixNodeId> node;           // if the cache has it, from the start or since commit
   };
   bool wants(const KvNode& node, size_t group, const std::optional<PrefixNodeId>& known) const;
   std::optional<PrefixNodeId> known_in_place_of(const KvNode& node) const;
-  PrefixNodeId parent_of(const Staged& staged) const;
+  PrefixNodeId parent_of(const Staged& staged);
   std::optional<PrefixNodeId> find(PrefixNodeId parent, std::span<const TokenId> tokens) const;
   void publish(Staged& staged, uint64_t use);
 

@@ -8,12 +8,14 @@
 
 namespace quire {
 
-KvCache::Path KvCache::find(std::span<const TokenId> tokens) const {
+KvCache::Path KvCache::find(const SaltedTokens& salted) const {
   Path path;
+  const std::span<const TokenId> tokens = salted.tokens;
   if (!options_.sharing || tokens.empty()) return path;
   const std::span<const TokenId> wanted = tokens.first(tokens.size() - 1);
-  PrefixNodeId at = PrefixIndex::kRoot;
-  while (path.tokens + page_tokens() <= wanted.size()) {
+  const std::optional<PrefixNodeId> root = index_.root(salted.salt);
+  PrefixNodeId at = root.value_or(PrefixIndex::kRoot);
+  while (root && path.tokens + page_tokens() <= wanted.size()) {
     const auto next = index_.child(at, wanted.subspan(path.tokens, page_tokens()));
     if (!next) break;
     at = *next;
@@ -21,11 +23,12 @@ KvCache::Path KvCache::find(std::span<const TokenId> tokens) const {
     path.tokens += page_tokens();
   }
   const std::span<const TokenId> rest = wanted.subspan(path.tokens);
-  path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), page_tokens())));
+  if (root) path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), page_tokens())));
   path.tokens += path.part.tokens;
 
   path.miss.position = path.tokens;
-  const auto evicted = index_.evicted_at(at, tokens.subspan(path.tokens - path.part.tokens));
+  const uint64_t hash_before = root ? index_.node(at).hash : index_.root_hash(salted.salt);
+  const auto evicted = index_.evicted_at(hash_before, tokens.subspan(path.tokens - path.part.tokens));
   if (path.tokens == wanted.size()) {
     path.miss.why = PrefixMiss::Why::nothing;
   } else if (evicted) {
@@ -79,14 +82,13 @@ void KvCache::shorten_to_usable(Path& path) const {
   path.miss = {.why = PrefixMiss::Why::window, .position = best_tokens};
 }
 
-PrefixMatch KvCache::lookup(std::span<const TokenId> tokens) const {
+PrefixMatch KvCache::lookup(const SaltedTokens& tokens) const {
   Path path = find(tokens);
   shorten_to_usable(path);
   return {path.tokens, path.miss};
 }
 
-bool KvCache::fits(uint32_t tokens, std::span<const TokenId> findable, uint32_t chunk,
-                   uint32_t headroom) const {
+bool KvCache::fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const {
   Path path = find(findable);
   shorten_to_usable(path);
   const std::vector<uint32_t> all = pages_for(layout_, tokens + 1, chunk, 1);
@@ -149,7 +151,7 @@ bool KvCache::copy_part(PageTable& table, std::span<const std::optional<PageId>>
 
 PrefixMatch KvCache::attach(PageTable& table, std::span<const TokenId> tokens) {
   CHECK(table.reserved_tokens_ == 0 && table.published_ == 0);
-  Path path = find(tokens);
+  Path path = find({tokens, table.salt_});
   shorten_to_usable(path);
   if (path.tokens == 0) return {0, path.miss};
   touch_chain(path.part.tokens > 0 ? path.part.node : path.nodes.back());
@@ -195,13 +197,18 @@ void KvCache::publish_page(PageTable& table, uint32_t index, PrefixNodeId id) {
   }
 }
 
+std::optional<PrefixNodeId> KvCache::node_before_next(const PageTable& table) const {
+  return table.published_ > 0 ? table.node_ : index_.root(table.salt_);
+}
+
 void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_t computed) {
   if (!options_.sharing || table.pruned_) return;
   while ((table.published_ + 1) * page_tokens() <= computed) {
     const uint32_t index = table.published_;
     const auto page_of_tokens = tokens.subspan(size_t(index) * page_tokens(), page_tokens());
-    const auto known = index_.child(table.node_, page_of_tokens);
-    const PrefixNodeId node = known ? *known : index_.add(table.node_, page_of_tokens);
+    const PrefixNodeId before = table.published_ > 0 ? table.node_ : index_.root_or_add(table.salt_);
+    const auto known = index_.child(before, page_of_tokens);
+    const PrefixNodeId node = known ? *known : index_.add(before, page_of_tokens);
     hold_node(table, node);
     publish_page(table, index, node);
     ++table.published_;
@@ -209,11 +216,12 @@ void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_
 }
 
 void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
-  const PrefixIndex::Longest longest = index_.longest_child(table.node_, tail);
+  const std::optional<PrefixNodeId> before = node_before_next(table);
+  const PrefixIndex::Longest longest = before ? index_.longest_child(*before, tail) : PrefixIndex::Longest{};
   if (longest.tokens == tail.size()) return;  // all of it can be found already
   PrefixNodeId shorter = PrefixIndex::kRoot;
   if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens) shorter = longest.node;
-  const PrefixNodeId node = index_.add(table.node_, tail);
+  const PrefixNodeId node = index_.add(before ? *before : index_.root_or_add(table.salt_), tail);
   publish_page(table, table.published_, node);
   table.published_ += 1;
   hold_node(table, node);
@@ -241,13 +249,13 @@ void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_
       give_up(table, g, i, reason == Reason::preempted ? KvEventKind::preempted : KvEventKind::released);
   }
   if (table.node_ != PrefixIndex::kRoot) index_.drop(table.node_);
-  table = make_table(table.owner_);
+  table = make_table(table.owner_, table.salt_);
 }
 
 std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, SequenceId owner) {
   CHECK(at <= table.reserved_tokens_);
   if (table.pruned_) return std::nullopt;
-  PageTable other = make_table(owner);
+  PageTable other = make_table(owner, table.salt_);
   const uint32_t whole = at / page_tokens();
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t window = layout_.groups[g].window;
@@ -268,7 +276,7 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   PrefixNodeId node = table.node_;
   other.published_ = std::min(whole, table.published_);
   for (uint32_t i = table.published_; i > other.published_; --i) node = index_.node(node).parent;
-  if (node != PrefixIndex::kRoot) hold_node(other, node);
+  if (other.published_ > 0) hold_node(other, node);
   other.reserved_tokens_ = at;
   if (at % page_tokens() != 0 && !copy_part(other, part, whole)) {
     release(other, {}, 0, Reason::forgotten);
@@ -277,10 +285,12 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   return other;
 }
 
-PageTable KvCache::pin(std::span<const TokenId> tokens, SequenceId owner) {
-  PageTable table = make_table(owner);
-  PrefixNodeId at = PrefixIndex::kRoot;
-  for (size_t begin = 0; begin + page_tokens() <= tokens.size(); begin += page_tokens()) {
+PageTable KvCache::pin(const SaltedTokens& salted, SequenceId owner) {
+  PageTable table = make_table(owner, salted.salt);
+  const std::span<const TokenId> tokens = salted.tokens;
+  const std::optional<PrefixNodeId> root = index_.root(salted.salt);
+  PrefixNodeId at = root.value_or(PrefixIndex::kRoot);
+  for (size_t begin = 0; root && begin + page_tokens() <= tokens.size(); begin += page_tokens()) {
     const auto next = index_.child(at, tokens.subspan(begin, page_tokens()));
     if (!next) break;
     at = *next;
@@ -291,7 +301,7 @@ PageTable KvCache::pin(std::span<const TokenId> tokens, SequenceId owner) {
     }
     ++table.published_;
   }
-  if (at != PrefixIndex::kRoot) hold_node(table, at);
+  if (table.published_ > 0) hold_node(table, at);
   table.reserved_tokens_ = table.published_ * page_tokens();
   return table;
 }

@@ -29,15 +29,16 @@ class Sharing : public testing::Test {
   }
 
   struct Run {
-    Run(KvCache& kv, uint32_t id) : table(kv.make_table(SequenceId{id})) {}
+    Run(KvCache& kv, uint32_t id, CacheSalt salt = {}) : table(kv.make_table(SequenceId{id}, salt)) {}
     PageTable table;
     Tokens tokens;
     uint32_t computed = 0;
     PrefixMatch match;
   };
 
-  static float history(std::span<const TokenId> tokens) {
-    uint32_t sum = 17;
+  // Rows of other salts differ, which in a model they would not: whoever finds one that is not for it shows it.
+  static float history(std::span<const TokenId> tokens, CacheSalt salt = {}) {
+    uint32_t sum = 17 + uint32_t(salt.key * 7 + salt.text * 1001);
     for (TokenId token : tokens) sum = sum * 31 + token + 1;
     return float(sum % 100003);
   }
@@ -50,8 +51,8 @@ class Sharing : public testing::Test {
     return reinterpret_cast<float*>(view.key_row(0, 0, position));
   }
 
-  Run start(uint32_t id, Tokens tokens) {
-    Run run(*kv_, id);
+  Run start(uint32_t id, Tokens tokens, CacheSalt salt = {}) {
+    Run run(*kv_, id, salt);
     run.tokens = std::move(tokens);
     run.match = kv_->attach(run.table, run.tokens);
     run.computed = run.match.tokens;
@@ -62,7 +63,7 @@ class Sharing : public testing::Test {
     if (!kv_->reserve(run.table, until)) return false;
     for (; run.computed < until; ++run.computed) {
       for (uint32_t g = 0; g < run.table.groups(); ++g)
-        *row(run, g, run.computed) = history(std::span(run.tokens).first(run.computed + 1));
+        *row(run, g, run.computed) = history(std::span(run.tokens).first(run.computed + 1), run.table.salt());
     }
     kv_->publish(run.table, run.tokens, run.computed);
     kv_->release_behind_window(run.table, run.computed);
@@ -76,7 +77,7 @@ class Sharing : public testing::Test {
       const uint32_t window = kv_->layout().groups[g].window;
       const uint32_t first = window == 0 || run.computed + 1 <= window ? 0 : run.computed + 1 - window;
       for (uint32_t p = first; p < run.computed; ++p)
-        EXPECT_EQ(*row(run, g, p), history(std::span(run.tokens).first(p + 1)))
+        EXPECT_EQ(*row(run, g, p), history(std::span(run.tokens).first(p + 1), run.table.salt()))
             << "group " << g << " position " << p;
     }
   }
@@ -247,6 +248,97 @@ TEST_F(Sharing, NothingIsPublishedWhenItIsOff) {
   EXPECT_EQ(kv_->lookup(counted(12)).miss.why, Why::off);
 }
 
+TEST_F(Sharing, NothingIsFoundUnderAnotherSalt) {
+  make({layer(), layer(5)}, {32, 32});
+  const CacheSalt one{.key = 1}, other{.key = 2}, both{.key = 1, .text = 5};
+  Run first = start(1, counted(10), one);
+  ASSERT_TRUE(compute(first, 10));
+  EXPECT_EQ(kv_->lookup({counted(10), one}).tokens, 8u);
+  for (const CacheSalt salt : {CacheSalt{}, other, both, CacheSalt{.text = 1}}) {
+    const PrefixMatch match = kv_->lookup({counted(10), salt});
+    EXPECT_EQ(match.tokens, 0u);
+    EXPECT_EQ(match.miss.why, Why::never_seen);
+    EXPECT_EQ(kv_->pin({counted(10), salt}, SequenceId{9}).reserved_tokens(), 0u);
+  }
+  finish(first);
+  Run second = start(2, counted(10), other);  // alone with what it computes
+  EXPECT_EQ(second.match.tokens, 0u);
+  ASSERT_TRUE(compute(second, 10));
+  expect_right_rows(second);
+  Run third = start(3, counted(10));
+  EXPECT_EQ(third.match.tokens, 0u);
+  finish(second);
+  finish(third);
+  EXPECT_EQ(kv_->lookup({counted(10), one}).tokens, 9u);
+  EXPECT_EQ(kv_->lookup({counted(10), other}).tokens, 9u);
+  EXPECT_EQ(kv_->lookup(counted(10)).tokens, 0u);
+  EXPECT_EQ(kv_->salts(), 2u);
+}
+
+TEST_F(Sharing, WithinASaltAllIsAsWithoutOne) {
+  make({layer()}, {16});
+  const CacheSalt salt{.key = 3, .text = 4};
+  Run first = start(1, counted(12), salt);
+  ASSERT_TRUE(compute(first, 12));
+  std::optional<PageTable> forked = kv_->fork(first.table, 6, SequenceId{2});
+  ASSERT_TRUE(forked.has_value());
+  EXPECT_EQ(forked->salt(), salt);
+  std::optional<PageTable> early = kv_->fork(first.table, 2, SequenceId{3});  // nothing of it is a full page
+  ASSERT_TRUE(early.has_value());
+  EXPECT_EQ(early->salt(), salt);
+  kv_->release(*early, counted(2), 2, KvCache::Reason::finished);
+  kv_->release(*forked, counted(6), 6, KvCache::Reason::finished);
+  finish(first, KvCache::Reason::preempted);
+  Run again = start(4, counted(12), salt);
+  EXPECT_EQ(again.match.tokens, 11u);
+  expect_right_rows(again);
+  finish(again);
+  PageTable pinned = kv_->pin({counted(12), salt}, SequenceId{5});
+  EXPECT_EQ(pinned.reserved_tokens(), 12u);
+  Run large = start(6, counted(60, 500));
+  ASSERT_TRUE(compute(large, 52));  // all the room that the pin leaves
+  finish(large);
+  EXPECT_EQ(kv_->lookup({counted(12), salt}).tokens, 11u);
+  kv_->release(pinned, {}, 0, KvCache::Reason::forgotten);
+  kv_->check_invariants();
+}
+
+TEST_F(Sharing, OfSaltsWhosePagesAreGoneNothingIsLeft) {
+  make({layer()}, {8});
+  for (uint32_t i = 0; i < 5000; ++i) {
+    Run run = start(i, counted(6), {.key = 1, .text = i + 1});
+    EXPECT_EQ(run.match.tokens, 0u);
+    ASSERT_TRUE(compute(run, 6));
+    finish(run, i % 3 == 0 ? KvCache::Reason::forgotten : KvCache::Reason::finished);
+    ASSERT_LE(kv_->salts(), 8u);
+  }
+  const PrefixMatch gone = kv_->lookup({counted(6), {.key = 1, .text = 4000}});
+  EXPECT_EQ(gone.miss.why, Why::evicted) << "which is still said of its own salt";
+  EXPECT_EQ(kv_->lookup({counted(6), {.key = 2, .text = 4000}}).miss.why, Why::never_seen);
+  Run all = start(9999, counted(32, 100));
+  ASSERT_TRUE(compute(all, 32));
+  EXPECT_EQ(kv_->salts(), 0u);
+  finish(all);
+}
+
+TEST_F(Sharing, TheOldestGoesFirstWhateverItsSalt) {
+  make({layer()}, {6});
+  const CacheSalt one{.key = 1}, other{.key = 2};
+  Run first = start(1, counted(8), one);
+  ASSERT_TRUE(compute(first, 8));
+  finish(first);
+  Run second = start(2, counted(8), other);
+  ASSERT_TRUE(compute(second, 8));
+  finish(second);
+  Run again = start(3, counted(8), one);
+  finish(again, KvCache::Reason::forgotten);
+  Run third = start(4, counted(12, 50));
+  ASSERT_TRUE(compute(third, 12));
+  EXPECT_EQ(kv_->lookup({counted(8), one}).tokens, 7u);
+  EXPECT_LT(kv_->lookup({counted(8), other}).tokens, 7u);
+  finish(third);
+}
+
 // Random texts that begin alike, forks, preemptions and ends over a small pool: every row that anybody sees is always
 // the right one, and at the end nothing is held.
 TEST_F(Sharing, EveryRowIsRightWhateverIsSharedForkedAndEvicted) {
@@ -261,7 +353,7 @@ TEST_F(Sharing, EveryRowIsRightWhateverIsSharedForkedAndEvicted) {
       if (what < 3 && runs.size() < 4) {
         Tokens tokens(1 + roll(30));
         for (TokenId& token : tokens) token = roll(20) == 0 ? 1 : 0;
-        runs.push_back(start(i, tokens));
+        runs.push_back(start(i, tokens, {.key = roll(2), .text = roll(4) == 0 ? 1u : 0u}));
       } else if (what == 3 && !runs.empty() && runs.size() < 4) {
         const Run& from = runs[roll(uint32_t(runs.size()))];
         const uint32_t at = roll(from.computed + 1);
@@ -289,6 +381,7 @@ TEST_F(Sharing, EveryRowIsRightWhateverIsSharedForkedAndEvicted) {
     }
     for (Run& run : runs) finish(run);
     EXPECT_EQ(kv_->stats().held_pages, 0u);
+    EXPECT_LE(kv_->salts(), 3u);
     EXPECT_GT(kv_->events().count(KvEventKind::evicted), 100u);
     EXPECT_GT(kv_->events().count(KvEventKind::copied), 100u);
   }

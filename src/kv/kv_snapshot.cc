@@ -106,6 +106,10 @@ void SnapshotWriter::write_part() {
 void SnapshotWriter::add(const KvNode& node) {
   put(part_, kNodePart);
   put(part_, node.parent);
+  if (node.parent == KvNode::kNoParent) {
+    put(part_, node.salt.key);
+    put(part_, node.salt.text);
+  }
   put(part_, uint32_t(node.tokens.size()));
   for (const auto& page : node.pages) put(part_, uint8_t(page.empty() ? 0 : 1));
   put(part_, node.tokens.data(), node.tokens.size() * sizeof(TokenId));
@@ -122,7 +126,7 @@ void SnapshotWriter::finish() {
 }
 
 SnapshotFigures save_snapshot(const std::string& path, const KvIdentity& identity, const KvLayout& layout,
-                              const NextNodes& next) {
+                              const NextNodes& next, uint64_t most_bytes) {
   std::vector<KvNode> nodes = next();
   if (nodes.empty()) throw Error("nothing is cached that could be saved to {}", path);
   SnapshotFigures figures;
@@ -132,6 +136,8 @@ SnapshotFigures save_snapshot(const std::string& path, const KvIdentity& identit
       writer.add(node);
       figures.tokens += node.tokens.size();
       figures.pages += uint64_t(std::ranges::count_if(node.pages, [](const auto& p) { return !p.empty(); }));
+      if (writer.size() > most_bytes)
+        throw Error("what is cached does not fit into the {} bytes that are left for {}", most_bytes, path);
     }
   }
   writer.finish();
@@ -202,9 +208,13 @@ std::optional<KvNode> SnapshotReader::next() {
 }
 
 KvNode SnapshotReader::read_node() {
-  const auto fixed = extend_part(2 * sizeof(uint32_t));
-  const auto parent = value_in<uint32_t>(fixed);
-  const auto tokens = value_in<uint32_t>(fixed, sizeof(uint32_t));
+  const auto parent = value_in<uint32_t>(extend_part(sizeof(uint32_t)));
+  CacheSalt salt;
+  if (parent == KvNode::kNoParent) {
+    salt.key = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
+    salt.text = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
+  }
+  const auto tokens = value_in<uint32_t>(extend_part(sizeof(uint32_t)));
   const uint32_t page_tokens = layout_.groups.front().page_tokens;
   if (tokens == 0 || tokens > page_tokens)
     damaged(fmt::format("the node at {} has {} tokens", where(), tokens));
@@ -218,7 +228,7 @@ KvNode SnapshotReader::read_node() {
     if (has_page[g] == 1) bytes += layout_.groups[g].page_bytes;
   }
   std::span<const std::byte> rest = extend_part(bytes);
-  KvNode node{.parent = parent, .tokens = std::vector<TokenId>(tokens), .pages = {}};
+  KvNode node{.parent = parent, .salt = salt, .tokens = std::vector<TokenId>(tokens), .pages = {}};
   std::memcpy(node.tokens.data(), rest.data(), tokens * sizeof(TokenId));
   rest = rest.subspan(tokens * sizeof(TokenId));
   for (size_t g = 0; g < has_page.size(); ++g) {

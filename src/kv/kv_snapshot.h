@@ -16,12 +16,13 @@ namespace quire {
 // A file of published pages. All numbers are little-endian.
 //
 //   head   char magic[8]; u32 version; u32 bytes; char identity[bytes]; u64 checksum
-//   node   u32 1; u32 parent; u32 tokens; u8 has_page[groups]; u32 token[tokens]; the pages that it has; u64 checksum
+//   node   u32 1; u32 parent; u64 salt[2] if it has no parent; u32 tokens; u8 has_page[groups]; u32 token[tokens];
+//          the pages that it has; u64 checksum
 //   end    u32 2; u64 nodes; u64 checksum
 //
 // A checksum (XXH3 of 64 bits) goes over all of its part and is seeded with the one before: a part cannot be missing,
 // repeated, moved or come from another file. It tells accidents, not forgeries.
-inline constexpr uint32_t kSnapshotVersion = 1;
+inline constexpr uint32_t kSnapshotVersion = 2;
 
 // Raised by every change after which the same tokens of the same model get other bytes in their pages.
 inline constexpr uint32_t kKvNumerics = 4;
@@ -100,11 +101,12 @@ struct SnapshotFigures {
   uint64_t tokens_left_out = 0;  // no page was free for them
 };
 
-// Writes nodes as they are given, until `next` gives none. Throws Error if the disk does not take them; then a file that
-// was there before is still there. Nothing to write is an Error too: it would replace something by nothing.
+// Writes nodes as they are given, until `next` gives none. Throws Error if the disk does not take them, or they are more than
+// `most_bytes`; then a file that was there before is still there. Nothing to write is an Error too: it would replace something
+// by nothing.
 using NextNodes = std::function<std::vector<KvNode>()>;
 SnapshotFigures save_snapshot(const std::string& path, const KvIdentity& identity, const KvLayout& layout,
-                              const NextNodes& next);
+                              const NextNodes& next, uint64_t most_bytes = UINT64_MAX);
 
 // Fills free pages from a file: from all of it, or from none if anything in it does not fit or is damaged. Then it
 // throws Error, and the cache is as it was. If memory runs out it is empty. REQUIRES: nobody holds a page.

@@ -93,7 +93,7 @@ void append(std::vector<std::byte>& out, uint64_t number, size_t bytes) {
 }
 
 KvNode node(uint32_t parent, uint32_t first_token, uint32_t tokens, bool whole, bool window) {
-  KvNode made{.parent = parent, .tokens = {}, .pages = std::vector<std::vector<std::byte>>(2)};
+  KvNode made{.parent = parent, .salt = {}, .tokens = {}, .pages = std::vector<std::vector<std::byte>>(2)};
   for (uint32_t i = 0; i < tokens; ++i) made.tokens.push_back(first_token + i);
   const KvLayout pages = layout();
   if (whole) made.pages[0].resize(pages.groups[0].page_bytes, std::byte{7});
@@ -109,7 +109,9 @@ std::vector<std::vector<KvNode>> trees() {
       {node(kRoot, 1, 1, true, true)},
       {node(kRoot, 1, 2, true, false), node(0, 3, 2, true, true), node(0, 5, 1, true, true)},
       {node(kRoot, 1, 2, true, true), node(kRoot, 3, 2, true, true), node(1, 5, 2, true, false)},
+      {node(kRoot, 1, 2, true, true), node(kRoot, 1, 2, true, true), node(1, 5, 2, true, false)},
       {}};
+  trees[4][1].salt = {.key = 3, .text = 4};  // the same tokens, and not the same page
   for (uint32_t i = 0; i < 7; ++i)
     trees.back().push_back(node(i == 0 ? kRoot : i - 1, 10 + 2 * i, 2, true, i >= 5));
   return trees;
@@ -127,6 +129,10 @@ std::vector<std::byte> parts_of(const std::vector<KvNode>& nodes) {
     std::vector<std::byte> part;
     append(part, 1, 4);
     append(part, node.parent, 4);
+    if (node.parent == KvNode::kNoParent) {
+      append(part, node.salt.key, 8);
+      append(part, node.salt.text, 8);
+    }
     append(part, node.tokens.size(), 4);
     for (const auto& page : node.pages) append(part, page.empty() ? 0 : 1, 1);
     for (const TokenId token : node.tokens) append(part, token, 4);

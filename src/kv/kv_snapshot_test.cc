@@ -82,14 +82,60 @@ TEST_F(Snapshot, SaysInWhatARunDiffersFromTheOneThatMadeIt) {
   std::vector<std::byte> bytes = bytes_of(path());
   bytes[8] = std::byte(9);
   EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)),
-              HasSubstr("has version 9 of the format, this program knows version 1"));
+              HasSubstr("has version 9 of the format, this program knows version 2"));
+  bytes[8] = std::byte(1);  // which knew no salts
+  EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)),
+              HasSubstr("has version 1 of the format, this program knows version 2"));
   bytes[0] = std::byte('Q');
   EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)), HasSubstr("is not a snapshot"));
 }
 
+TEST_F(Snapshot, PutsEveryPageBackUnderItsSaltAndUnderNoOther) {
+  const CacheSalt one{.key = 1}, other{.key = UINT64_MAX, .text = 7};
+  const auto from = make({layer(KvFormat::f16), layer(KvFormat::f16, 6)});
+  compute(*from, counted(11));
+  compute(*from, counted(11), one);
+  compute(*from, counted(14), other);
+  compute(*from, counted(9, 40), other);
+  const SnapshotFigures saved = save(*from, path());
+  const auto to = make({layer(KvFormat::f16), layer(KvFormat::f16, 6)});
+  compute(*to, counted(5), one);  // some of it is there already
+  EXPECT_EQ(restore_snapshot(*to, identity(), path()).nodes, saved.nodes);
+  for (const CacheSalt salt :
+       {CacheSalt{}, one, other, CacheSalt{.key = 1, .text = 7}, CacheSalt{.key = 2}}) {
+    for (const Tokens& tokens : {counted(12), counted(15), counted(10, 40)})
+      EXPECT_EQ(to->lookup({tokens, salt}).tokens, from->lookup({tokens, salt}).tokens);
+  }
+  EXPECT_EQ(to->lookup({counted(10, 40), one}).tokens, 0u);
+  EXPECT_EQ(to->lookup({counted(10, 40), other}).tokens, 9u);
+  EXPECT_EQ(to->salts(), 2u);
+  from->check_invariants();
+  to->check_invariants();
+}
+
+TEST_F(Snapshot, LargerThanItMayBeIsNotWritten) {
+  const auto from = make({layer(KvFormat::f16)});
+  compute(*from, counted(40));
+  const uint64_t bytes = save(*from, path()).bytes;
+  const std::vector<std::byte> before = bytes_of(path());
+  for (const uint64_t most : {uint64_t(0), bytes / 2, bytes - 100}) {
+    KvExport all(*from);
+    EXPECT_THROW(save_snapshot(
+                     path(), identity(), from->layout(), [&] { return all.take(100); }, most),
+                 Error);
+    EXPECT_EQ(bytes_of(path()), before);
+  }
+  KvExport all(*from);
+  EXPECT_EQ(save_snapshot(
+                path(), identity(), from->layout(), [&] { return all.take(100); }, bytes)
+                .bytes,
+            bytes);
+  from->check_invariants();
+}
+
 TEST_F(Snapshot, IsRefusedWhicheverByteIsChanged) {
   const auto from = make({layer(KvFormat::int8), layer(KvFormat::q4, 6)});
-  compute(*from, counted(10));
+  compute(*from, counted(10), {.key = 11, .text = 12});
   save(*from, path());
   const std::vector<std::byte> good = bytes_of(path());
   const auto to = make({layer(KvFormat::int8), layer(KvFormat::q4, 6)}, 8);

@@ -18,7 +18,8 @@ void KvCache::store_on_disk(uint32_t group, PageId page, PrefixNodeId id) {
   }
   const PagePool& pool = *pools_[group];
   const auto copy = [&](std::byte* to) { memory_.copy(to, pool.data(page), pool.page_bytes()); };
-  if (tier_->store(group, prefix, copy) == DiskTier::Stored::queued)
+  const SaltedTokens salted(prefix, index_.node(id).salt);
+  if (tier_->store(group, salted, copy) == DiskTier::Stored::queued)
     record(KvEventKind::stored, group, page, index, {});
 }
 
@@ -27,11 +28,11 @@ uint32_t KvCache::first_page_seen(uint32_t group, uint32_t tokens) const {
   return window == 0 || tokens + 1 <= window ? 0 : (tokens + 1 - window) / page_tokens();
 }
 
-DiskMatch KvCache::lookup_on_disk(std::span<const TokenId> tokens) const {
+DiskMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
   DiskMatch match;
   match.memory_tokens = match.tokens = lookup(tokens).tokens;
-  if (tier_ == nullptr || !options_.sharing || tokens.empty()) return match;
-  const std::span<const TokenId> wanted = tokens.first(tokens.size() - 1);  // the last is always computed
+  if (tier_ == nullptr || !options_.sharing || tokens.size() == 0) return match;
+  const SaltedTokens wanted = tokens.first(tokens.size() - 1);  // the last is always computed
   const std::vector<std::vector<bool>> on_disk = tier_->pages_along(wanted);
   const std::vector<PrefixNodeId> in_memory = find(tokens).nodes;
   enum class Where : uint8_t { nowhere, memory, disk };
@@ -63,24 +64,23 @@ DiskMatch KvCache::lookup_on_disk(std::span<const TokenId> tokens) const {
   return match;
 }
 
-uint64_t KvCache::touch(std::span<const TokenId> tokens) {
+uint64_t KvCache::touch(const SaltedTokens& tokens) {
   const Path path = find(tokens);
   touch_chain(path.nodes.empty() ? PrefixIndex::kRoot : path.nodes.back());
   if (tier_ != nullptr) tier_->touch_along(tokens);
   return use_;
 }
 
-bool KvCache::bring_back(uint32_t group, std::span<const TokenId> prefix, const std::byte* bytes,
-                         uint64_t use) {
-  CHECK(options_.sharing && !prefix.empty() && prefix.size() % page_tokens() == 0);
-  const auto walk = [&](auto&& next_of) -> std::optional<PrefixNodeId> {
-    std::optional<PrefixNodeId> at = PrefixIndex::kRoot;
+bool KvCache::bring_back(uint32_t group, const SaltedTokens& prefix, const std::byte* bytes, uint64_t use) {
+  CHECK(options_.sharing && prefix.size() > 0 && prefix.size() % page_tokens() == 0);
+  const auto walk = [&](std::optional<PrefixNodeId> at, auto&& next_of) {
     for (size_t i = 0; at && i < prefix.size(); i += page_tokens())
-      at = next_of(*at, prefix.subspan(i, page_tokens()));
+      at = next_of(*at, prefix.tokens.subspan(i, page_tokens()));
     return at;
   };
-  const auto known =
-      walk([&](PrefixNodeId at, std::span<const TokenId> tokens) { return index_.child(at, tokens); });
+  const auto known = walk(index_.root(prefix.salt), [&](PrefixNodeId at, std::span<const TokenId> tokens) {
+    return index_.child(at, tokens);
+  });
   if (known && index_.node(*known).pages[group]) return true;  // it was computed meanwhile
   PagePool& pool = *pools_[group];
   if (pool.free_pages() == 0) {
@@ -89,7 +89,8 @@ bool KvCache::bring_back(uint32_t group, std::span<const TokenId> prefix, const 
     evict(group, *oldest);
   }
   // Only now: evicting may have removed nodes that hold nothing.
-  const PrefixNodeId id = *walk([&](PrefixNodeId at, std::span<const TokenId> tokens) {
+  const PrefixNodeId root = index_.root_or_add(prefix.salt);
+  const PrefixNodeId id = *walk(root, [&](PrefixNodeId at, std::span<const TokenId> tokens) {
     const auto next = index_.child(at, tokens);
     return next ? next : std::optional(index_.add(at, tokens));
   });

@@ -7,7 +7,10 @@
 namespace quire {
 
 PageTable::PageTable(const PageTable& other)
-    : owner_(other.owner_), groups_(other.groups_), reserved_tokens_(other.reserved_tokens_) {
+    : owner_(other.owner_),
+      salt_(other.salt_),
+      groups_(other.groups_),
+      reserved_tokens_(other.reserved_tokens_) {
   CHECK(other.published_ == 0 && other.node_ == PrefixIndex::kRoot && !other.pruned_);
 }
 

@@ -14,13 +14,16 @@ namespace quire {
 // KvCache.
 class PageTable {
  public:
-  PageTable(uint32_t groups, SequenceId owner) : owner_(owner), groups_(groups) {}
+  PageTable(uint32_t groups, SequenceId owner, CacheSalt salt = {})
+      : owner_(owner), salt_(salt), groups_(groups) {}
   // A copy shares all pages. REQUIRES: nothing is published (KvCache::fork copies any).
   PageTable(const PageTable& other);
   PageTable(PageTable&&) = default;
   PageTable& operator=(PageTable&&) = default;
 
   SequenceId owner() const { return owner_; }
+  // What it finds and publishes is under this one.
+  CacheSalt salt() const { return salt_; }
   // Rows below this have room in their pages (behind a window: had).
   uint32_t reserved_tokens() const { return reserved_tokens_; }
   uint32_t groups() const { return uint32_t(groups_.size()); }
@@ -55,12 +58,14 @@ class PageTable {
     std::vector<std::vector<uint32_t>> head_cells;
   };
   SequenceId owner_;
+  CacheSalt salt_;
   std::vector<Group> groups_;
   uint32_t reserved_tokens_ = 0;
   uint32_t published_ = 0;
   uint32_t window_shift_ = 0;
   bool pruned_ = false;
-  PrefixNodeId node_ = PrefixIndex::kRoot;  // of the last published page; held in the index
+  PrefixNodeId node_ =
+      PrefixIndex::kRoot;  // of the last published page, held in the index; kRoot: there is none
 };
 
 }  // namespace quire

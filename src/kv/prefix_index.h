@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "kv/cache_salt.h"
 #include "kv/page_pool.h"
 
 namespace quire {
@@ -18,27 +20,38 @@ using PrefixNodeId = Id<struct PrefixNodeTag>;
 // What was computed and is still in pages, as a tree: a node is the tokens of one page after those of its parent. A
 // full page is found by its hash, which goes over all tokens before it as well, and is then compared token by token; a
 // part of a page by looking at every child. It holds no share of a page. Engine thread only.
+//
+// Each salt has a tree of its own, whose root is a node without tokens below kRoot. It is there as long as anything is below
+// it, so that salts from outside cannot pile up.
 class PrefixIndex {
  public:
   struct Node {
     PrefixNodeId parent;
     uint64_t hash = 0;
+    CacheSalt salt = {};          // as that of its root
     uint32_t depth = 0;           // pages before it
-    std::vector<TokenId> tokens;  // as many as a page holds, or fewer in a leaf
+    std::vector<TokenId> tokens;  // as many as a page holds, or fewer in a leaf; none in a root
     std::vector<std::optional<PageId>>
         pages;  // by layer group; nothing where it was evicted or behind a window
     std::vector<PrefixNodeId> children;
     uint32_t holders = 0;  // sequences that will add children
     bool alive = false;
   };
-  static constexpr PrefixNodeId kRoot{0};
+  static constexpr PrefixNodeId kRoot{0};  // of what has no salt, and above all others
 
   // `salt`: of the model and the numerics, so that the hashes of two models never meet.
   PrefixIndex(uint32_t groups, uint32_t page_tokens, uint64_t salt);
 
   Node& node(PrefixNodeId id) { return nodes_[id.value]; }
   const Node& node(PrefixNodeId id) const { return nodes_[id.value]; }
-  size_t size() const { return nodes_.size() - 1 - unused_.size(); }
+  size_t size() const { return nodes_.size() - 1 - unused_.size() - roots_.size(); }
+
+  // Nothing: nobody has anything under this salt.
+  std::optional<PrefixNodeId> root(CacheSalt salt) const;
+  // The caller adds something below it, or prunes it.
+  PrefixNodeId root_or_add(CacheSalt salt);
+  bool is_root(PrefixNodeId id) const { return node(id).tokens.empty(); }
+  std::vector<PrefixNodeId> roots() const;  // kRoot first
 
   // The child with exactly these tokens, a page full.
   std::optional<PrefixNodeId> child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
@@ -62,17 +75,21 @@ class PrefixIndex {
 
   // Remembers that these tokens were here once, for explanations.
   void remember_evicted(PrefixNodeId id, Clock::time_point now);
-  std::optional<Clock::time_point> evicted_at(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+  // `parent`: the hash of the node that they would come after.
+  std::optional<Clock::time_point> evicted_at(uint64_t parent, std::span<const TokenId> tokens) const;
+  uint64_t root_hash(CacheSalt salt) const;
 
   void check_invariants() const;
 
  private:
-  uint64_t hash_of(const Node& parent, std::span<const TokenId> tokens) const;
+  uint64_t hash_of(uint64_t parent, std::span<const TokenId> tokens) const;
+  PrefixNodeId take_id();
 
   uint32_t groups_, page_tokens_;
   uint64_t salt_;
   std::vector<Node> nodes_;
   std::vector<PrefixNodeId> unused_;
+  std::map<CacheSalt, PrefixNodeId> roots_;               // but for kRoot
   std::unordered_multimap<uint64_t, PrefixNodeId> full_;  // by hash
   std::unordered_map<uint64_t, Clock::time_point> evicted_;
   std::deque<uint64_t> evicted_order_;

@@ -50,8 +50,8 @@ class SnapshotTest : public testing::Test {
     return tokens;
   }
   // One sequence from its beginning to its end: new pages get random bytes.
-  void compute(KvCache& kv, const Tokens& tokens) {
-    PageTable table = kv.make_table(SequenceId{++sequences_});
+  void compute(KvCache& kv, const Tokens& tokens, CacheSalt salt = {}) {
+    PageTable table = kv.make_table(SequenceId{++sequences_}, salt);
     const uint32_t found = kv.attach(table, tokens).tokens;
     ASSERT_TRUE(kv.reserve(table, uint32_t(tokens.size())));
     KvCache::FlatTables flat;

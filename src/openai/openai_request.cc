@@ -12,7 +12,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096, kMostUserBytes = 512,
-                 kMostStopBytes = 1024, kMostStopTokens = 1024, kMostBiases = 1024;
+                 kMostStopBytes = 1024, kMostStopTokens = 1024, kMostBiases = 1024, kMostSaltBytes = 256;
 constexpr int64_t kMostChoices = 128, kMostTopLogprobs = 20;
 
 [[noreturn]] void not_built(const std::string& field, const char* what) {
@@ -117,6 +117,17 @@ void check_model(const JsonFields& fields, const ServedModel& model) {
                  fmt::format("the model '{}' is not served here; '{}' is", *wanted, model.name));
 }
 
+std::string read_cache_salt(const JsonFields& fields) {
+  const auto salt = fields.text("cache_salt");
+  if (!salt) return "";
+  if (salt->empty())
+    bad_field("cache_salt", "'cache_salt' is empty: leave it out to share pages with all who bring none");
+  if (salt->size() > kMostSaltBytes)
+    bad_field("cache_salt", "'cache_salt' has {} bytes; at most {} are allowed", salt->size(),
+              kMostSaltBytes);
+  return *salt;
+}
+
 // What chats and completions have in common.
 void read_pruning(const JsonFields& fields, const ServedModel& model, Request& request) {
   const OrderedJson& keep = fields.get("kv_keep");
@@ -169,6 +180,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
   request.client = fields.text("user").value_or("");
   if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
     bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
+  ask.cache_salt = read_cache_salt(fields);
   const OrderedJson& own = fields.get("quire");
   if (own.is_boolean()) {
     ask.report = own.get<bool>();
@@ -340,6 +352,10 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
     bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
               ask.choices);
   return ask;
+}
+
+std::string parse_cache_salt(const OrderedJson& body) {
+  return read_cache_salt(JsonFields(body));
 }
 
 std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model) {

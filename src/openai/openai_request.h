@@ -28,7 +28,8 @@ enum class AskKind : uint8_t { chat, completion };
 struct Ask {
   AskKind kind = AskKind::chat;
   std::vector<std::vector<TokenId>> prompts;  // several only for completions
-  Request request;                            // all but its prompt
+  Request request;                            // all but its prompt and its salt
+  std::string cache_salt;                     // that it brings; empty: none
   uint32_t choices = 1;                       // for each prompt
   bool stream = false;
   bool include_usage = false;  // in a stream
@@ -46,6 +47,9 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model);
 
 // A prompt alone, for tokenizing, look-up and pins: `prompt` or `content` (a text or token ids), or `messages`.
 std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model);
+
+// What a prompt shares pages under besides its client; empty: nothing more.
+std::string parse_cache_salt(const OrderedJson& body);
 
 // The sampling fields and limits of a completion without any prompt, for forks.
 Ask parse_continuation(const OrderedJson& body, const ServedModel& model);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/random_bytes.h"
 #include "openai/api_error.h"
 #include "server/responses.h"
 
@@ -91,7 +92,10 @@ Completions::Completions(const asio::any_io_executor& executor, const ServedMode
       fingerprint_(std::move(fingerprint)) {}
 
 std::string Completions::new_id(AskKind kind) {
-  return fmt::format("{}-{:016x}", kind == AskKind::chat ? "chatcmpl" : "cmpl", ids_());
+  // Whoever could guess an id could ask for what it stands for, where there are no keys.
+  std::string id = kind == AskKind::chat ? "chatcmpl-" : "cmpl-";
+  for (const std::byte byte : random_bytes<16>()) id += fmt::format("{:02x}", unsigned(byte));
+  return id;
 }
 
 EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
@@ -131,7 +135,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
         const SequenceId sequence = (*sequences)[p * ask.choices + c];
         const Sequence* started = engine.scheduler().find(sequence);
         book_.add(sequence, {id, ask.kind, p * ask.choices + c, ask.request.client, ask.request.max_tokens,
-                             submitted, started->request.prompt});
+                             submitted, started->request.prompt, started->request.salt});
       }
     }
     return *sequences;
@@ -181,7 +185,7 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
   run.box = std::make_shared<Box>(executor_);
   run.ticket = start(run.ask, run.head.id, fork, run.box);
   open_answers_ += answers;
-  tickets_[run.head.id] = run.ticket;
+  open_[run.head.id] = {run.ticket, run.ask.request.client};
   exchange.when_gone([this, ticket = run.ticket] { loop_.cancel(ticket); });
   exchange.add_header("X-Request-Id", run.head.id);
   std::exception_ptr problem;
@@ -196,14 +200,14 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
     loop_.cancel(run.ticket);  // of several answers the others may still run
   }
   open_answers_ -= answers;
-  tickets_.erase(run.head.id);
+  open_.erase(run.head.id);
   if (problem) std::rethrow_exception(problem);
 }
 
-bool Completions::cancel(const std::string& id) {
-  const auto found = tickets_.find(id);
-  if (found == tickets_.end()) return false;
-  loop_.cancel(found->second);
+bool Completions::cancel(const std::string& id, const Viewer& viewer) {
+  const auto found = open_.find(id);
+  if (found == open_.end() || !viewer.sees(found->second.client)) return false;
+  loop_.cancel(found->second.ticket);
   return true;
 }
 

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <optional>
-#include <random>
 #include <string>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -39,8 +38,8 @@ class Completions {
   // Throws ApiError if it is refused; afterwards nothing is left of it.
   asio::awaitable<void> answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork = std::nullopt);
 
-  // Ends a request that runs or waits; false if there is none of that id.
-  bool cancel(const std::string& id);
+  // Ends a request that runs or waits; false if there is none of that id that the viewer may see.
+  bool cancel(const std::string& id, const Viewer& viewer);
 
  private:
   // What the engine's thread says.
@@ -52,13 +51,17 @@ class Completions {
   };
   using Box = Mailbox<Delivery>;
   struct Run;
+  struct Open {
+    EngineLoop::Ticket ticket;
+    std::string client;
+  };
 
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
   asio::awaitable<void> send_prompts(Exchange& exchange, const Run& run);
-  std::string new_id(AskKind kind);
+  static std::string new_id(AskKind kind);
 
   asio::any_io_executor executor_;
   const ServedModel& model_;
@@ -68,8 +71,7 @@ class Completions {
   const CompletionLimits limits_;
   const std::string fingerprint_;
   uint32_t open_answers_ = 0;
-  std::map<std::string, EngineLoop::Ticket> tickets_;  // by request id
-  std::mt19937_64 ids_{std::random_device()()};
+  std::map<std::string, Open> open_;  // by request id
 };
 
 }  // namespace quire

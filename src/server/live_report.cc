@@ -12,15 +12,18 @@ namespace {
 constexpr uint64_t kMostListed = 512;  // events, steps
 constexpr size_t kMostPages = 16384;   // of a group
 
+// What the viewer's own requests and pins have of a page.
 struct PageUse {
-  std::set<std::string> requests;
+  std::set<std::string> requests = {};
   bool pinned = false;
+  uint32_t shares = 0;
   uint32_t index = 0;
   uint32_t tokens = 0;  // rows that are computed
 };
 
-// By page: who holds it, and what is in it.
-std::map<uint32_t, PageUse> page_uses(const Engine& engine, const RequestBook& book, uint32_t group) {
+// By page: who holds it, and what is in it. Pages that the viewer has no part in are left out.
+std::map<uint32_t, PageUse> page_uses(const Engine& engine, const RequestBook& book, const Viewer& viewer,
+                                      uint32_t group) {
   std::map<uint32_t, PageUse> uses;
   const uint32_t page_tokens = engine.kv().layout().groups[group].page_tokens;
   const auto add = [&](const PageTable& table, uint32_t computed, const std::string& request) {
@@ -30,51 +33,82 @@ std::map<uint32_t, PageUse> page_uses(const Engine& engine, const RequestBook& b
       PageUse& use = uses[pages[i]->id().value];
       if (request.empty()) use.pinned = true;
       if (!request.empty()) use.requests.insert(request);
+      ++use.shares;
       use.index = i;
       use.tokens =
           std::max(use.tokens, std::min(page_tokens, computed - std::min(computed, i * page_tokens)));
     }
   };
-  for (const auto& sequence : engine.scheduler().running())
-    add(sequence->table, sequence->computed, book.request_of(sequence->id));
-  for (const auto& [id, table] : engine.pins()) add(table, table.reserved_tokens(), "");
+  for (const auto& sequence : engine.scheduler().running()) {
+    const RequestBook::Entry* entry = book.entry_of(sequence->id);
+    if (viewer.sees(sequence->request.client))
+      add(sequence->table, sequence->computed, entry == nullptr ? "" : entry->id);
+  }
+  for (const auto& [id, pin] : engine.pins()) {
+    if (viewer.sees(pin.terms.client)) add(pin.table, pin.tokens(), "");
+  }
   return uses;
 }
 
-OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t group, Clock::time_point now) {
-  const std::map<uint32_t, PageUse> uses = page_uses(engine, book, group);
+// One that is not the viewer's own: nothing of it but that it is there.
+OrderedJson foreign_page(const KvCache::PageState& page) {
+  return {{"page", page.page.value},
+          {"state", page.shares > 0 ? "held" : "cached"},
+          {"shares", page.shares > 0 ? 1 : 0},
+          {"requests", OrderedJson::array()},
+          {"index", 0},
+          {"tokens", 0},
+          {"age_ms", 0},
+          {"pinned", false},
+          {"own", false}};
+}
+
+OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t group, const ReportFor& report) {
+  const Viewer& viewer = report.viewer;
+  const std::map<uint32_t, PageUse> uses = page_uses(engine, book, viewer, group);
   OrderedJson map = OrderedJson::array();
   for (const KvCache::PageState& page : engine.kv().pages_in_use(group)) {
     if (map.size() == kMostPages) break;
     const auto found = uses.find(page.page.value);
-    const PageUse use = found == uses.end() ? PageUse{{}, false, page.index, page.tokens} : found->second;
-    map.push_back({{"page", page.page.value},
-                   {"state", page.shares > 0 ? "held" : "cached"},
-                   {"shares", page.shares},
-                   {"requests", use.requests},
-                   {"index", use.index},
-                   {"tokens", std::max(use.tokens, page.tokens)},
-                   {"age_ms", milliseconds_between(page.used, now)},
-                   {"pinned", use.pinned}});
+    const bool own_salt = viewer.salt_key != 0 && page.salt.key == viewer.salt_key;
+    if (found == uses.end() && !own_salt && !viewer.sees_all()) {
+      map.push_back(foreign_page(page));
+      continue;
+    }
+    PageUse use{.index = page.index, .tokens = page.tokens};
+    if (found != uses.end()) use = found->second;
+    map.push_back(
+        {{"page", page.page.value},
+         {"state", page.shares > 0 ? "held" : "cached"},
+         {"shares", viewer.sees_all() ? page.shares : std::max(use.shares, page.shares > 0 ? 1u : 0u)},
+         {"requests", use.requests},
+         {"index", use.index},
+         {"tokens", std::max(use.tokens, page.tokens)},
+         {"age_ms", milliseconds_between(page.used, report.now)},
+         {"pinned", use.pinned}});
+    if (!viewer.sees_all()) map.back()["own"] = true;
   }
   return map;
 }
 
-OrderedJson events_json(const KvEvents& events, const RequestBook& book, uint64_t since) {
+// With keys only what happened to the viewer's own requests is listed; how much happened in all is counted.
+OrderedJson events_json(const KvEvents& events, const RequestBook& book, const ReportFor& report) {
   OrderedJson counts = OrderedJson::object(), last = OrderedJson::array();
   for (size_t kind = 0; kind < kKvEventKinds; ++kind)
     counts[std::string(name(KvEventKind(kind)))] = events.count(KvEventKind(kind));
   const uint64_t total = events.total();
-  uint64_t number = std::max(since, total - std::min(total, kMostListed));
+  uint64_t number = std::max(report.since, total - std::min(total, kMostListed));
   for (const KvEvent& event : events.since(number)) {
-    const std::string request = book.request_of(event.sequence);
-    last.push_back({{"n", number++},
+    const uint64_t n = number++;
+    const RequestBook::Entry* entry = book.entry_of(event.sequence);
+    if (!report.viewer.sees_all() && (entry == nullptr || !report.viewer.sees(entry->client))) continue;
+    last.push_back({{"n", n},
                     {"at_ms", book.moment(event.time)},
                     {"kind", name(event.kind)},
                     {"group", event.group},
                     {"page", event.page.value},
                     {"index", event.index},
-                    {"request", request.empty() ? OrderedJson() : OrderedJson(request)}});
+                    {"request", entry == nullptr ? OrderedJson() : OrderedJson(entry->id)}});
   }
   return {{"total", total}, {"counts", std::move(counts)}, {"last", std::move(last)}};
 }
@@ -119,7 +153,7 @@ OrderedJson disk_json(DiskTier& tier) {
 
 }  // namespace
 
-OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t since, Clock::time_point now) {
+OrderedJson kv_report(const Engine& engine, const RequestBook& book, const ReportFor& report) {
   const KvCache& kv = engine.kv();
   const KvCache::Stats stats = kv.stats();
   OrderedJson groups = OrderedJson::array(), pins = OrderedJson::array();
@@ -134,30 +168,41 @@ OrderedJson kv_report(const Engine& engine, const RequestBook& book, uint64_t si
                       {"cached", pages.cached},
                       {"free", pages.free},
                       {"on_disk", engine.disk() == nullptr ? 0 : engine.disk()->pages_of(g)},
-                      {"map", page_map(engine, book, g, now)}});
+                      {"map", page_map(engine, book, g, report)}});
   }
-  for (const auto& [id, table] : engine.pins())
-    pins.push_back({{"pin", id.value}, {"tokens", table.reserved_tokens()}});
-  return {{"now_ms", book.moment(now)},
-          {"page_tokens", kv.page_tokens()},
-          {"capacity_bytes", stats.capacity_bytes},
-          {"held_bytes", stats.held_bytes},
-          {"cached_bytes", stats.cached_bytes},
-          {"shared_bytes", stats.shared_bytes},
-          {"unused_share", engine.unused_share()},
-          {"bytes_per_token", kv.layout().bytes_per_token()},
-          {"groups", std::move(groups)},
-          {"pins", std::move(pins)},
-          {"disk", engine.disk() == nullptr ? OrderedJson() : disk_json(*engine.disk())},
-          {"events", events_json(kv.events(), book, since)}};
+  uint64_t foreign_pins = 0, foreign_tokens = 0;
+  for (const auto& [id, pin] : engine.pins()) {
+    if (report.viewer.sees(pin.terms.client)) {
+      pins.push_back({{"pin", id.value}, {"tokens", pin.tokens()}});
+      if (pin.terms.until)
+        pins.back()["ttl_seconds"] = milliseconds_between(engine.now(), *pin.terms.until) / 1000;
+    } else {
+      ++foreign_pins;
+      foreign_tokens += pin.tokens();
+    }
+  }
+  OrderedJson json = {{"now_ms", book.moment(report.now)},
+                      {"page_tokens", kv.page_tokens()},
+                      {"capacity_bytes", stats.capacity_bytes},
+                      {"held_bytes", stats.held_bytes},
+                      {"cached_bytes", stats.cached_bytes},
+                      {"shared_bytes", stats.shared_bytes},
+                      {"unused_share", engine.unused_share()},
+                      {"bytes_per_token", kv.layout().bytes_per_token()},
+                      {"groups", std::move(groups)},
+                      {"pins", std::move(pins)},
+                      {"disk", engine.disk() == nullptr ? OrderedJson() : disk_json(*engine.disk())},
+                      {"events", events_json(kv.events(), book, report)}};
+  if (!report.viewer.sees_all()) json["others"] = {{"pins", foreign_pins}, {"pinned_tokens", foreign_tokens}};
+  return json;
 }
 
-OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateMeter& meter, uint64_t since,
-                            Clock::time_point now) {
+OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateMeter& meter,
+                            const ReportFor& report) {
   const MachineLimits& limits = meter.limits();
   const StepLog& log = engine.steps();
   OrderedJson steps = OrderedJson::array();
-  uint64_t number = std::max(since, log.total() - std::min(log.total(), kMostListed));
+  uint64_t number = std::max(report.since, log.total() - std::min(log.total(), kMostListed));
   for (const StepRecord& step : log.since(number)) {
     steps.push_back({{"n", number++},
                      {"at_ms", book.moment(step.begin)},
@@ -170,15 +215,15 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
                      {"gbytes", step.cost.bytes() / 1e9},
                      {"bound", bound_of(limits, step.cost, step.ms)}});
   }
-  const RateMeter::Rates rates = meter.rates(now);
+  const RateMeter::Rates rates = meter.rates(report.now);
   const bool busy = std::max(rates.bandwidth_share, rates.arithmetic_share) >= 0.2;
   const char* bound = !busy                                            ? "neither"
                       : rates.bandwidth_share > rates.arithmetic_share ? "memory"
                                                                        : "arithmetic";
-  return {{"now_ms", book.moment(now)},
+  return {{"now_ms", book.moment(report.now)},
           {"running", engine.scheduler().running().size()},
           {"waiting", engine.scheduler().waiting().size()},
-          {"requests", book.report(engine, now)},
+          {"requests", book.report(engine, report.viewer, report.now)},
           {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
           {"machine",
            {{"read_gb_s", limits.read_gb_s},
@@ -193,10 +238,11 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
             {"bound", bound}}}};
 }
 
-OrderedJson lookup_report(const Engine& engine, std::span<const TokenId> prompt, const MachineLimits& limits,
+OrderedJson lookup_report(const Engine& engine, const SaltedTokens& salted, const MachineLimits& limits,
                           const Tokenizer& tokenizer) {
-  const PrefixMatch match = engine.lookup(prompt);
-  const DiskMatch on_disk = engine.kv().lookup_on_disk(prompt);
+  const PrefixMatch match = engine.lookup(salted);
+  const DiskMatch on_disk = engine.kv().lookup_on_disk(salted);
+  const std::span<const TokenId> prompt = salted.tokens;
   const uint32_t tokens = uint32_t(prompt.size());
   const uint32_t computed = tokens - std::min(tokens, match.tokens);
   const StepCost cost = engine.prompt_cost(tokens, match.tokens);

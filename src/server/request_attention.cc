@@ -42,6 +42,7 @@ double rounded(double share) {
 Request look_request(const std::shared_ptr<AttentionGrid>& grid, uint32_t layer, uint32_t head) {
   Request request;
   request.prompt = grid->text().tokens;
+  request.salt = grid->text().salt;
   request.max_tokens = 1;  // the least there is; nobody reads it
   request.ignore_end = true;
   request.sampling.temperature = 0;
@@ -59,7 +60,7 @@ Request look_request(const std::shared_ptr<AttentionGrid>& grid, uint32_t layer,
 
 FedText fed_text(const RequestRecord& record) {
   FedText text;
-  text.client = record.client;
+  text.salt = record.salt;
   text.prompt_tokens = uint32_t(record.prompt.size());
   text.cached_tokens = record.answer.account.cached_tokens;
   text.pruned_tokens = record.answer.account.pruned_tokens;

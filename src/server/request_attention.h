@@ -20,7 +20,7 @@ struct FedText {
     bool prefill = false;
     uint32_t begin = 0, tokens = 0;  // keys before `begin` it found in the cache
   };
-  std::string client;
+  CacheSalt salt;
   uint32_t prompt_tokens = 0, cached_tokens = 0, pruned_tokens = 0;
   size_t known_tokens = 0;        // prompt and answer
   std::vector<TokenId> tokens;    // left out, as the passes, if there are more than can be watched

@@ -45,6 +45,20 @@ void RequestBook::finish(SequenceId sequence, const Answer& answer, Clock::time_
   if (finished_.size() > kKept) finished_.pop_back();
 }
 
+const RequestBook::Entry* RequestBook::find(const std::string& id, uint32_t choice,
+                                            const Viewer& viewer) const {
+  const auto fits = [&](const Entry& entry) {
+    return entry.id == id && entry.choice == choice && viewer.sees(entry.client);
+  };
+  for (const auto& [sequence, entry] : live_) {
+    if (fits(entry)) return &entry;
+  }
+  for (const Finished& f : finished_) {
+    if (fits(f.entry)) return &f.entry;
+  }
+  return nullptr;
+}
+
 std::optional<SequenceId> RequestBook::find_live(const std::string& id, uint32_t choice) const {
   for (const auto& [sequence, entry] : live_) {
     if (entry.id == id && entry.choice == choice) return sequence;
@@ -62,8 +76,9 @@ std::optional<std::vector<TokenId>> RequestBook::find_finished(const std::string
   return std::nullopt;
 }
 
-std::optional<RequestRecord> RequestBook::record(const Engine& engine, const std::string& id,
-                                                 uint32_t choice) const {
+std::optional<RequestRecord> RequestBook::record(const Engine& engine, const std::string& id, uint32_t choice,
+                                                 const Viewer& viewer) const {
+  if (find(id, choice, viewer) == nullptr) return std::nullopt;
   std::vector<double> moments;  // of the tokens, since the request came
   if (const std::optional<SequenceId> live = find_live(id, choice)) {
     const Sequence* sequence = engine.scheduler().find(*live);
@@ -71,7 +86,7 @@ std::optional<RequestRecord> RequestBook::record(const Engine& engine, const std
     for (const Clock::time_point time : sequence->token_times)
       moments.push_back(milliseconds_between(sequence->submitted, time));
     const Entry& entry = live_.at(*live);
-    return RequestRecord{entry.client,     moment(entry.submitted), entry.prompt,
+    return RequestRecord{entry.salt,       moment(entry.submitted), entry.prompt,
                          sequence->answer, std::move(moments),      entry.rivals};
   }
   for (const Finished& f : finished_) {
@@ -79,19 +94,19 @@ std::optional<RequestRecord> RequestBook::record(const Engine& engine, const std
     if (!f.answer.tokens.empty()) moments.push_back(f.answer.timings.ttft_ms);
     for (const RequestAccount::Gap& gap : f.answer.account.gaps)
       moments.push_back(moments.back() + double(gap.ms));
-    return RequestRecord{f.entry.client, moment(f.entry.submitted), f.entry.prompt,
-                         f.answer,       std::move(moments),        f.entry.rivals};
+    return RequestRecord{f.entry.salt, moment(f.entry.submitted), f.entry.prompt,
+                         f.answer,     std::move(moments),        f.entry.rivals};
   }
   return std::nullopt;
 }
 
-std::string RequestBook::request_of(SequenceId sequence) const {
+const RequestBook::Entry* RequestBook::entry_of(SequenceId sequence) const {
   const auto found = live_.find(sequence);
-  if (found != live_.end()) return found->second.id;
+  if (found != live_.end()) return &found->second;
   for (const Finished& f : finished_) {
-    if (f.sequence == sequence) return f.entry.id;
+    if (f.sequence == sequence) return &f.entry;
   }
-  return "";
+  return nullptr;
 }
 
 OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) const {
@@ -169,14 +184,17 @@ OrderedJson RequestBook::finished_json(const Finished& finished, bool with_token
   return json;
 }
 
-OrderedJson RequestBook::report(const Engine& engine, Clock::time_point now) const {
+OrderedJson RequestBook::report(const Engine& engine, const Viewer& viewer, Clock::time_point now) const {
   std::vector<std::pair<Clock::time_point, OrderedJson>> rows;
   for (const auto& [id, entry] : live_) {
-    if (const Sequence* sequence = engine.scheduler().find(id))
+    const Sequence* sequence = engine.scheduler().find(id);
+    if (sequence != nullptr && viewer.sees(entry.client))
       rows.emplace_back(entry.submitted, live_json(entry, *sequence));
   }
-  for (const Finished& finished : finished_)
+  for (const Finished& finished : finished_) {
+    if (!viewer.sees(finished.entry.client)) continue;
     rows.emplace_back(finished.entry.submitted, finished_json(finished, now - finished.ended < kTokensShown));
+  }
   std::ranges::stable_sort(rows, std::greater(), [](const auto& row) { return row.first; });
   OrderedJson requests = OrderedJson::array();
   for (auto& [submitted, json] : rows) requests.push_back(std::move(json));

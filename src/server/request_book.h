@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "openai/openai_request.h"
 #include "server/request_steps.h"
+#include "server/viewer.h"
 
 namespace quire {
 
@@ -26,6 +27,7 @@ class RequestBook {
     uint32_t max_tokens = 0;
     Clock::time_point submitted;
     std::vector<TokenId> prompt;
+    CacheSalt salt = {};
     std::vector<std::vector<TokenLogprob>> rivals = {};  // by token of the answer, if they were asked for
   };
   void add(SequenceId sequence, Entry entry);
@@ -34,17 +36,21 @@ class RequestBook {
   void finish(SequenceId sequence, const Answer& answer, Clock::time_point now);
   void forget(SequenceId sequence) { live_.erase(sequence); }  // it was cancelled
 
+  // One that is known, alive or ended, if the viewer may see it: of another's it learns no more than of one that never was.
+  // Valid until the next step.
+  const Entry* find(const std::string& id, uint32_t choice, const Viewer& viewer) const;
   // The sequence of a request that lives; nothing if there is none.
   std::optional<SequenceId> find_live(const std::string& id, uint32_t choice) const;
   // All tokens of one that ended, prompt and answer.
   std::optional<std::vector<TokenId>> find_finished(const std::string& id, uint32_t choice) const;
-  // What is known of a request, alive or ended; nothing if it is not known. Valid until the next step.
-  std::optional<RequestRecord> record(const Engine& engine, const std::string& id, uint32_t choice) const;
-  // The request that a sequence belongs to; empty if it is not known.
-  std::string request_of(SequenceId sequence) const;
+  // What is known of a request that find() gives. Valid until the next step.
+  std::optional<RequestRecord> record(const Engine& engine, const std::string& id, uint32_t choice,
+                                      const Viewer& viewer) const;
+  // The request that a sequence belongs to; null if it is not known. Valid until the next step.
+  const Entry* entry_of(SequenceId sequence) const;
 
-  // The newest first. Of those that ended a while ago the moments of their tokens are left out.
-  OrderedJson report(const Engine& engine, Clock::time_point now) const;
+  // Those that the viewer may see, the newest first. Of those that ended a while ago the moments of their tokens are left out.
+  OrderedJson report(const Engine& engine, const Viewer& viewer, Clock::time_point now) const;
   double moment(Clock::time_point time) const { return milliseconds_between(start_, time); }
 
  private:

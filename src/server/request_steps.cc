@@ -13,7 +13,6 @@ class StepsReader {
   explicit StepsReader(const RequestRecord& record) : record_(record), account_(record.answer.account) {}
 
   RequestSteps read() {
-    steps_.client = record_.client;
     steps_.prompt_tokens = uint32_t(record_.prompt.size());
     steps_.cached_tokens = account_.cached_tokens;
     steps_.pruned_tokens = account_.pruned_tokens;
@@ -95,7 +94,7 @@ OrderedJson token_json(const Tokenizer& tokenizer, TokenId token, std::optional<
   return json;
 }
 
-OrderedJson pass_json(const RequestSteps::Pass& pass, const Tokenizer* tokenizer) {
+OrderedJson pass_json(const RequestSteps::Pass& pass, const Tokenizer& tokenizer) {
   OrderedJson json = {{"phase", pass.prefill ? "prefill" : "decode"},
                       {"at_ms", pass.at_ms},
                       {"ms", pass.ms},
@@ -105,14 +104,13 @@ OrderedJson pass_json(const RequestSteps::Pass& pass, const Tokenizer* tokenizer
                       {"entries_after", pass.entries_after},
                       {"draws", pass.drawn.size()},
                       {"drawn", OrderedJson::array()}};
-  if (tokenizer == nullptr) return json;
   if (!pass.fed.empty())
-    json["text"] = text_of(*tokenizer, pass.fed) + (pass.fed.size() < pass.tokens ? "…" : "");
+    json["text"] = text_of(tokenizer, pass.fed) + (pass.fed.size() < pass.tokens ? "…" : "");
   for (const RequestSteps::Drawn& drawn : pass.drawn) {
-    OrderedJson token = token_json(*tokenizer, drawn.token, drawn.logprob);
+    OrderedJson token = token_json(tokenizer, drawn.token, drawn.logprob);
     token["rivals"] = OrderedJson::array();
     for (const TokenLogprob& rival : drawn.rivals)
-      token["rivals"].push_back(token_json(*tokenizer, rival.token, rival.logprob));
+      token["rivals"].push_back(token_json(tokenizer, rival.token, rival.logprob));
     json["drawn"].push_back(std::move(token));
   }
   return json;
@@ -133,7 +131,7 @@ RequestSteps steps_of(const RequestRecord& record) {
   return steps;
 }
 
-OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer* tokenizer) {
+OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer& tokenizer) {
   OrderedJson passes = OrderedJson::array();
   for (const RequestSteps::Pass& pass : steps.passes) passes.push_back(pass_json(pass, tokenizer));
   return {{"id", id},

@@ -31,7 +31,6 @@ struct RequestSteps {
     std::vector<Drawn> drawn;  // several where guesses were right
   };
 
-  std::string client;
   uint32_t prompt_tokens = 0, cached_tokens = 0, pruned_tokens = 0;
   size_t skipped = 0;  // passes before the first that is told
   std::vector<Pass> passes;
@@ -39,7 +38,7 @@ struct RequestSteps {
 
 // What is known of a request.
 struct RequestRecord {
-  const std::string& client;
+  CacheSalt salt;
   double submitted_ms = 0;  // on the server's clock
   const std::vector<TokenId>& prompt;
   const Answer& answer;          // so far
@@ -49,7 +48,6 @@ struct RequestRecord {
 RequestSteps steps_of(const RequestRecord& record);
 RequestSteps all_steps_of(const RequestRecord& record);  // with every pass, however many
 
-// Without a tokenizer only the counts are told.
-OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer* tokenizer);
+OrderedJson steps_json(const std::string& id, const RequestSteps& steps, const Tokenizer& tokenizer);
 
 }  // namespace quire

@@ -48,7 +48,7 @@ struct Server::State {
   static std::unique_ptr<const SnapshotFolder> folder_of(const LoadedModel& loaded,
                                                          const ServerOptions& given) {
     if (given.kv_folder.empty()) return nullptr;
-    return std::make_unique<SnapshotFolder>(given.kv_folder, loaded.kv_identity());
+    return std::make_unique<SnapshotFolder>(given.kv_folder, loaded.kv_identity(), given.snapshots);
   }
 
   void watch(const Engine& engine) {

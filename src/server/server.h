@@ -20,6 +20,7 @@ struct ServerOptions {
   Metrics::Names metric_names = Metrics::Names::own;
   double grace_seconds = 30;              // that running answers get when it is told to stop
   std::string kv_folder;                  // of snapshots; empty: none are saved
+  SnapshotLimits snapshots;               // in it
   std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
   std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
   EvaluatorHeads evaluator;               // of the model, if they are known

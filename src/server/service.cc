@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/random_bytes.h"
 #include "server/responses.h"
 #include "server/web_files.h"
 
@@ -38,6 +39,9 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
     : io_(io),
       parts_(parts),
       options_(std::move(options)),
+      salts_(parts.snapshots != nullptr ? parts.snapshots->secret() : random_bytes<sizeof(HashSecret)>(),
+             options_.api_keys,
+             options_.share_prefixes ? CacheSalts::Sharing::between_keys : CacheSalts::Sharing::within_keys),
       completions_(io.get_executor(), parts.model, parts.loop, parts.book, parts.metrics, options_.limits,
                    options_.fingerprint),
       looks_(io.get_executor(), parts.loop) {}
@@ -50,8 +54,8 @@ Service::~Service() {
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> routes = {
-      {"GET", "/", &Service::page_file, true},
-      {"GET", "/health", &Service::health, true},
+      {"GET", "/", &Service::page_file, Access::open},
+      {"GET", "/health", &Service::health, Access::open},
       {"GET", "/version", &Service::version},
       {"GET", "/metrics", &Service::metrics},
       {"GET", "/v1/models", &Service::models},
@@ -60,13 +64,13 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/completions", &Service::complete},
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
-      {"GET", "/kv", &Service::kv},
-      {"POST", "/kv/lookup", &Service::kv_lookup},
+      {"GET", "/kv", &Service::kv, Access::inspection},
+      {"POST", "/kv/lookup", &Service::kv_lookup, Access::inspection},
       {"POST", "/kv/pin", &Service::kv_pin},
       {"DELETE", "/kv/pin/*", &Service::kv_unpin},
       {"POST", "/kv/save", &Service::kv_save},
-      {"GET", "/requests", &Service::requests},
-      {"GET", "/requests/*", &Service::look_at_request},
+      {"GET", "/requests", &Service::requests, Access::inspection},
+      {"GET", "/requests/*", &Service::look_at_request, Access::inspection},
       {"POST", "/requests/*", &Service::fork},
       {"DELETE", "/requests/*", &Service::cancel},
   };
@@ -143,16 +147,20 @@ std::optional<size_t> Service::key_number(const HttpRequest& request) const {
   if (!has_bearer(header)) return std::nullopt;
   std::optional<size_t> number;
   for (size_t i = 0; i < options_.api_keys.size(); ++i) {
-    if (same_secret(options_.api_keys[i], std::string_view(header).substr(7))) number = i + 1;
+    if (same_secret(options_.api_keys[i], std::string_view(header).substr(7)) && !number) number = i + 1;
   }
   return number;
 }
 
 void Service::admit(Exchange& exchange, const Route& route) const {
-  if (!route.open && !options_.api_keys.empty() && !key_number(exchange.request())) {
+  if (route.access != Access::open && !options_.api_keys.empty() && !key_number(exchange.request())) {
     throw ApiError(401, "", "invalid_api_key",
                    "the API key is missing or wrong: send 'Authorization: Bearer KEY'");
   }
+  if (route.access == Access::inspection && !options_.inspection)
+    throw ApiError(
+        404, "", "inspection_off",
+        "this server does not show its cache and its requests: it was started with --no-inspection");
   if (exchange.request().method == "POST") refuse_if_closing();
 }
 
@@ -187,7 +195,7 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange) {
     co_await exchange.respond(std::move(nothing));
     co_return;
   }
-  static constexpr Route kFile{"GET", "", &Service::page_file, true};
+  static constexpr Route kFile{"GET", "", &Service::page_file, Access::open};
   if (found == nullptr && request.method == "GET" && request.path.starts_with('/') &&
       find_web_file(request.path.substr(1)) != nullptr)
     found = &kFile;
@@ -204,6 +212,25 @@ asio::awaitable<void> Service::dispatch(Exchange& exchange) {
 std::string Service::client_name(const HttpRequest& request, const std::string& user) const {
   if (const auto key = key_number(request)) return fmt::format("key {}", *key);
   return user.empty() ? request.peer : user;
+}
+
+Viewer Service::viewer(const HttpRequest& request) const {
+  const std::optional<size_t> key = key_number(request);
+  if (!key) return {};
+  return {.client = client_name(request, ""), .salt_key = salts_.of_key(*key)};
+}
+
+CacheSalt Service::salt_of(const HttpRequest& request, const std::string& cache_salt) const {
+  return salts_.of(key_number(request).value_or(0), cache_salt);
+}
+
+void Service::admit_ask(const HttpRequest& request, Ask& ask) const {
+  const int32_t most = options_.max_priority.value_or(options_.api_keys.empty() ? INT32_MAX : 0);
+  if (ask.request.priority > most)
+    bad_field("quire.priority", "'quire.priority' is {}, but this server takes at most {} (--max-priority)",
+              ask.request.priority, most);
+  ask.request.client = client_name(request, ask.request.client);
+  ask.request.salt = salt_of(request, ask.cache_salt);
 }
 
 }  // namespace quire

@@ -11,14 +11,20 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "openai/api_error.h"
+#include "server/cache_salts.h"
 #include "server/completions.h"
+#include "server/pin_limits.h"
 #include "server/request_attention.h"
 #include "server/snapshot_folder.h"
 
 namespace quire {
 
 struct ServiceOptions {
-  std::vector<std::string> api_keys;         // none: everybody may ask
+  std::vector<std::string> api_keys;    // none: everybody may ask. The first is the operator's
+  bool share_prefixes = false;          // keys find each other's pages
+  bool inspection = true;               // the cache and the requests can be looked at
+  std::optional<int32_t> max_priority;  // of requests; nothing: with keys 0, without any
+  PinLimits pins;
   std::vector<std::string> allowed_origins;  // of pages elsewhere; "*": any
   // Only requests to a name of this machine itself: a page elsewhere can make its own name mean 127.0.0.1.
   bool local_names_only = false;
@@ -52,11 +58,16 @@ class Service {
 
  private:
   using Handler = asio::awaitable<void> (Service::*)(Exchange&);
+  enum class Access : uint8_t {
+    open,        // no key is needed
+    key,         // a key, if there are any
+    inspection,  // the same, and only where the cache and the requests can be looked at
+  };
   struct Route {
     const char* method;
     const char* path;  // one that ends in * takes all that begin so
     Handler handler;
-    bool open = false;  // no key is needed
+    Access access = Access::key;
   };
   static const std::vector<Route>& routes();
   // Of a path that is known.
@@ -94,10 +105,17 @@ class Service {
   // Which of the API keys the client has, from 1 on.
   std::optional<size_t> key_number(const HttpRequest& request) const;
   std::string client_name(const HttpRequest& request, const std::string& user) const;
-  // With keys, nobody reads what another has asked and was answered.
-  bool may_read(const HttpRequest& request, const std::string& client) const {
-    return options_.api_keys.empty() || client_name(request, "") == client;
-  }
+  Viewer viewer(const HttpRequest& request) const;
+  CacheSalt salt_of(const HttpRequest& request, const std::string& cache_salt) const;
+  // Gives the request its client, its salt and no more priority than it may have.
+  void admit_ask(const HttpRequest& request, Ask& ask) const;
+  // A body that is a prompt, and what else is in it.
+  struct PromptBody {
+    std::vector<TokenId> prompt;
+    std::string cache_salt;
+    std::optional<double> ttl_seconds;
+  };
+  asio::awaitable<PromptBody> read_prompt(const Exchange& exchange);
   // Runs `work`, which understands a request, where it does not hold up the streams.
   template <class Work>
   asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work);
@@ -113,6 +131,7 @@ class Service {
   asio::io_context& io_;
   ServiceParts parts_;
   ServiceOptions options_;
+  CacheSalts salts_;
   Completions completions_;
   HeadLooks looks_;
   asio::thread_pool workers_{1};        // parses, renders and tokenizes

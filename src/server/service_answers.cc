@@ -58,6 +58,29 @@ OrderedJson tokenize_json(std::string_view request_body, const ServedModel& mode
   return reply;
 }
 
+// All but the id of the request, which is in the path.
+struct Fork {
+  Ask ask;
+  ForkPoint point;
+};
+
+Fork parse_fork(std::string_view request_body, const ServedModel& model) {
+  const OrderedJson body = parse_body(request_body);
+  const JsonFields fields(body);
+  Fork fork{parse_continuation(body, model), {}};
+  if (fork.ask.choices != 1) bad_field("n", "a fork has one answer; 'n' must be 1");
+  if (fork.ask.echo) bad_field("echo", "a fork does not echo its prompt");
+  if (!fork.ask.cache_salt.empty())
+    bad_field("cache_salt", "a fork has the 'cache_salt' of the request that it comes from");
+  fork.point.choice = uint32_t(fields.integer("choice", 0, 1 << 20).value_or(0));
+  const auto at = fields.integer("at", 1, INT32_MAX);
+  if (!at)
+    bad_field("at",
+              "'at' is missing: how many of the request's tokens, prompt and answer, the fork begins with");
+  fork.point.at = uint32_t(*at);
+  return fork;
+}
+
 OrderedJson detokenize_json(std::string_view request_body, const ServedModel& model) {
   const OrderedJson body = parse_body(request_body);
   const JsonFields fields(body);
@@ -113,7 +136,7 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
   };
   Ask ask = co_await aside(exchange, understand);
   refuse_if_closing();  // it may have begun meanwhile
-  ask.request.client = client_name(exchange.request(), ask.request.client);
+  admit_ask(exchange.request(), ask);
   co_await completions_.answer(exchange, std::move(ask));
 }
 
@@ -130,34 +153,27 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
   const std::string path = exchange.request().path.substr(std::string_view("/requests/").size());
   if (!path.ends_with("/fork"))
     throw ApiError(404, "", "not_found", "a request can be forked with POST /requests/ID/fork");
-  const OrderedJson body = parse_body(exchange.request().body);
-  const JsonFields fields(body);
-  Ask ask = parse_continuation(body, parts_.model);
-  if (ask.choices != 1) bad_field("n", "a fork has one answer; 'n' must be 1");
-  if (ask.echo) bad_field("echo", "a fork does not echo its prompt");
-  ForkPoint point{path.substr(0, path.size() - 5), uint32_t(fields.integer("choice", 0, 1 << 20).value_or(0)),
-                  0};
-  const auto at = fields.integer("at", 1, INT32_MAX);
-  if (!at)
-    bad_field("at",
-              "'at' is missing: how many of the request's tokens, prompt and answer, the fork begins with");
-  point.at = uint32_t(*at);
-  const auto known = [&book = parts_.book, point](Engine&) {
-    return book.find_live(point.request, point.choice) || book.find_finished(point.request, point.choice);
+  const auto understand = [&] { return parse_fork(exchange.request().body, parts_.model); };
+  Fork fork = co_await aside(exchange, understand);
+  fork.point.request = path.substr(0, path.size() - 5);
+  const auto find = [&book = parts_.book, point = fork.point, who = viewer(exchange.request())](Engine&) {
+    const RequestBook::Entry* entry = book.find(point.request, point.choice, who);
+    return entry == nullptr ? std::nullopt : std::optional(entry->salt);
   };
-  const bool is_known = co_await ask_engine(known);
+  const std::optional<CacheSalt> salt = co_await ask_engine(find);
   refuse_if_closing();
-  if (!is_known)
+  if (!salt)
     throw ApiError(404, "", "not_found",
-                   fmt::format("the request '{}' is not known (any more)", point.request));
-  ask.request.client = client_name(exchange.request(), ask.request.client);
-  ask.prompts.emplace_back();  // comes from the other request
-  co_await completions_.answer(exchange, std::move(ask), point);
+                   fmt::format("the request '{}' is not known (any more)", fork.point.request));
+  admit_ask(exchange.request(), fork.ask);
+  fork.ask.request.salt = *salt;
+  fork.ask.prompts.emplace_back();  // comes from the other request
+  co_await completions_.answer(exchange, std::move(fork.ask), fork.point);
 }
 
 asio::awaitable<void> Service::cancel(Exchange& exchange) {
   const std::string id = exchange.request().path.substr(std::string_view("/requests/").size());
-  if (!completions_.cancel(id))
+  if (!completions_.cancel(id, viewer(exchange.request())))
     throw ApiError(404, "", "not_found", fmt::format("no request '{}' runs or waits", id));
   co_await exchange.respond(json_response(cancelled_json(id)));
 }

@@ -38,15 +38,6 @@ ApiError unknown_request(const std::string& id) {
   return ApiError(404, "", "not_found", fmt::format("the request '{}' is not known (any more)", id));
 }
 
-// GCC 12 cannot compile lists of initializers inside coroutines: they are made here.
-OrderedJson pin_json(const Engine::Pin& pin) {
-  return {{"pin", pin.id.value}, {"tokens", pin.tokens}};
-}
-
-OrderedJson unpinned_json(uint32_t pin) {
-  return {{"pin", pin}, {"unpinned", true}};
-}
-
 std::string snapshot_name(std::string_view request_body) {
   if (request_body.empty()) return SnapshotFolder::kUsualName;
   const OrderedJson body = parse_body(request_body);
@@ -56,6 +47,7 @@ std::string snapshot_name(std::string_view request_body) {
   return name;
 }
 
+// GCC 12 cannot compile lists of initializers inside coroutines: they are made here.
 OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, double seconds) {
   return {{"name", name},
           {"tokens", saved.tokens},
@@ -67,9 +59,11 @@ OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, do
 }  // namespace
 
 asio::awaitable<void> Service::kv(Exchange& exchange) {
-  const uint64_t since = query_number(exchange.request(), "since");
-  const auto look = [&book = parts_.book, since](Engine& engine) {
-    return kv_report(engine, book, since, Clock::now());
+  const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
+                             Clock::now()};
+  const auto look = [&book = parts_.book, report_for](Engine& engine) {
+    engine.end_overdue_pins();
+    return kv_report(engine, book, report_for);
   };
   OrderedJson report = co_await ask_engine(look);
   report["format"] = options_.kv_format;
@@ -77,9 +71,10 @@ asio::awaitable<void> Service::kv(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::requests(Exchange& exchange) {
-  const uint64_t since = query_number(exchange.request(), "since");
-  const auto look = [this, since](Engine& engine) {
-    return requests_report(engine, parts_.book, parts_.meter, since, Clock::now());
+  const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
+                             Clock::now()};
+  const auto look = [this, report_for](Engine& engine) {
+    return requests_report(engine, parts_.book, parts_.meter, report_for);
   };
   const OrderedJson report = co_await ask_engine(look);
   co_await exchange.respond(json_response(report));
@@ -102,14 +97,13 @@ asio::awaitable<void> Service::look_at_request(Exchange& exchange) {
 
 asio::awaitable<void> Service::steps(Exchange& exchange, std::string id) {
   const uint64_t choice = std::min<uint64_t>(query_number(exchange.request(), "choice"), UINT32_MAX);
-  const auto look = [&book = parts_.book, id, choice](Engine& engine) {
-    const std::optional<RequestRecord> record = book.record(engine, id, uint32_t(choice));
+  const auto look = [&book = parts_.book, id, choice, who = viewer(exchange.request())](Engine& engine) {
+    const std::optional<RequestRecord> record = book.record(engine, id, uint32_t(choice), who);
     return record ? std::optional(steps_of(*record)) : std::nullopt;
   };
   const std::optional<RequestSteps> steps = co_await ask_engine(look);
   if (!steps) throw unknown_request(id);
-  const bool own = may_read(exchange.request(), steps->client);
-  const auto tell = [&] { return steps_json(id, *steps, own ? &parts_.model.text->tokenizer : nullptr); };
+  const auto tell = [&] { return steps_json(id, *steps, parts_.model.text->tokenizer); };
   const OrderedJson report = co_await aside(exchange, tell);
   co_await exchange.respond(json_response(report));
 }
@@ -119,14 +113,12 @@ asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
   const uint32_t layer = query_index(exchange.request(), "layer");
   const uint32_t head = query_index(exchange.request(), "head");
   const uint32_t choice = query_index(exchange.request(), "choice");
-  const auto read = [&book = parts_.book, id, choice](Engine& engine) {
-    const std::optional<RequestRecord> record = book.record(engine, id, choice);
+  const auto read = [&book = parts_.book, id, choice, who = viewer(exchange.request())](Engine& engine) {
+    const std::optional<RequestRecord> record = book.record(engine, id, choice, who);
     return record ? std::optional(fed_text(*record)) : std::nullopt;
   };
   std::optional<FedText> text = co_await ask_engine(read);
   if (!text) throw unknown_request(id);
-  if (!may_read(exchange.request(), text->client))
-    throw ApiError(403, "", "not_yours", "only the key that asked is shown what the heads looked at");
   text->check();
   const std::string client = client_name(exchange.request(), "");
   const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(*text), layer, head, client);
@@ -137,44 +129,25 @@ asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
 }
 
 asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
-  const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
-  const std::vector<TokenId> prompt = co_await aside(exchange, work);
-  const auto look = [this, prompt](Engine& engine) {
-    return lookup_report(engine, prompt, parts_.meter.limits(), parts_.model.text->tokenizer);
+  const PromptBody body = co_await read_prompt(exchange);
+  const CacheSalt salt = salt_of(exchange.request(), body.cache_salt);
+  const auto look = [this, body, salt](Engine& engine) {
+    return lookup_report(engine, {body.prompt, salt}, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
   const OrderedJson report = co_await ask_engine(look);
   co_await exchange.respond(json_response(report));
-}
-
-asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
-  const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
-  const std::vector<TokenId> prompt = co_await aside(exchange, work);
-  const auto pin = [prompt](Engine& engine) {
-    const Engine::Pin pinned = engine.pin(prompt);
-    if (pinned.tokens == 0) engine.unpin(pinned.id);
-    return pinned;
-  };
-  const Engine::Pin pinned = co_await ask_engine(pin);
-  if (pinned.tokens == 0)
-    throw ApiError(409, "prompt", "not_cached",
-                   "no full page of this prompt is cached yet: ask with it once, then pin it");
-  co_await exchange.respond(json_response(pin_json(pinned)));
-}
-
-asio::awaitable<void> Service::kv_unpin(Exchange& exchange) {
-  const std::string text = exchange.request().path.substr(std::string_view("/kv/pin/").size());
-  const std::optional<uint32_t> number = number_in(text);
-  const auto unpin = [number](Engine& engine) { return number && engine.unpin(SequenceId{*number}); };
-  const bool found = co_await ask_engine(unpin);
-  if (!found) throw ApiError(404, "", "not_found", fmt::format("there is no pin {}", text));
-  co_await exchange.respond(json_response(unpinned_json(*number)));
 }
 
 asio::awaitable<void> Service::kv_save(Exchange& exchange) {
   if (parts_.snapshots == nullptr)
     throw ApiError(409, "", "no_kv_dir",
                    "this server saves no snapshots: it was started without --kv-dir FOLDER");
-  const std::string name = snapshot_name(exchange.request().body);
+  // Whose pages they are is in the snapshot, but the folder and its bytes are one for all.
+  if (key_number(exchange.request()).value_or(1) != 1)
+    throw ApiError(403, "", "not_the_first_key",
+                   "a snapshot has the pages of all keys: only the first of the server's keys may save one");
+  const auto read = [&] { return snapshot_name(exchange.request().body); };
+  const std::string name = co_await aside(exchange, read);
   if (std::exchange(saving_, true))
     throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
   const Clock::time_point begin = Clock::now();

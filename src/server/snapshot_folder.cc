@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "openai/api_error.h"
+#include "server/cache_salts.h"
 
 namespace quire {
 namespace {
@@ -20,9 +21,31 @@ constexpr size_t kLongestName = 100;
 
 }  // namespace
 
-SnapshotFolder::SnapshotFolder(std::string folder, KvIdentity identity)
-    : folder_(std::move(folder)), identity_(std::move(identity)) {
+SnapshotFolder::SnapshotFolder(std::string folder, KvIdentity identity, const SnapshotLimits& limits)
+    : folder_(std::move(folder)), identity_(std::move(identity)), limits_(limits) {
   if (!std::filesystem::is_directory(folder_)) throw Error("{} is not a folder for snapshots", folder_);
+  secret_ = secret_of_folder(folder_);
+}
+
+uint64_t SnapshotFolder::bytes_left(const std::string& name) const {
+  uint64_t files = 0, bytes = 0;
+  std::error_code problem;  // of a file that went meanwhile
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, problem)) {
+    if (!entry.is_regular_file(problem) || !is_name(entry.path().filename().string())) continue;
+    if (entry.path().filename() == name) continue;  // is replaced
+    ++files;
+    const uint64_t size = entry.file_size(problem);
+    if (!problem) bytes += size;
+  }
+  if (files >= limits_.files) {
+    throw ApiError(
+        409, "name", "too_many_snapshots",
+        fmt::format("the folder has {} files, as many as may be: save under the name of one of them, "
+                    "or remove one (--max-snapshots)",
+                    files));
+  }
+  if (limits_.bytes == 0) return UINT64_MAX;
+  return limits_.bytes - std::min(limits_.bytes, bytes);
 }
 
 bool SnapshotFolder::is_name(std::string_view name) {
@@ -36,6 +59,7 @@ bool SnapshotFolder::is_name(std::string_view name) {
 
 SnapshotFigures SnapshotFolder::save(EngineLoop& loop, const std::string& name) const {
   CHECK(is_name(name));
+  const uint64_t most_bytes = bytes_left(name);
   // Made, used and destroyed on the engine's thread.
   struct Source {
     std::unique_ptr<KvExport> nodes;
@@ -59,8 +83,13 @@ SnapshotFigures SnapshotFolder::save(EngineLoop& loop, const std::string& name) 
   try {
     std::vector<KvNode> first = loop.ask(take).get();
     if (first.empty()) throw ApiError(409, "", "not_cached", "nothing is cached yet that could be saved");
-    const auto next = [&] { return first.empty() ? loop.ask(take).get() : std::exchange(first, {}); };
-    return save_snapshot(path(name), identity_, source->layout, next);
+    const auto next = [&] {
+      std::vector<KvNode> nodes = first.empty() ? loop.ask(take).get() : std::exchange(first, {});
+      const auto has_salt = [](const KvNode& node) { return !node.salt.is_none(); };
+      if (std::ranges::any_of(nodes, has_salt)) keep_secret(folder_, secret_);
+      return nodes;
+    };
+    return save_snapshot(path(name), identity_, source->layout, next, most_bytes);
   } catch (const std::future_error&) {
     throw ApiError(503, "", "shutting_down", "the server is shutting down");
   } catch (const Error& error) {

@@ -232,6 +232,7 @@ export class PageMap {
 
 export function page_words(number, page, page_tokens) {
   if (!page) return `Page ${number} is free.`;
+  if (page.own === false) return `Page ${number}: ${page.state}, of another key.`;
   const owners = page.requests.length ? ` by ${list(page.requests.map(short_id))}` : '';
   const first = page.index * page_tokens;
   const parts = [

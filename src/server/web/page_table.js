@@ -47,7 +47,8 @@ function holders(group) {
   const found = new Map();  // who -> {pages, tokens}
   for (const page of [...group.map].sort((a, b) => a.page - b.page)) {
     const owners = page.requests.length ? list(page.requests.map(short_id)) : 'nobody by name';
-    const who = `${page.state === 'cached' ? 'nobody (cached)' : owners}${page.pinned ? ', pinned' : ''}`;
+    const who = page.own === false ? `other keys (${page.state})`
+      : `${page.state === 'cached' ? 'nobody (cached)' : owners}${page.pinned ? ', pinned' : ''}`;
     if (!found.has(who)) found.set(who, { pages: [], tokens: 0 });
     found.get(who).pages.push(page.page);
     found.get(who).tokens += page.tokens;

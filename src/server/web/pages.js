@@ -48,7 +48,7 @@ export class PagesView {
 
   #show_pins(pins) {
     const can_pin = this.conversation() !== null;
-    const signature = JSON.stringify([pins, can_pin]);
+    const signature = JSON.stringify([pins.map(({ pin, tokens }) => [pin, tokens]), can_pin]);
     if (signature === this.#pins_shown) return;
     this.#pins_shown = signature;
     const items = pins.map(({ pin, tokens }) => make('li', '', `Pin ${pin} keeps ${plural(tokens, 'token')}`,
