@@ -13,13 +13,13 @@
 
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx2/panel_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 2;      // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 4;        // 16 rows x 4 tokens: 8 sums in 16 bits, 3 operands; the rest spills
-constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
+constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 4;    // 16 rows x 4 tokens: 8 sums in 16 bits, 3 operands; the rest spills
 
 // Minus kLess * kTimes times the sums of the values of sub-blocks.
 template <class Format>
@@ -79,13 +79,6 @@ ALWAYS_INLINE void add_corrections(size_t sub, const PanelInput* inputs, __m256i
   }
 }
 
-template <class Format>
-ALWAYS_INLINE void fetch_ahead(const uint8_t* step) {
-  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64) {
-    __builtin_prefetch(step + kPrefetchBytes + line);
-  }
-}
-
 template <class Format, ActivationForm kForm, size_t kTokens>
 requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs,
                                               float (*out)[kPanelRows]) {
@@ -106,7 +99,7 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
     }
     for (size_t c = begin; c < end; c += 32) {
       const uint8_t* step = panel + c / 32 * Packed::kBytes + Packed::kStart;
-      fetch_ahead<Format>(step);
+      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
       add_corrections<Format>(c / 32, inputs, sums.prefix);
       add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums.prefix);  // in pairs that share bytes
       add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums.prefix);
@@ -194,7 +187,7 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
     for (size_t s = 0; s < Packed::kValues / 32; ++s) {
       const size_t c = Packed::kValues * b + 32 * s, first_sub = b * Packed::kSubs + kSubsInStep * s;
       const uint8_t* step = panel + Packed::kStart + s * Packed::kStepBytes;
-      fetch_ahead<Format>(step);
+      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
       __m256i parts[kTokens][kVectors] = {};
       add_corrections<Format>(first_sub, inputs, parts);
       if constexpr (kSubsInStep == 1) {

@@ -9,13 +9,13 @@
 
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/avx512/panel_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
-constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
+constexpr size_t kDirectTokens = 4;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 8;    // 8 integer and 16 float sums, 4 operands
 
 // Codes less this are what they are worth.
 template <class Format>
@@ -79,9 +79,7 @@ ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* 
 template <class Format, size_t kTokens, class Halfway>
 ALWAYS_INLINE void add_step(const uint8_t* step, size_t c, const PanelInput* inputs,
                             __m512i (&parts)[kTokens], const Halfway& halfway) {
-  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64) {
-    __builtin_prefetch(step + kPrefetchBytes + line);
-  }
+  fetch_ahead<NearFetch, PackedBlock<Format>::kStepBytes>(step);
   add_columns<Format, 0>(step, c, inputs, parts);
   add_columns<Format, 1>(step, c, inputs, parts);
   add_columns<Format, 2>(step, c, inputs, parts);

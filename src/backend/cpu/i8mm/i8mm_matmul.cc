@@ -144,7 +144,7 @@ class Matmul {
 
 template <class Format, ActivationForm kForm>
 void matmul(const MatmulArgs& args) {
-  if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm>(args);
+  if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm, FarFetch>(args);
   Matmul<Format, kForm>(args).run();
 }
 
@@ -152,6 +152,8 @@ void matmul(const MatmulArgs& args) {
 
 void use_i8mm(CpuKernels& kernels) {
   kernels.name = "i8mm";
+  kernels.attend = attend_neon_dot_far;
+  use_neon_far_floats(kernels);
 #define QUIRE_FORMAT(dtype, Format, activation) \
   kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>;
 #include "backend/cpu/quantized_formats.inc"
