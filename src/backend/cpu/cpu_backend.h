@@ -61,7 +61,6 @@ class CpuBackend : public Backend {
   };
   void run(std::span<const Product> products);
   std::vector<ProductBlock> blocks_of(std::span<const Product> products) const;
-  std::vector<ProductBlock> streamed_blocks(std::span<const Product> products, size_t rows) const;
   void multiply(const ProductBlock& block) const;
   // The panels of matrix `index` of a stack, or null.
   const std::byte* panels_of(const Weight& weight, size_t rows, size_t index) const;

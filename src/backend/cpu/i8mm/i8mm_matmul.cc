@@ -20,7 +20,8 @@ template <class Scales>
 struct Scratch {
   OpenHalf<Scales> halves[2];
   TileInputs<typename Scales::Sum> inputs[kPartTiles];
-  TileSums sums[kPartPanels][2][kPartTiles];
+  TileSums sums[kPartPanels][kPartTiles][2];
+  TileSums min_sums[kPartPanels][kPartTiles][2];  // only where minimums are floats
 };
 
 template <class Format, ActivationForm kForm>
@@ -30,6 +31,7 @@ class Matmul {
   static constexpr size_t kGroup = group_values(kForm);
   static constexpr bool kHasMin = Packed::Uniform::kHasMin;
   static constexpr bool kIsWhole = In256<Format>;
+  static constexpr bool kHasFloatMin = kHasMin && !kIsWhole;
   using Scales = std::conditional_t<kIsWhole, WholeScales, FloatScales>;
 
  public:
@@ -58,8 +60,11 @@ class Matmul {
     size_t panel, panels;
     size_t token, tokens;
 
-    size_t tiles() const { return (tokens + kTileTokens - 1) / kTileTokens; }
-    size_t tile_tokens(size_t tile) const { return smaller(kTileTokens, tokens - tile * kTileTokens); }
+    // Of about the same size: a tile of one pair would cost as much as one of two.
+    size_t pairs() const { return (tokens + 1) / 2; }
+    size_t tiles() const { return (pairs() + kTilePairs - 1) / kTilePairs; }
+    size_t tile_begin(size_t tile) const { return 2 * (pairs() * tile / tiles()); }
+    size_t tile_tokens(size_t tile) const { return smaller(tile_begin(tile + 1), tokens) - tile_begin(tile); }
   };
 
   // Calls use.template operator()<pairs of tokens>(tile) for each tile.
@@ -82,7 +87,8 @@ class Matmul {
 
   void multiply_part(const Part& part) const {
     for (size_t p = 0; p < part.panels; ++p) {
-      for (size_t h = 0; h < 2; ++h) std::memset(scratch_.sums[p][h], 0, part.tiles() * sizeof(TileSums));
+      std::memset(scratch_.sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
+      if constexpr (kHasFloatMin) std::memset(scratch_.min_sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
     }
     const size_t panel_bytes = cols_ / Packed::kValues * Packed::kBytes;
     for (size_t begin = 0; begin < cols_; begin += kPartCols) {
@@ -92,12 +98,14 @@ class Matmul {
         const uint8_t* bytes =
             reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes;
         open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.halves);
-        for (size_t h = 0; h < 2; ++h) {
-          for_tiles(part, [&]<size_t kPairs>(size_t tile) {
+        for_tiles(part, [&]<size_t kPairs>(size_t tile) {
+          // One after the other, while the inputs are in the first-level cache.
+          for (size_t h = 0; h < 2; ++h) {
             multiply_tile<kSub, kGroup, kHasMin, kPairs>(scratch_.halves[h], scratch_.inputs[tile], width,
-                                                         scratch_.sums[p][h][tile]);
-          });
-        }
+                                                         scratch_.sums[p][tile][h],
+                                                         scratch_.min_sums[p][tile][h]);
+          }
+        });
       }
     }
     const PanelOutliers outliers(args_, kOutlierKernels<Format>, kGroup, part.token, part.tokens);
@@ -109,7 +117,7 @@ class Matmul {
 
   void interleave_inputs(const Part& part, size_t begin, size_t width) const {
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
-      const size_t first = part.token + tile * kTileTokens, last = part.tile_tokens(tile) - 1;
+      const size_t first = part.token + part.tile_begin(tile), last = part.tile_tokens(tile) - 1;
       const auto row = [&](size_t t) {
         return Q8Row(args_.input + (first + smaller(t, last)) * args_.input_stride_bytes, cols_, kGroup);
       };
@@ -126,8 +134,8 @@ class Matmul {
     float products[kPartTokens + kTileTokens][kPanelRows];
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
       for (size_t h = 0; h < 2; ++h) {
-        finish<kHasMin && !kIsWhole, kPairs>(scratch_.sums[p][h][tile],
-                                             products[tile * kTileTokens] + h * kHalfRows);
+        finish<kHasFloatMin, kPairs>(scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h],
+                                     products[part.tile_begin(tile)] + h * kHalfRows);
       }
     });
     outliers.add(packed, products);

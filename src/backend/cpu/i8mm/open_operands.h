@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <arm_neon.h>
 
 #include "backend/cpu/neon/panel_reader.h"
@@ -16,17 +18,16 @@ constexpr size_t kRowPairs = kHalfRows / 2;
 constexpr size_t kTileTokens = 6;  // and 3 pairs of tokens: 12 integer and 12 float sums, 7 operands
 constexpr size_t kTilePairs = kTileTokens / 2;
 
-// What is worked on at a time: an opened panel stays in the first-level cache, and the tokens' inputs, interleaved once
-// for all panels of the part, in the second.
-constexpr size_t kPartCols = 2048;
-constexpr size_t kPartTokens = 180;
-constexpr size_t kPartPanels = 8;
+// What is worked on at a time: an opened panel and a tile's inputs stay in the first-level cache, which leaves room for
+// what is fetched meanwhile, and the tokens' inputs, interleaved once for all panels of the part, in the second.
+constexpr size_t kPartCols = 1024;
+constexpr size_t kPartTokens = 360;
+constexpr size_t kPartPanels = 32;
 constexpr size_t kPartTiles = kPartTokens / kTileTokens;
 static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0);  // parts end with groups and tiles
 
 constexpr size_t kPartSubs = kPartCols / 16;    // at most
 constexpr size_t kPartGroups = kPartCols / 64;  // at most
-constexpr size_t kPrefetchBytes = 8192;         // ahead of the packed codes
 
 constexpr size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
@@ -48,7 +49,8 @@ struct WholeScales {
   float scales[kPartGroups][2 * kHalfRows];       // [blocks]
   float min_scales[kPartGroups][2 * kHalfRows];   // [blocks]
   int32_t differences[kPartSubs][2 * kHalfRows];  // [sub-blocks]: the scale less the next in the block
-  int32_t mins[kPartSubs][2 * kHalfRows];         // [sub-blocks]
+  alignas(16)
+      int8_t mins[kPartSubs][kHalfRows];  // [eights of sub-blocks][rows][8], for products as those of codes
 };
 
 // Eight rows ready for the product.
@@ -111,6 +113,15 @@ void open_scales(const uint8_t* panel, size_t cols, size_t begin, size_t width,
   }
 }
 
+// Those of eight sub-blocks, which are packed by twos.
+ALWAYS_INLINE void open_mins(const uint8_t* packed, size_t sub, OpenHalf<WholeScales>* halves) {
+  for (size_t h = 0; h < 2; ++h) {
+    uint16x8x4_t pairs;
+    for (size_t i = 0; i < 4; ++i) pairs.val[i] = vreinterpretq_u16_u8(vld1q_u8(packed + 32 * i + 16 * h));
+    vst4q_u16(reinterpret_cast<uint16_t*>(halves[h].mins[sub]), pairs);
+  }
+}
+
 template <class Format, size_t kGroup>
 void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, OpenHalf<WholeScales>* halves) {
   using Packed = PackedBlock<Format>;
@@ -126,11 +137,8 @@ void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, OpenH
     }
     if constexpr (Packed::Uniform::kHasMin) {
       store_halves(load_f16_rows(block + Packed::kSecond), [&](size_t h) { return halves[h].min_scales[b]; });
-      for (size_t j = 0; j < Packed::kSubs; ++j) {
-        const int8x16_t min = Read::sub_mins(block, j / 2).val[j % 2];
-        store_halves(vmovl_s8(vget_low_s8(min)), vmovl_high_s8(min),
-                     [&](size_t h) { return halves[h].mins[b * Packed::kSubs + j]; });
-      }
+      for (size_t j = 0; j < Packed::kSubs; j += 8)
+        open_mins(block + Packed::kSubMins + 16 * j, b * Packed::kSubs + j, halves);
     }
   }
 }
@@ -140,11 +148,12 @@ template <class Format, size_t kGroup, class Half>
 void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, Half* halves) {
   using Packed = PackedBlock<Format>;
   const int8x16_t table = Reader<Format>::table();
+  const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
   for (size_t c = 0; c < width; c += 32) {
     const uint8_t* block = panel + (begin + c) / Packed::kValues * Packed::kBytes;
     const uint8_t* step = block + Packed::kStart + (begin + c) % Packed::kValues / 32 * Packed::kStepBytes;
-    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
-      __builtin_prefetch(step + kPrefetchBytes + line, 0, 2);
+    for (size_t line = 0; line < Packed::kStepBytes; line += 64)  // the next panel's: it is opened next
+      __builtin_prefetch(step + panel_bytes + line, 0, 1);        // to the third cache: see weight_fetch.h
     open_columns<Format, 0>(step, table, c, halves);
     open_columns<Format, 1>(step, table, c, halves);
     open_columns<Format, 2>(step, table, c, halves);
@@ -155,29 +164,46 @@ void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, H
 
 // ---- inputs --------------------------------------------------------------------------------------------------------
 
-// Up to three pairs of tokens; where a token is missing, the one before stands in for it.
+// Up to three pairs of tokens; where a token is missing, the one before stands in for it. One stream: the values of a group,
+// [cols / 8][pairs][2 tokens][8 columns], and then its scales, [pairs][4].
+constexpr size_t group_bytes(size_t group, size_t pairs) {
+  return pairs * (2 * group + 4 * sizeof(float));
+}
+
+// What minimums are multiplied with: floats, [sub-blocks][pairs][4]; or whole numbers of 13 bits, which are 128 times one
+// byte plus another, [eights of sub-blocks][pairs][the other, the one][2 tokens][8 sub-blocks].
+using FloatInputSums = float[kPartSubs][2 * kTileTokens];
+using WholeInputSums = int8_t[kPartSubs / 8][kTilePairs][2][16];
+
 template <class Sum>
 struct TileInputs {
-  alignas(64) int8_t values[kTileTokens * kPartCols];  // [cols / 8][pairs][2 tokens][8 columns]
-  float scales[kPartGroups][2 * kTileTokens];          // [groups][pairs][4]
-  Sum sums[kPartSubs][2 * kTileTokens];                // [sub-blocks][pairs][4]
+  alignas(64) int8_t groups[kPartGroups * group_bytes(64, kTilePairs)];  // at most
+  std::conditional_t<std::is_same_v<Sum, float>, FloatInputSums, WholeInputSums> sums;
 };
 
 ALWAYS_INLINE void store_alternating(float even, float odd, float* out) {
   vst1q_f32(out, vzip1q_f32(vdupq_n_f32(even), vdupq_n_f32(odd)));
 }
-ALWAYS_INLINE void store_alternating(int16_t even, int16_t odd, int32_t* out) {
-  vst1q_s32(out, vzip1q_s32(vdupq_n_s32(even), vdupq_n_s32(odd)));
-}
-
-// What minimums are multiplied with.
+// Those of columns [begin, begin + width) of pair j.
 template <size_t kSub>
-ALWAYS_INLINE const float* sums_of(const Q8Row& row, float) {
-  return row.scaled_sums;
+ALWAYS_INLINE void interleave_sums(const Q8Row& even, const Q8Row& odd, size_t begin, size_t width, size_t j,
+                                   FloatInputSums& out) {
+  for (size_t s = 0; kSub * s < width; ++s)
+    store_alternating(even.scaled_sums[begin / kSub + s], odd.scaled_sums[begin / kSub + s], out[s] + 4 * j);
 }
 template <size_t kSub>
-ALWAYS_INLINE const int16_t* sums_of(const Q8Row& row, int32_t) {
-  return kSub == 32 ? row.sums32 : row.sums16;
+ALWAYS_INLINE void interleave_sums(const Q8Row& even, const Q8Row& odd, size_t begin, size_t width, size_t j,
+                                   WholeInputSums& out) {
+  const auto sums = [](const Q8Row& row) { return kSub == 32 ? row.sums32 : row.sums16; };
+  for (size_t s = 0; kSub * s < width; s += 8) {
+    const int16x8_t first = vld1q_s16(sums(even) + begin / kSub + s);
+    const int16x8_t second = vld1q_s16(sums(odd) + begin / kSub + s);
+    const int16x8_t first_high = vrshrq_n_s16(first, 7), second_high = vrshrq_n_s16(second, 7);
+    const int16x8_t first_low = vsubq_s16(first, vshlq_n_s16(first_high, 7));
+    const int16x8_t second_low = vsubq_s16(second, vshlq_n_s16(second_high, 7));
+    vst1q_s8(out[s / 8][j][0], vcombine_s8(vmovn_s16(first_low), vmovn_s16(second_low)));
+    vst1q_s8(out[s / 8][j][1], vcombine_s8(vmovn_s16(first_high), vmovn_s16(second_high)));
+  }
 }
 
 // Columns [begin, begin + width) of 2 * kPairs rows.
@@ -185,26 +211,21 @@ template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs, class Sum>
 void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs<Sum>& out) {
   for (size_t j = 0; j < kPairs; ++j) {
     const Q8Row even = rows[2 * j], odd = rows[2 * j + 1];
+    int8_t* group = out.groups;
+    for (size_t g = 0; g < width; g += kGroup, group += group_bytes(kGroup, kPairs)) {
+      const size_t from = begin + g, columns = smaller(kGroup, width - g);
 #pragma GCC unroll 4
-    for (size_t c = 0; c < width; c += 16) {
-      const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + begin + c));
-      const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + begin + c));
-      int8_t* values = out.values + 2 * kPairs * c + 16 * j;
-      vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
-      vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
-    }
-    for (size_t g = 0; kGroup * g < width; ++g) {
-      const size_t from = begin / kGroup + g;
-      store_alternating(even.scales[from], odd.scales[from], out.scales[g] + 4 * j);
-    }
-    if constexpr (kHasMin) {
-      const auto* even_sums = sums_of<kSub>(even, Sum());
-      const auto* odd_sums = sums_of<kSub>(odd, Sum());
-      for (size_t s = 0; kSub * s < width; ++s) {
-        const size_t from = begin / kSub + s;
-        store_alternating(even_sums[from], odd_sums[from], out.sums[s] + 4 * j);
+      for (size_t c = 0; c < columns; c += 16) {
+        const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + from + c));
+        const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + from + c));
+        int8_t* values = group + 2 * kPairs * c + 16 * j;
+        vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
+        vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
       }
+      float* scales = reinterpret_cast<float*>(group + 2 * kPairs * columns);
+      store_alternating(even.scales[from / kGroup], odd.scales[from / kGroup], scales + 4 * j);
     }
+    if constexpr (kHasMin) interleave_sums<kSub>(even, odd, begin, width, j, out.sums);
   }
 }
 
