@@ -178,7 +178,7 @@ std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Prod
   return blocks;
 }
 
-void CpuBackend::multiply(const ProductBlock& block) const {
+void CpuBackend::multiply(const ProductBlock& block) {
   const Product& product = *block.product;
   const size_t type = size_t(product.weight.dtype);
   const bool needs_panels = kernels_.panels[type].pack != nullptr;
@@ -192,7 +192,8 @@ void CpuBackend::multiply(const ProductBlock& block) const {
                         .row_begin = block.row_begin,
                         .row_end = block.row_end,
                         .out = out,
-                        .out_stride = product.out_stride});
+                        .out_stride = product.out_stride,
+                        .outliers = &outliers_});
   if (product.bias == nullptr) return;
   for (size_t t = 0; t < block.tokens; ++t, out += product.out_stride) {
     for (size_t r = block.row_begin; r < block.row_end; ++r) out[r] += product.bias[r];
@@ -201,6 +202,7 @@ void CpuBackend::multiply(const ProductBlock& block) const {
 
 void CpuBackend::run(std::span<const Product> products) {
   const std::vector<ProductBlock> blocks = blocks_of(products);
+  outliers_.clear();
   pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) multiply(blocks[i]);
   });

@@ -21,27 +21,6 @@ namespace {
 constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
 constexpr size_t kTileTokens = 4;    // 16 rows x 4 tokens: 8 sums in 16 bits, 3 operands; the rest spills
 
-// Minus kLess * kTimes times the sums of the values of sub-blocks.
-template <class Format>
-void correct(const int8_t* values, size_t cols, int32_t* corrections) {
-  constexpr size_t kSub = PackedBlock<Format>::kSub;
-  const __m256i less = _mm256_set1_epi8(char(Codes<Format>::kLess));
-  for (size_t c = 0; c < cols; c += 32) {
-    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + c));
-    const __m256i pairs = _mm256_maddubs_epi16(less, all);
-    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(-Codes<Format>::kTimes));
-    const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
-    const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
-    const int32_t low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
-    if constexpr (kSub == 32) {
-      corrections[c / 32] = low + high;
-    } else {
-      corrections[c / 16] = low;
-      corrections[c / 16 + 1] = high;
-    }
-  }
-}
-
 // ---- one or two tokens: from memory into the product ---------------------------------------------------------------
 
 template <size_t kTokens>
@@ -378,7 +357,7 @@ void matmul(const MatmulArgs& args) {
       .open = open_panel<Format, kForm>,
       .tiles = {multiply_tile<Format, kForm, 1>, multiply_tile<Format, kForm, 2>,
                 multiply_tile<Format, kForm, 3>, multiply_tile<Format, kForm, 4>},
-      .correct = Codes<Format>::kHasCorrection ? correct<Format> : nullptr,
+      .excess = Codes<Format>::kHasCorrection ? Codes<Format>::kLess * Codes<Format>::kTimes : 0,
       .outliers = kOutlierKernels<Format>,
   };
   multiply_panels(args, kKernels);
