@@ -16,9 +16,18 @@ namespace {
 // joining two of these for one `smmla` costs what the second `sdot` does.
 constexpr size_t kFewTokens = 2;
 
+template <class Format>
+constexpr const OutlierKernels& outlier_kernels() {
+  if constexpr (kHasPairs<Format>) {
+    return kPairOutlierKernels<Format>;
+  } else {
+    return kOutlierKernels<Format>;
+  }
+}
+
 template <class Scales>
 struct Scratch {
-  OpenHalf<Scales> halves[2];
+  OpenPanel<Scales> open;
   TileInputs<typename Scales::Sum> inputs[kPartTiles];
   TileSums sums[kPartPanels][kPartTiles][2];
   TileSums min_sums[kPartPanels][kPartTiles][2];  // only where minimums are floats
@@ -26,12 +35,13 @@ struct Scratch {
 
 template <class Format, ActivationForm kForm>
 class Matmul {
-  using Packed = PackedBlock<Format>;
+  using Packed = Panel<Format>;
   static constexpr size_t kSub = Packed::kSub;
   static constexpr size_t kGroup = group_values(kForm);
   static constexpr bool kHasMin = Packed::Uniform::kHasMin;
   static constexpr bool kIsWhole = In256<Format>;
   static constexpr bool kHasFloatMin = kHasMin && !kIsWhole;
+  static constexpr size_t kGap = kIsOpen<Format> ? Packed::kStart : 0;
   using Scales = std::conditional_t<kIsWhole, WholeScales, FloatScales>;
 
  public:
@@ -97,18 +107,27 @@ class Matmul {
       for (size_t p = 0; p < part.panels; ++p) {
         const uint8_t* bytes =
             reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes;
-        open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.halves);
+        open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.open);
+        const int8_t* codes = kIsOpen<Format>
+                                  ? reinterpret_cast<const int8_t*>(
+                                        bytes + begin / Packed::kValues * Packed::kBytes + Packed::kStart)
+                                  : scratch_.open.codes;
+        const uint8_t* next = bytes + panel_bytes + begin / Packed::kValues * Packed::kBytes;
+        const size_t share = width / Packed::kValues * Packed::kBytes / part.tiles();
         for_tiles(part, [&]<size_t kPairs>(size_t tile) {
+          // What is not opened is fetched beside the products, a share of it with each tile.
+          for (size_t line = 0; kIsOpen<Format> && line < share; line += 64)
+            fetch_line<FarFetch>(next + tile * share + line);
           // One after the other, while the inputs are in the first-level cache.
           for (size_t h = 0; h < 2; ++h) {
-            multiply_tile<kSub, kGroup, kHasMin, kPairs>(scratch_.halves[h], scratch_.inputs[tile], width,
-                                                         scratch_.sums[p][tile][h],
-                                                         scratch_.min_sums[p][tile][h]);
+            multiply_tile<kSub, kGroup, kHasMin, kGap, kPairs>(
+                scratch_.open.halves[h], codes + kEightCodes / 2 * h, scratch_.inputs[tile], width,
+                scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h]);
           }
         });
       }
     }
-    const PanelOutliers outliers(args_, kOutlierKernels<Format>, kGroup, part.token, part.tokens);
+    const PanelOutliers outliers(args_, outlier_kernels<Format>(), kGroup, part.token, part.tokens);
     for (size_t p = 0; p < part.panels; ++p) {
       store_panel(part, p, outliers,
                   reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
@@ -152,8 +171,17 @@ class Matmul {
 
 template <class Format, ActivationForm kForm>
 void matmul(const MatmulArgs& args) {
-  if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm, FarFetch>(args);
+  if constexpr (kHasPairs<Format>) {
+    if (args.tokens <= kMostDirect) return matmul_pairs<Format, kForm>(args);
+  } else {
+    if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm, FarFetch>(args);
+  }
   Matmul<Format, kForm>(args).run();
+}
+
+template <class Format>
+void use_pairs(CpuKernels& kernels, DType type) {
+  if constexpr (kHasPairs<Format>) kernels.panels[size_t(type)] = pair_format<Format>();
 }
 
 }  // namespace
@@ -162,8 +190,9 @@ void use_i8mm(CpuKernels& kernels) {
   kernels.name = "i8mm";
   kernels.attend = attend_neon_dot_far;
   use_neon_far_floats(kernels);
-#define QUIRE_FORMAT(dtype, Format, activation) \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>;
+#define QUIRE_FORMAT(dtype, Format, activation)                                              \
+  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+  use_pairs<format::Format>(kernels, DType::dtype);
 #include "backend/cpu/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }

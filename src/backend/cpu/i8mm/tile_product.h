@@ -56,8 +56,8 @@ ALWAYS_INLINE void add_columns(const int8_t* codes, const int8_t* values, Prefix
 template <size_t kPairs>
 ALWAYS_INLINE void add_sixteen(const int8_t*& codes, const int8_t*& values, Prefixes<kPairs>& prefixes) {
   add_columns<kPairs>(codes, values, prefixes);
-  add_columns<kPairs>(codes + 8 * kHalfRows, values + 16 * kPairs, prefixes);
-  codes += 16 * kHalfRows;
+  add_columns<kPairs>(codes + kEightCodes, values + 16 * kPairs, prefixes);
+  codes += 2 * kEightCodes;
   values += 32 * kPairs;
 }
 
@@ -77,7 +77,7 @@ ALWAYS_INLINE void add_to_sums(const float32x4_t (&scaled)[kRowPairs][kPairs], c
 
 // What minimums take away.
 template <size_t kPairs>
-__attribute__((noinline)) void add_mins(const OpenHalf<FloatScales>& half, const TileInputs<float>& inputs,
+__attribute__((noinline)) void add_mins(const FloatScales& half, const TileInputs<float>& inputs,
                                         size_t width, TileSums& sums) {
   Totals<kPairs> mins(sums);
   for (size_t b = 0; b < width / 32; ++b) {
@@ -90,10 +90,10 @@ __attribute__((noinline)) void add_mins(const OpenHalf<FloatScales>& half, const
   mins.store(sums);
 }
 
-// A group of kSteps blocks of 32 columns.
-template <size_t kSteps, size_t kPairs>
-ALWAYS_INLINE void add_group(const float* starts, const float*& differences, const int8_t*& codes,
-                             const int8_t*& values, TileSums& sums) {
+// A group of `steps` blocks of 32 columns, between whose codes there are kGap bytes.
+template <size_t kPairs, size_t kGap>
+ALWAYS_INLINE void add_group(size_t steps, const float* starts, const float*& differences,
+                             const int8_t*& codes, const int8_t*& values, TileSums& sums) {
   Prefixes<kPairs> prefixes;
   float32x4_t scaled[kRowPairs][kPairs];
   for (size_t i = 0; i < kRowPairs; ++i) {
@@ -102,8 +102,8 @@ ALWAYS_INLINE void add_group(const float* starts, const float*& differences, con
       scaled[i][j] = vld1q_f32(starts + 4 * i);
     }
   }
-#pragma GCC unroll 4
-  for (size_t step = 0; step < kSteps; ++step, differences += 2 * kHalfRows) {
+#pragma GCC unroll 1
+  for (size_t step = 0; step < steps; ++step, differences += 2 * kHalfRows) {
     add_sixteen(codes, values, prefixes);
     add_sixteen(codes, values, prefixes);
     for (size_t i = 0; i < kRowPairs; ++i) {
@@ -111,23 +111,24 @@ ALWAYS_INLINE void add_group(const float* starts, const float*& differences, con
       for (size_t j = 0; j < kPairs; ++j)
         scaled[i][j] = vfmaq_f32(scaled[i][j], vreinterpretq_f32_s32(prefixes.v[i][j]), difference);
     }
+    codes += kGap;
     hold_back_loads();
   }
   add_to_sums(scaled, values, sums);
 }
 
-template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kGap, size_t kPairs>
 __attribute__((noinline))  // one for all formats of these sizes
-void multiply_tile(const OpenHalf<FloatScales>& half, const TileInputs<float>& inputs, size_t width,
+void multiply_tile(const FloatScales& half, const int8_t* codes, const TileInputs<float>& inputs, size_t width,
                    TileSums& sums, TileSums& min_sums) {
-  static_assert(kSub == 32 && kGroup == 64);
-  const int8_t* codes = half.codes;
+  static_assert(kSub == 32);
   const int8_t* values = inputs.groups;
   const float* differences = half.differences[0];
   const float* starts = half.starts[0];
   for (size_t group = 0; group < width / kGroup; ++group, starts += 2 * kHalfRows)
-    add_group<2, kPairs>(starts, differences, codes, values, sums);
-  if (width % kGroup != 0) add_group<1, kPairs>(starts, differences, codes, values, sums);
+    add_group<kPairs, kGap>(kGroup / 32, starts, differences, codes, values, sums);
+  if (width % kGroup != 0)
+    add_group<kPairs, kGap>(width % kGroup / 32, starts, differences, codes, values, sums);
   if constexpr (kHasMin) add_mins<kPairs>(half, inputs, width, min_sums);
 }
 
@@ -143,8 +144,8 @@ ALWAYS_INLINE void add_totals(const int32_t* differences, const Prefixes<kPairs>
 
 // What the minimums of a block come to, as floats.
 template <size_t kSubs, size_t kPairs>
-ALWAYS_INLINE void subtract_mins(const OpenHalf<WholeScales>& half, const TileInputs<int32_t>& inputs,
-                                 size_t block, float32x4_t (&scaled)[kRowPairs][kPairs]) {
+ALWAYS_INLINE void subtract_mins(const WholeScales& half, const TileInputs<int32_t>& inputs, size_t block,
+                                 float32x4_t (&scaled)[kRowPairs][kPairs]) {
   for (size_t i = 0; i < kRowPairs; ++i) {
     const float32x4_t scale = vld1q_f32(half.min_scales[block] + 4 * i);
     for (size_t j = 0; j < kPairs; ++j) {
@@ -160,17 +161,16 @@ ALWAYS_INLINE void subtract_mins(const OpenHalf<WholeScales>& half, const TileIn
   }
 }
 
-template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
-__attribute__((noinline)) void multiply_tile(const OpenHalf<WholeScales>& half,
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kGap, size_t kPairs>
+__attribute__((noinline)) void multiply_tile(const WholeScales& half, const int8_t* codes,
                                              const TileInputs<int32_t>& inputs, size_t width, TileSums& sums,
                                              TileSums&) {
-  const int8_t* codes = half.codes;
   const int8_t* values = inputs.groups;
   const int32_t* differences = half.differences[0];
   for (size_t b = 0; b < width / kGroup; ++b) {
     Prefixes<kPairs> prefixes = {};
     int32x4_t totals[kRowPairs][kPairs] = {};
-    for (const int8_t* end = codes + kHalfRows * kGroup; codes < end; differences += 2 * kHalfRows) {
+    for (const int8_t* end = codes + kPanelRows * kGroup; codes < end; differences += 2 * kHalfRows) {
       add_sixteen(codes, values, prefixes);
       if constexpr (kSub == 16) {
         add_totals(differences, prefixes, totals);
@@ -179,6 +179,7 @@ __attribute__((noinline)) void multiply_tile(const OpenHalf<WholeScales>& half,
       add_sixteen(codes, values, prefixes);
       add_totals(differences, prefixes, totals);
     }
+    codes += kGap;
     float32x4_t scaled[kRowPairs][kPairs];
     for (size_t i = 0; i < kRowPairs; ++i) {
       const float32x4_t scale = vld1q_f32(half.scales[b] + 4 * i);
