@@ -57,6 +57,7 @@ struct AttendArgs {
   uint32_t page_tokens;           // a multiple of 4
   const std::byte* const* pages;  // the key rows of the KV head; its value rows follow
   uint32_t begin_page, end_page;  // of the context; pages[0] is begin_page
+  uint32_t fetch_end_page;        // pages before this are in `pages` too, and may be fetched: they come next
   const AttendQuery* queries;
   size_t count;
   float scale, soft_cap;  // no cap: 0

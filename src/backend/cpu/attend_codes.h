@@ -148,7 +148,8 @@ class CodeWeights {
     Ints<4> finite = most == most;
     for (size_t r = 0; r < 4 * blocks_; ++r) {
       if (ahead != 0) {
-        for (size_t i = 0; i < row_bytes; i += 64) __builtin_prefetch(rows + r * row_bytes + ahead + i);
+        for (size_t i = 0; i < row_bytes; i += 64)
+          fetch_line<typename Isa::Fetch>(rows + r * row_bytes + ahead + i);
       }
       const Floats<4> share = load_lanes<Floats<4>>(shares + r * stride);
       const Ints<4> seen = share > 0.0f;  // behind the others there may be anything, even no number

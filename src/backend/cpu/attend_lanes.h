@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cpu/attend.h"
+#include "backend/cpu/stream_fetch.h"
 
 #ifndef ALWAYS_INLINE
 #define ALWAYS_INLINE inline __attribute__((always_inline))
@@ -258,9 +259,9 @@ ALWAYS_INLINE void add_value_rows(const float* shares, const std::byte* rows, si
     Lanes even[kVectors], odd[kVectors];
     load_vectors<Isa, format>(rows, even);
     for (size_t left = count / 2; left > 0; --left, shares += 2 * N) {
-      __builtin_prefetch(rows + ahead);
+      fetch_line<typename Isa::Fetch>(rows + ahead);
       rows += row_bytes;
-      __builtin_prefetch(rows + ahead);
+      fetch_line<typename Isa::Fetch>(rows + ahead);
       const auto first = quad(shares), second = quad(shares + N);
       if constexpr (format == KvFormat::fp8) load_vectors<Isa, format>(rows, odd);
       for (size_t i = 0; i < kVectors; ++i) {
@@ -280,7 +281,8 @@ ALWAYS_INLINE void add_value_rows(const float* shares, const std::byte* rows, si
   } else {
     for (size_t left = count; left > 0; --left, rows += row_bytes, shares += N) {
       if constexpr (format != KvFormat::f32) {
-        for (size_t i = 0; i < kVectors * kVectorBytes; i += 64) __builtin_prefetch(rows + ahead + i);
+        for (size_t i = 0; i < kVectors * kVectorBytes; i += 64)
+          fetch_line<typename Isa::Fetch>(rows + ahead + i);
       }
       for (size_t i = 0; i < kVectors; ++i)
         all.add(Isa::template load<format>(rows + i * kVectorBytes), i, quad(shares));

@@ -160,7 +160,8 @@ class PagesAttention {
 
   Page open(uint32_t index) {
     const std::byte* const* at = args_.pages + (index - args_.begin_page);
-    const ptrdiff_t ahead = index + 1 < args_.end_page ? at[1] - at[0] : 0;
+    constexpr size_t kLater = Isa::Fetch::kPagesAhead;
+    const ptrdiff_t ahead = index + kLater < args_.fetch_end_page ? at[kLater] - at[0] : 0;
     const std::byte* values = at[0] + args_.page_tokens * key_row_bytes_;
     Page page{.begin = index * args_.page_tokens,
               .keys = {at[0], key_row_bytes_, key_format_, ahead},
@@ -307,7 +308,7 @@ class PagesAttention {
   void score_as_integers(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
     for (size_t row = begin; row < end; row += 4) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
-      prefetch(keys, at, 4 * keys.row_bytes);
+      prefetch<typename Isa::Fetch>(keys, at, 4 * keys.row_bytes);
       float* scores = scores_ + row * N;
       if (keys.format == KvFormat::int8) {
         const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
@@ -417,7 +418,7 @@ class PagesAttention {
       for (size_t row = begin; row < end;) {
         const std::byte* at = keys.bytes + row * row_bytes;
         const size_t count = row + kMost <= end ? kMost : 4;
-        prefetch(keys, at, count * row_bytes);
+        prefetch<typename Isa::Fetch>(keys, at, count * row_bytes);
         if (count == kMost) {
           score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, scores_ + row * N);
         } else {
@@ -429,7 +430,7 @@ class PagesAttention {
     }
     for (size_t row = begin; row < end; row += kRows) {
       const std::byte* at = keys.bytes + row * row_bytes;
-      prefetch(keys, at, kRows * row_bytes);
+      prefetch<typename Isa::Fetch>(keys, at, kRows * row_bytes);
       score_rows<Isa, N, format>(queries, at, row_bytes, dims, scores_ + row * N);
     }
   }

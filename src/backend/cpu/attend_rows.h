@@ -13,7 +13,7 @@ struct PageRows {
   const std::byte* bytes;
   size_t row_bytes;
   KvFormat format;
-  ptrdiff_t ahead;  // how far on the same rows of the next page are; 0: nothing is to be fetched
+  ptrdiff_t ahead;  // how far on the same rows of a later page are; 0: nothing is to be fetched
 };
 
 // Whether a row is read value by value.
@@ -21,10 +21,11 @@ inline bool has_values(KvFormat format) {
   return is_float(format) || format == KvFormat::fp8;
 }
 
-// Fetches what the next page has in the place of `bytes` from `at` on.
+// Fetches what the later page has in the place of `bytes` from `at` on.
+template <class Fetch>
 ALWAYS_INLINE void prefetch(const PageRows& rows, const std::byte* at, size_t bytes) {
   if (rows.ahead == 0) return;
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + rows.ahead + i);
+  for (size_t i = 0; i < bytes; i += 64) fetch_line<Fetch>(at + rows.ahead + i);
 }
 
 template <class Isa, KvFormat format>
@@ -32,7 +33,7 @@ void unpack_as(const PageRows& rows, size_t count, size_t dim, size_t width, flo
   constexpr size_t kBytes = value_bytes(format);
   for (size_t r = 0; r < count; ++r, out += width) {
     const std::byte* row = rows.bytes + r * rows.row_bytes;
-    prefetch(rows, row, rows.row_bytes);
+    prefetch<typename Isa::Fetch>(rows, row, rows.row_bytes);
     size_t d = 0;
     for (; d + Isa::kLanes <= dim; d += Isa::kLanes)
       store_lanes(Isa::template load<format>(row + d * kBytes), out + d);
@@ -48,7 +49,7 @@ template <class Isa>
 void unpack_codes(const PageRows& rows, size_t count, size_t dim, size_t width, float* out) {
   for (size_t r = 0; r < count; ++r, out += width) {
     const std::byte* row = rows.bytes + r * rows.row_bytes;
-    prefetch(rows, row, rows.row_bytes);
+    prefetch<typename Isa::Fetch>(rows, row, rows.row_bytes);
     read_codes(rows.format, row, dim, out);
     for (size_t d = dim; d < width; ++d) out[d] = 0.0f;
   }

@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint32_t kQueryBlock = 16;      // tokens of one run that share the unpacked pages
 constexpr uint32_t kSegmentTokens = 512;  // of the context: enough pieces for all threads, few enough to join
+constexpr uint32_t kPagesBeyond = 2;      // of a segment that are fetched while it is computed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 size_t round_up(size_t n, size_t multiple) {
@@ -107,7 +108,9 @@ class BlockAttention {
   size_t queries() const { return queries_; }
   size_t value_width() const { return value_width_; }
 
-  void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), const Softmax& out) const {
+  // `pages_beyond`: so many pages after the segment are what this thread reads next.
+  void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), const Softmax& out,
+                       uint32_t pages_beyond) const {
     thread_local Scratch scratch;
     scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * key_width_);
     scratch.key_rows.resize(page_tokens_ * key_width_);
@@ -115,16 +118,19 @@ class BlockAttention {
     scratch.scores.resize((page_tokens_ + 1) * kAttendLanes);
     list_queries(scratch.queries);
     const uint32_t begin = std::max(first_visible(row(0)), segment * kSegmentTokens);
-    const uint32_t end = std::min(row(block_.tokens - 1) + 1, (segment + 1) * kSegmentTokens);
-    const uint32_t begin_page = begin / page_tokens_, end_page = (end + page_tokens_ - 1) / page_tokens_;
+    const uint32_t end = row(block_.tokens - 1) + 1;
+    const uint32_t begin_page = begin / page_tokens_, last_page = (end - 1) / page_tokens_;
+    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * kSegmentTokens / page_tokens_);
+    const uint32_t fetch_end_page = std::min(last_page + 1, end_page + pages_beyond);
     scratch.pages.clear();
-    for (uint32_t page = begin_page; page < end_page; ++page)
+    for (uint32_t page = begin_page; page < fetch_end_page; ++page)
       scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
     attend({.shape = &layer_.shape,
             .page_tokens = page_tokens_,
             .pages = scratch.pages.data(),
             .begin_page = begin_page,
             .end_page = end_page,
+            .fetch_end_page = fetch_end_page,
             .queries = scratch.queries.data(),
             .count = queries_,
             .scale = params_.scale,
@@ -190,9 +196,9 @@ void attend_block(const BlockAttention& block, void (*attend)(const AttendArgs& 
   thread_local SoftmaxRoom room;
   room.resize(2, round_up(block.queries(), kAttendLanes), block.value_width());
   const Softmax all = room[0], later = room[1];
-  block.compute_segment(block.first_segment(), attend, all);
+  block.compute_segment(block.first_segment(), attend, all, kPagesBeyond);
   for (uint32_t s = block.first_segment() + 1; s <= block.last_segment(); ++s) {
-    block.compute_segment(s, attend, later);
+    block.compute_segment(s, attend, later, kPagesBeyond);
     for (size_t q = 0; q < block.queries(); ++q) all.join(q, later);
   }
   for (size_t q = 0; q < block.queries(); ++q) block.finish(q, all);
@@ -222,7 +228,7 @@ void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const 
   room.resize(pieces.size(), round_up(most, kAttendLanes), blocks[0].value_width());
   pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i)
-      blocks[pieces[i].block].compute_segment(pieces[i].segment, attend, room[i]);
+      blocks[pieces[i].block].compute_segment(pieces[i].segment, attend, room[i], 0);
   });
   pool.parallel_for(queries.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {

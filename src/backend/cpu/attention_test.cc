@@ -17,6 +17,7 @@ using Case = AttentionCase;
 
 // Sixteen lanes on any machine, so that the widest tiles are tested where there is no AVX-512.
 struct SixteenLanes {
+  using Fetch = NearFetch;
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
   static constexpr bool kReadsKeys = false, kScoresQuads = true, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-60f;
@@ -276,6 +277,7 @@ OnePage attend_one_page(const CpuKernels& kernels, std::span<const float> scores
                   .pages = pages,
                   .begin_page = 0,
                   .end_page = 1,
+                  .fetch_end_page = 1,
                   .queries = queries,
                   .count = 1,
                   .scale = 1,

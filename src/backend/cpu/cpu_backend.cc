@@ -15,9 +15,14 @@ constexpr size_t kLargePageBytes = 2 << 20;  // of the usual machine
 constexpr size_t kFewTokens = 4;
 constexpr size_t kPartCols = 2 * kOutlierSpan;  // of a row that threads share
 constexpr size_t kPartBytes = 4 * kPartCols;
+constexpr size_t kLeastRows = 2 * kPanelRows, kMostRows = 32 * kPanelRows;  // of a block with many tokens
 constexpr size_t kPartTokens = 32;       // kernels take tokens by so many at most
 constexpr size_t kLeastPartTokens = 64;  // that are worth unpacking rows for once more
 constexpr size_t kBf16PartTokens = 256;  // whose inputs stay in a cache for a thread's next rows
+
+struct BlockRows {
+  size_t large, small;
+};
 
 size_t round_up(size_t n, size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -136,54 +141,44 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
   return product;
 }
 
+// Long blocks first, and then short ones until all threads are done. With few tokens weights stream from memory, and what is
+// fetched ahead at the end of a block is best the thread's own next rows: a thread gets one long block. With more tokens a block
+// is as long as what is made once for all of its rows is worth.
 std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Product> products) const {
   size_t rows = 0, tokens = 0;
   for (const Product& product : products) {
     rows += product.weight.rows;
     tokens = std::max(tokens, product.tokens);
   }
-  if (tokens <= kFewTokens) return streamed_blocks(products, rows);
-  // Blocks small enough that every thread gets several, large enough that unpacked rows are reused.
-  const size_t wanted = round_up(rows / (pool_.size() * 8), kPanelRows);
-  const size_t block_rows = std::clamp<size_t>(wanted, 2 * kPanelRows, 4 * kPanelRows);
-  // Where there are not rows enough for that, tokens are divided too.
-  const size_t row_blocks = (rows + block_rows - 1) / block_rows;
-  const size_t parts = std::clamp<size_t>(pool_.size() * 6 / row_blocks, 1, 1 + tokens / kLeastPartTokens);
-  std::vector<ProductBlock> blocks;
-  for (const Product& product : products) {
-    size_t part = round_up((product.tokens + parts - 1) / parts, kPartTokens);
-    if (form_for(product.weight.dtype) == ActivationForm::bf16) part = std::min(part, kBf16PartTokens);
-    for (size_t token = 0; token < product.tokens; token += part) {
-      for (size_t begin = 0; begin < product.weight.rows; begin += block_rows) {
-        blocks.push_back({&product, begin, std::min(begin + block_rows, product.weight.rows), token,
-                          std::min(part, product.tokens - token)});
-      }
-    }
-  }
-  return blocks;
-}
-
-// With few tokens the weights stream from memory, and what is fetched ahead at the end of a block is best the thread's own
-// next rows. So each thread gets one long block first, and then short ones until all are done.
-std::vector<CpuBackend::ProductBlock> CpuBackend::streamed_blocks(std::span<const Product> products,
-                                                                  size_t rows) const {
   const size_t quarter = rows / 4 / pool_.size();
-  const size_t large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows);
-  const size_t small = std::max(round_up(quarter, kPanelRows), 2 * kPanelRows);
+  BlockRows sizes{.large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows),
+                  .small = std::max(round_up(quarter, kPanelRows), kLeastRows)};
+  size_t parts = 1;
+  if (tokens > kFewTokens) {
+    sizes.large = std::min(sizes.large, kMostRows);
+    sizes.small = std::max(round_up(quarter / 4, kPanelRows), kLeastRows);
+    // Where there are not rows enough for all threads, tokens are divided too.
+    const size_t row_blocks = (rows + kLeastRows - 1) / kLeastRows;
+    parts = std::clamp<size_t>(pool_.size() * 6 / row_blocks, 1, 1 + tokens / kLeastPartTokens);
+  }
   std::vector<ProductBlock> blocks, short_blocks;
   for (const Product& product : products) {
-    const size_t end = product.weight.rows;
-    size_t begin = 0;
-    for (; begin + large <= end / 4 * 3; begin += large)
-      blocks.push_back({&product, begin, begin + large, 0, product.tokens});
-    for (; begin < end; begin += small)
-      short_blocks.push_back({&product, begin, std::min(begin + small, end), 0, product.tokens});
+    size_t part = tokens > kFewTokens ? round_up((product.tokens + parts - 1) / parts, kPartTokens) : tokens;
+    if (form_for(product.weight.dtype) == ActivationForm::bf16) part = std::min(part, kBf16PartTokens);
+    for (size_t token = 0; token < product.tokens; token += part) {
+      const size_t count = std::min(part, product.tokens - token), end = product.weight.rows;
+      size_t begin = 0;
+      for (; begin + sizes.large <= end / 4 * 3; begin += sizes.large)
+        blocks.push_back({&product, begin, begin + sizes.large, token, count});
+      for (; begin < end; begin += sizes.small)
+        short_blocks.push_back({&product, begin, std::min(begin + sizes.small, end), token, count});
+    }
   }
   blocks.insert(blocks.end(), short_blocks.begin(), short_blocks.end());
   return blocks;
 }
 
-void CpuBackend::multiply(const ProductBlock& block) const {
+void CpuBackend::multiply(const ProductBlock& block) {
   const Product& product = *block.product;
   const size_t type = size_t(product.weight.dtype);
   const bool needs_panels = kernels_.panels[type].pack != nullptr;
@@ -197,7 +192,8 @@ void CpuBackend::multiply(const ProductBlock& block) const {
                         .row_begin = block.row_begin,
                         .row_end = block.row_end,
                         .out = out,
-                        .out_stride = product.out_stride});
+                        .out_stride = product.out_stride,
+                        .outliers = &outliers_});
   if (product.bias == nullptr) return;
   for (size_t t = 0; t < block.tokens; ++t, out += product.out_stride) {
     for (size_t r = block.row_begin; r < block.row_end; ++r) out[r] += product.bias[r];
@@ -206,6 +202,7 @@ void CpuBackend::multiply(const ProductBlock& block) const {
 
 void CpuBackend::run(std::span<const Product> products) {
   const std::vector<ProductBlock> blocks = blocks_of(products);
+  outliers_.clear();
   pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
     for (size_t i = first; i < last; ++i) multiply(blocks[i]);
   });

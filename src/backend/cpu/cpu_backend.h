@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/panel_outliers.h"
 #include "base/thread_pool.h"
 
 namespace quire {
@@ -61,8 +62,7 @@ class CpuBackend : public Backend {
   };
   void run(std::span<const Product> products);
   std::vector<ProductBlock> blocks_of(std::span<const Product> products) const;
-  std::vector<ProductBlock> streamed_blocks(std::span<const Product> products, size_t rows) const;
-  void multiply(const ProductBlock& block) const;
+  void multiply(const ProductBlock& block);
   // The panels of matrix `index` of a stack, or null.
   const std::byte* panels_of(const Weight& weight, size_t rows, size_t index) const;
   Product product(const Activation& in, const Weight& weight, const Weight& bias, const Rows& out) const;
@@ -73,6 +73,7 @@ class CpuBackend : public Backend {
   CpuKernels kernels_;
   CpuKernels
       unpacked_;  // for weights that are not in panels: bit-equal to the others, but for bf16 in matrix instructions
+  OutlierLists outliers_;  // of the products that run
   ThreadPool pool_;
   BatchView batch_;
 

@@ -4,11 +4,13 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/panel_scratch.h"
+#include "backend/cpu/stream_fetch.h"
 
 // Products with f32, f16 and bf16 weights, the last with bf16 activations: the scalar twin's operations (16 lanes of fused multiply-adds by column),
 // stated once for the instruction sets. `Isa` is an instruction set's own:
 //
 //   struct Isa {
+//     using Fetch;                          // see stream_fetch.h
 //     static constexpr size_t kVectorCols;  // floats in a vector
 //     static constexpr size_t kPieceCols;   // columns whose weights are widened together: 8 or 16
 //     static Vector load_vector(const float*);
@@ -83,7 +85,6 @@ class FloatMatmul {
   // tokens wait in the second-level one while the columns go by.
   static constexpr size_t kBlockRows = 16, kBlockCols = 512, kBlockTokens = 96;
   static constexpr size_t kBlockStride = kBlockCols + kLanes;  // rows start in different sets of the caches
-  static constexpr size_t kPrefetchBytes = 1024;               // ahead in each row that is read from memory
   static_assert(kDirectTokens == 4 && kBlockRows % kRows == 0 && kBlockTokens % kTokens == 0);
 
   // Of kRowCount rows by kTokenCount inputs, sixteen lanes each.
@@ -133,7 +134,7 @@ class FloatMatmul {
       UNROLL for (size_t r = 0; r < kRowCount; ++r) {
         weight[r] += kLanes * Weights::kBytes;
         if constexpr (kPrefetch) {
-          __builtin_prefetch(fetched[r]);
+          fetch_line<typename Isa::Fetch>(fetched[r]);
           fetched[r] += kLanes * Weights::kBytes;
         }
       }
@@ -181,7 +182,7 @@ class FloatMatmul {
     const float* inputs[kTokenCount];
     // What is fetched ahead at the end of a row belongs to the row after these.
     const size_t row_bytes = cols_ * Type::kBytes;
-    const size_t distance = kPrefetchBytes < row_bytes ? kPrefetchBytes : row_bytes;
+    const size_t distance = Isa::Fetch::kRowAhead < row_bytes ? Isa::Fetch::kRowAhead : row_bytes;
     const size_t turn = (row_bytes - distance) / Type::kBytes / kLanes * kLanes;
     for (size_t r = 0; r < kRowCount; ++r) {
       rows[r] = weight(row + r, 0);

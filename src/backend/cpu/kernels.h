@@ -83,6 +83,8 @@ constexpr size_t group_values(ActivationForm form) {
 // of sixteen rows, which AMX works on for a while, fill 64 sets evenly. REQUIRES: n is a multiple of 32 in quantized forms.
 size_t activation_row_bytes(ActivationForm form, size_t n);
 
+class OutlierLists;
+
 // out[t * out_stride + r] = the product of weight row r and input row t, for r in [row_begin, row_end) and
 // all tokens. An element is computed by the same operations in the same order whatever the tokens and rows
 // beside it.
@@ -96,6 +98,7 @@ struct MatmulArgs {
   size_t row_begin, row_end;
   float* out;
   size_t out_stride;
+  OutlierLists* outliers = nullptr;  // what the blocks of a product share; null: a block lists its own
 };
 
 // How a kernel set keeps the weights of a type in memory: in panels of kPanelRows rows, so that a vector holds

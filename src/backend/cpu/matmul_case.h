@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/panel_outliers.h"
 #include "tensor/buffer.h"
 #include "tensor/quantize.h"
 
@@ -75,8 +76,9 @@ struct MatmulCase {
     return buffer;
   }
 
-  // Into out[tokens, rows], in calls of at most `call_tokens` x `call_rows`.
-  std::vector<float> product(const CpuKernels& kernels, size_t call_tokens, size_t call_rows) const {
+  // Into out[tokens, rows], in calls of at most `call_tokens` x `call_rows`, which share `lists` if there are any.
+  std::vector<float> product(const CpuKernels& kernels, size_t call_tokens, size_t call_rows,
+                             OutlierLists* lists) const {
     const Buffer bytes = input_rows(kernels);
     const size_t stride = activation_row_bytes(kernels.form[size_t(dtype)], cols);
     const Buffer panels = packed(kernels);
@@ -91,10 +93,15 @@ struct MatmulCase {
                                        .row_begin = r,
                                        .row_end = std::min(r + call_rows, rows),
                                        .out = out.data() + t * rows,
-                                       .out_stride = rows});
+                                       .out_stride = rows,
+                                       .outliers = lists});
       }
     }
     return out;
+  }
+  std::vector<float> product(const CpuKernels& kernels, size_t call_tokens, size_t call_rows) const {
+    OutlierLists lists;
+    return product(kernels, call_tokens, call_rows, &lists);
   }
   std::vector<float> product(const CpuKernels& kernels) const { return product(kernels, tokens, rows); }
 

@@ -23,8 +23,12 @@ class Chunk {
         memory_(panel_scratch(open_bytes() + (end - begin) * correction_bytes())),
         open_(memory_, cols_, kernels.sub, kernels.group),
         outliers_(args, kernels.outliers, kernels.group, begin, end - begin) {
-    if (kernels.correct == nullptr) return;
-    for (size_t t = begin; t < end; ++t) kernels.correct(row(t).values, cols_, corrections(t));
+    if (kernels.excess == 0) return;
+    for (size_t t = begin; t < end; ++t) {
+      const int16_t* sums = kernels.sub == 32 ? row(t).sums32 : row(t).sums16;
+      int32_t* out = corrections(t);
+      for (size_t i = 0; i < cols_ / kernels.sub; ++i) out[i] = -kernels.excess * sums[i];
+    }
   }
 
   void multiply(size_t panel) const {
@@ -53,7 +57,7 @@ class Chunk {
  private:
   size_t open_bytes() const { return is_direct_ ? 0 : OpenPanel::bytes(cols_, kernels_.sub, kernels_.group); }
   size_t correction_bytes() const {
-    return kernels_.correct == nullptr ? 0 : cols_ / kernels_.sub * sizeof(int32_t);
+    return kernels_.excess == 0 ? 0 : cols_ / kernels_.sub * sizeof(int32_t);
   }
   int32_t* corrections(size_t t) const {
     return reinterpret_cast<int32_t*>(memory_ + open_bytes() + (t - begin_) * correction_bytes());
@@ -62,7 +66,7 @@ class Chunk {
   Q8Row row(size_t t) const { return {args_.input + t * args_.input_stride_bytes, cols_, kernels_.group}; }
   void fill(size_t begin, size_t count, PanelInput* inputs) const {
     for (size_t i = 0; i < count; ++i) {
-      inputs[i] = {row(begin + i), kernels_.correct == nullptr ? nullptr : corrections(begin + i)};
+      inputs[i] = {row(begin + i), kernels_.excess == 0 ? nullptr : corrections(begin + i)};
     }
   }
 

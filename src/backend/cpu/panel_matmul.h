@@ -42,7 +42,8 @@ struct OpenPanel {
 // A token's activations as a kernel reads them.
 struct PanelInput {
   Q8Row row;
-  const int32_t* corrections;  // [subs], see PanelKernels; null where it has none
+  // [subs]: minus what the sum of a sub-block has too much, see PanelKernels::excess; null where that is 0.
+  const int32_t* corrections;
 };
 
 inline constexpr size_t kMaxDirectTokens = 4;
@@ -62,9 +63,7 @@ struct PanelKernels {
   Direct direct[kMaxDirectTokens];
   void (*open)(const uint8_t* panel, size_t cols, const OpenPanel& out);
   Tile tiles[kMaxTileTokens];
-  // Where products take codes for more than they are, by the same for each, this is what a sub-block's integer sum has
-  // too much, negative: it depends on the activations alone. Null where codes are taken as they are.
-  void (*correct)(const int8_t* values, size_t cols, int32_t* corrections);
+  int32_t excess;  // products take each code for so much more than it is worth
   OutlierKernels outliers;
 };
 

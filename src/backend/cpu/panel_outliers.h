@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include "backend/cpu/kernels.h"
 
 // What a product with weights in panels owes to outliers: activations that stay floats, and have the code 0 where codes are
@@ -20,11 +24,56 @@ struct OutlierKernels {
   // weights[col] of some columns, ascending, of the span of a packed panel that begins at column `first`: for each row scale *
   // code - minimum, rounded once.
   void (*read)(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights);
-  // products[token][r] = fma(weights[col][r], value, products[token][r]), use by use.
+  // products[token][r] = fma(weights[col][r], value, products[token][r]), use by use. Those of a token follow each other.
   void (*add)(const OutlierUse* uses, size_t count, const float* weights, float (*products)[kPanelRows]);
 };
 
-// Those of some tokens. In memory of the thread: there is one of them at a time.
+// The rows of some tokens.
+struct OutlierRows {
+  const std::byte* first;
+  size_t stride_bytes;
+  size_t cols, group, tokens;
+
+  bool operator==(const OutlierRows&) const = default;
+};
+
+// Their outliers by span: weights are read for one at a time, and stay in the cache while all tokens use them.
+struct OutlierList {
+  std::vector<OutlierUse> uses;
+  std::vector<uint32_t> use_ends;
+  std::vector<uint32_t> columns;  // where any of the tokens has an outlier
+  std::vector<uint32_t> column_ends;
+
+  void fill(const OutlierRows& rows);
+
+ private:
+  template <class Count>
+  void sort_tokens(size_t tokens, const Count& count_of);
+  void list_columns(size_t first, size_t tokens);
+
+  std::vector<uint32_t> order_, ends_;  // room to sort in
+};
+
+// The lists of products that are computed together. Rows do not change meanwhile, and a list depends on nothing else: whichever
+// thread wants one first makes it for all. Any thread.
+class OutlierLists {
+ public:
+  // Before the next products, which have other rows. Memory stays. No thread may hold a list.
+  void clear();
+  // Stays where it is until clear().
+  const OutlierList& of(const OutlierRows& rows);
+
+ private:
+  struct Entry {
+    OutlierRows rows;
+    OutlierList list;
+  };
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+  size_t used_ = 0;
+};
+
+// What some tokens' outliers add to products. Weights are read into memory of the thread: there is one of these at a time.
 class PanelOutliers {
  public:
   static constexpr size_t kMostTokens = 1 << 23;
@@ -36,15 +85,8 @@ class PanelOutliers {
   void add(const uint8_t* panel, float (*products)[kPanelRows]) const;
 
  private:
-  struct Memory;
-
   const OutlierKernels& kernels_;
-  size_t spans_;
-  // By span: weights are read for one at a time, and stay in the cache while all tokens use them.
-  const OutlierUse* uses_;
-  const uint32_t* use_ends_;
-  const uint32_t* columns_;  // where any of the tokens has an outlier
-  const uint32_t* column_ends_;
+  const OutlierList* list_;
   float* weights_;  // [kOutlierSpan][kPanelRows]
 };
 

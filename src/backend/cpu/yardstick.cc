@@ -36,9 +36,12 @@ uint64_t read(const std::byte* data, size_t bytes) {
   Words sums[kLine / sizeof(Words)] = {};
   for (size_t at = 0; at + kLine <= bytes; at += kLine) {
     if constexpr (kLocality != kNoPrefetch) __builtin_prefetch(data + at + kPrefetchAhead, 0, kLocality);
-    Words line[kLine / sizeof(Words)];
-    std::memcpy(line, data + at, kLine);
-    for (size_t i = 0; i < kLine / sizeof(Words); ++i) sums[i] ^= line[i];
+#pragma GCC unroll 4  // word by word: a line that is copied as a whole goes over the stack
+    for (size_t i = 0; i < kLine / sizeof(Words); ++i) {
+      Words word;
+      std::memcpy(&word, data + at + i * sizeof(Words), sizeof(Words));
+      sums[i] ^= word;
+    }
   }
   const Words sum = sums[0] ^ sums[1] ^ sums[2] ^ sums[3];
   return sum[0] ^ sum[1];

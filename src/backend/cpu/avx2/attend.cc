@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 struct Avx2 {
+  using Fetch = NearFetch;
   static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
   static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;

@@ -13,34 +13,13 @@
 
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx2/panel_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 2;      // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 4;        // 16 rows x 4 tokens: 8 sums in 16 bits, 3 operands; the rest spills
-constexpr size_t kPrefetchBytes = 4096;  // ahead of the codes that are read from memory
-
-// Minus kLess * kTimes times the sums of the values of sub-blocks.
-template <class Format>
-void correct(const int8_t* values, size_t cols, int32_t* corrections) {
-  constexpr size_t kSub = PackedBlock<Format>::kSub;
-  const __m256i less = _mm256_set1_epi8(char(Codes<Format>::kLess));
-  for (size_t c = 0; c < cols; c += 32) {
-    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + c));
-    const __m256i pairs = _mm256_maddubs_epi16(less, all);
-    const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(-Codes<Format>::kTimes));
-    const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
-    const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
-    const int32_t low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
-    if constexpr (kSub == 32) {
-      corrections[c / 32] = low + high;
-    } else {
-      corrections[c / 16] = low;
-      corrections[c / 16 + 1] = high;
-    }
-  }
-}
+constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 4;    // 16 rows x 4 tokens: 8 sums in 16 bits, 3 operands; the rest spills
 
 // ---- one or two tokens: from memory into the product ---------------------------------------------------------------
 
@@ -79,13 +58,6 @@ ALWAYS_INLINE void add_corrections(size_t sub, const PanelInput* inputs, __m256i
   }
 }
 
-template <class Format>
-ALWAYS_INLINE void fetch_ahead(const uint8_t* step) {
-  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64) {
-    __builtin_prefetch(step + kPrefetchBytes + line);
-  }
-}
-
 template <class Format, ActivationForm kForm, size_t kTokens>
 requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs,
                                               float (*out)[kPanelRows]) {
@@ -106,7 +78,7 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
     }
     for (size_t c = begin; c < end; c += 32) {
       const uint8_t* step = panel + c / 32 * Packed::kBytes + Packed::kStart;
-      fetch_ahead<Format>(step);
+      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
       add_corrections<Format>(c / 32, inputs, sums.prefix);
       add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums.prefix);  // in pairs that share bytes
       add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums.prefix);
@@ -194,7 +166,7 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
     for (size_t s = 0; s < Packed::kValues / 32; ++s) {
       const size_t c = Packed::kValues * b + 32 * s, first_sub = b * Packed::kSubs + kSubsInStep * s;
       const uint8_t* step = panel + Packed::kStart + s * Packed::kStepBytes;
-      fetch_ahead<Format>(step);
+      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
       __m256i parts[kTokens][kVectors] = {};
       add_corrections<Format>(first_sub, inputs, parts);
       if constexpr (kSubsInStep == 1) {
@@ -385,7 +357,7 @@ void matmul(const MatmulArgs& args) {
       .open = open_panel<Format, kForm>,
       .tiles = {multiply_tile<Format, kForm, 1>, multiply_tile<Format, kForm, 2>,
                 multiply_tile<Format, kForm, 3>, multiply_tile<Format, kForm, 4>},
-      .correct = Codes<Format>::kHasCorrection ? correct<Format> : nullptr,
+      .excess = Codes<Format>::kHasCorrection ? Codes<Format>::kLess * Codes<Format>::kTimes : 0,
       .outliers = kOutlierKernels<Format>,
   };
   multiply_panels(args, kKernels);

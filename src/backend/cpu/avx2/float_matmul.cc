@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 struct Avx2 {
+  using Fetch = NearFetch;
   static constexpr size_t kVectorCols = 8, kPieceCols = 8;
   static constexpr size_t kTileRows = 2, kTileTokens = 6;  // 12 sums and 3 operands in 16 registers
   static constexpr size_t kDirectRows[kDirectTokens] = {4, 2, 2, 1};

@@ -195,12 +195,15 @@ struct Columns {
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
-  for (size_t u = 0; u < count; ++u) {
-    const PerRow column = PerRow::load(weights + kPanelRows * uses[u].col);
-    const __m256 value = _mm256_set1_ps(uses[u].value);
-    PerRow product = PerRow::load(products[uses[u].token]);
-    for (size_t i = 0; i < kVectors; ++i) product.v[i] = _mm256_fmadd_ps(column.v[i], value, product.v[i]);
-    product.store(products[uses[u].token]);
+  for (const OutlierUse* end = uses + count; uses != end;) {
+    const uint32_t token = uses->token;
+    PerRow product = PerRow::load(products[token]);
+    do {
+      const PerRow column = PerRow::load(weights + kPanelRows * uses->col);
+      const __m256 value = _mm256_set1_ps(uses->value);
+      for (size_t i = 0; i < kVectors; ++i) product.v[i] = _mm256_fmadd_ps(column.v[i], value, product.v[i]);
+    } while (++uses != end && uses->token == token);
+    product.store(products[token]);
   }
 }
 

@@ -97,11 +97,12 @@ struct WordNibbles {
   template <class Isa>
   static ALWAYS_INLINE void weigh(const NibbleShares& from, const NibbleRows& rows, size_t pair,
                                   NibbleWeights& out) {
+    using Fetch = typename Isa::Fetch;
     const bool whole = rows.is_whole(pair), all_seen = from.begin == nullptr;
-    const Seen seen = whole      ? all_seen ? weigh_rows<true, true>(from, rows, pair, out.floats)
-                                            : weigh_rows<true, false>(from, rows, pair, out.floats)
-                           : all_seen ? weigh_rows<false, true>(from, rows, pair, out.floats)
-                                 : weigh_rows<false, false>(from, rows, pair, out.floats);
+    const Seen seen = whole      ? all_seen ? weigh_rows<Fetch, true, true>(from, rows, pair, out.floats)
+                                            : weigh_rows<Fetch, true, false>(from, rows, pair, out.floats)
+                           : all_seen ? weigh_rows<Fetch, false, true>(from, rows, pair, out.floats)
+                                 : weigh_rows<Fetch, false, false>(from, rows, pair, out.floats);
     const __m256 most = seen.most;
     const __m256 some = _mm256_cmp_ps(most, _mm256_set1_ps(kLeastScaled), _CMP_GT_OQ);
     const __m256 finite = _mm256_cmp_ps(most, _mm256_set1_ps(kInfinity), _CMP_LT_OQ);
@@ -114,7 +115,7 @@ struct WordNibbles {
                                                   _mm256_fnmadd_ps(total, step, seen.sum), seen.base));
   }
 
-  template <bool whole, bool all_seen>
+  template <class Fetch, bool whole, bool all_seen>
   static ALWAYS_INLINE Seen weigh_rows(const NibbleShares& shares, const NibbleRows& rows, size_t pair,
                                        float* out) {
     const NibbleShares from = shares;  // by value: what is stored might be any of it
@@ -123,7 +124,7 @@ struct WordNibbles {
     Seen seen{_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
     const size_t count = 4 * from.blocks;
     for (size_t r = 0; r < count; ++r, row += row_bytes, scale_at += row_bytes, out += 8) {
-      for (size_t i = 0; i < ahead_bytes; i += 64) __builtin_prefetch(row + from.ahead + i);
+      for (size_t i = 0; i < ahead_bytes; i += 64) fetch_line<Fetch>(row + from.ahead + i);
       const __m256 share =
           _mm256_broadcast_ps(reinterpret_cast<const __m128*>(from.shares + r * from.stride));
       Scales by = scales<whole>(scale_at);

@@ -11,6 +11,7 @@ namespace quire {
 namespace {
 
 struct Avx512 {
+  using Fetch = NearFetch;
   static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
   static constexpr bool kReadsKeys = false, kScoresQuads = true, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;

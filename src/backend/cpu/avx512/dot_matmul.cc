@@ -9,13 +9,13 @@
 
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/avx512/panel_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kDirectTokens = 4;      // up to so many tokens, codes go from memory into the product
-constexpr size_t kTileTokens = 8;        // 8 integer and 16 float sums, 4 operands
-constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
+constexpr size_t kDirectTokens = 4;  // up to so many tokens, codes go from memory into the product
+constexpr size_t kTileTokens = 8;    // 8 integer and 16 float sums, 4 operands
 
 // Codes less this are what they are worth.
 template <class Format>
@@ -26,25 +26,6 @@ ALWAYS_INLINE __m512i add_products(__m512i sum, __m512i codes, const int8_t* val
   int32_t four;
   std::memcpy(&four, values, sizeof(four));
   return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(four));
-}
-
-// Minus 128 times the sums of the values of sub-blocks.
-template <size_t kSub>
-void correct(const int8_t* values, size_t cols, int32_t* corrections) {
-  const __m256i zero = _mm256_setzero_si256();
-  for (size_t c = 0; c < cols; c += 32) {
-    const __m256i all = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + c));
-    const __m256i fours = _mm256_dpbusd_epi32(zero, _mm256_set1_epi8(char(128)), all);
-    const __m256i eights = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0b10'11'00'01));
-    const __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0b01'00'11'10));
-    const int32_t low = _mm256_extract_epi32(sums, 0), high = _mm256_extract_epi32(sums, 4);
-    if constexpr (kSub == 32) {
-      corrections[c / 32] = -(low + high);
-    } else {
-      corrections[c / 16] = -low;
-      corrections[c / 16 + 1] = -high;
-    }
-  }
 }
 
 // ---- up to four tokens: from memory into the product ---------------------------------------------------------------
@@ -79,9 +60,7 @@ ALWAYS_INLINE void add_columns(const uint8_t* step, size_t c, const PanelInput* 
 template <class Format, size_t kTokens, class Halfway>
 ALWAYS_INLINE void add_step(const uint8_t* step, size_t c, const PanelInput* inputs,
                             __m512i (&parts)[kTokens], const Halfway& halfway) {
-  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64) {
-    __builtin_prefetch(step + kPrefetchBytes + line);
-  }
+  fetch_ahead<NearFetch, PackedBlock<Format>::kStepBytes>(step);
   add_columns<Format, 0>(step, c, inputs, parts);
   add_columns<Format, 1>(step, c, inputs, parts);
   add_columns<Format, 2>(step, c, inputs, parts);
@@ -317,7 +296,7 @@ void matmul_vnni(const MatmulArgs& args) {
                 multiply_tile<kSub, kForm, kHasMin, 3>, multiply_tile<kSub, kForm, kHasMin, 4>,
                 multiply_tile<kSub, kForm, kHasMin, 5>, multiply_tile<kSub, kForm, kHasMin, 6>,
                 multiply_tile<kSub, kForm, kHasMin, 7>, multiply_tile<kSub, kForm, kHasMin, 8>},
-      .correct = kLess<Format> == 0 ? nullptr : correct<kSub>,
+      .excess = kLess<Format>,
       .outliers = kOutlierKernels<Format>,
   };
   multiply_panels(args, kKernels);

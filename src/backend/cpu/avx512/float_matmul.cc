@@ -11,6 +11,7 @@ namespace quire {
 namespace {
 
 struct Avx512 {
+  using Fetch = NearFetch;
   static constexpr size_t kVectorCols = 16, kPieceCols = 16;
   static constexpr size_t kTileRows = 4, kTileTokens = 6;  // 24 sums and 5 operands in 32 registers
   static constexpr size_t kDirectRows[kDirectTokens] = {4, 4, 4, 4};

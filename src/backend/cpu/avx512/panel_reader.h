@@ -168,11 +168,14 @@ struct Columns {
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
-  for (size_t u = 0; u < count; ++u) {
-    const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses[u].col);
-    float* product = products[uses[u].token];
-    _mm512_storeu_ps(product,
-                     _mm512_fmadd_ps(column, _mm512_set1_ps(uses[u].value), _mm512_loadu_ps(product)));
+  for (const OutlierUse* end = uses + count; uses != end;) {
+    const uint32_t token = uses->token;
+    __m512 product = _mm512_loadu_ps(products[token]);
+    do {
+      const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses->col);
+      product = _mm512_fmadd_ps(column, _mm512_set1_ps(uses->value), product);
+    } while (++uses != end && uses->token == token);
+    _mm512_storeu_ps(products[token], product);
   }
 }
 

@@ -59,7 +59,7 @@ struct MatrixBf16 {
                     float* out) {
     for (size_t row = begin / kScoreRows * kScoreRows; row < end; row += kScoreRows) {
       const std::byte* at = keys.bytes + row * keys.row_bytes;
-      prefetch(keys, at, kScoreRows * keys.row_bytes);
+      prefetch<FarFetch>(keys, at, kScoreRows * keys.row_bytes);
       score_rows(queries, at, keys.row_bytes, dim, out + row * N);
     }
   }
@@ -68,9 +68,12 @@ struct MatrixBf16 {
   static void add_values(const float* shares, const PageRows& rows, size_t dim, float* out, size_t stride) {
     uint16x8_t packed[kPageTokens / 4][2];
     for (size_t r = 0; r < kPageTokens / 4; ++r) pack_shares(shares + 16 * r, packed[r]);
-    prefetch(rows, rows.bytes, kPageTokens * rows.row_bytes);
-    for (size_t d = 0; d < dim; d += kValueColumns)
+    const size_t share = kPageTokens * rows.row_bytes / (dim / kValueColumns);
+    for (size_t d = 0; d < dim; d += kValueColumns) {
+      prefetch<FarFetch>(rows, rows.bytes + d / kValueColumns * share,
+                         share);  // all at once would have to wait
       add_columns(packed, rows.bytes + 2 * d, rows.row_bytes, out + d, stride);
+    }
   }
 
   static void put_in_order(float*, size_t) {}
@@ -150,6 +153,7 @@ struct MatrixBf16 {
 };
 
 struct NeonBf16 : NeonDot {
+  using Fetch = FarFetch;
   using Bf16 = MatrixBf16;
 };
 

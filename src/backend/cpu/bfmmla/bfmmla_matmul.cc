@@ -12,6 +12,7 @@
 #include "backend/cpu/bf16_panels.h"
 #include "backend/cpu/bfmmla/bfmmla_kernels.h"
 #include "backend/cpu/panel_scratch.h"
+#include "backend/cpu/stream_fetch.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -23,7 +24,6 @@ constexpr size_t kTilePairs = 2;  // of tokens: 16 sums, 4 inputs, and weights t
 constexpr size_t kTileTokens = 2 * kTilePairs;
 constexpr size_t kVectorBytes = 16;
 constexpr size_t kStepBytes = kRowPairs * kVectorBytes;  // of four columns of a panel
-constexpr size_t kPrefetchBytes = 4096;
 
 // A chunk of a panel stays in the first-level cache for the tokens of a share, whose sums wait in memory meanwhile.
 constexpr size_t kChunkCols = 1024;
@@ -63,11 +63,7 @@ void multiply(const std::byte* weights, size_t cols, const std::byte* const* inp
   Sums<kPairs> sums = {};
   if (!is_first) std::memcpy(&sums, memory, sizeof(sums));
   for (size_t c = 0; c < cols; c += 8, weights += 2 * kStepBytes) {
-    if constexpr (kFetch) {
-#pragma GCC unroll 8
-      for (size_t line = 0; line < 2 * kStepBytes; line += 64)
-        __builtin_prefetch(weights + kPrefetchBytes + line);
-    }
+    if constexpr (kFetch) fetch_ahead<FarFetch, 2 * kStepBytes>(weights);
     uint64x2_t low[kPairs], high[kPairs];
 #pragma GCC unroll 8
     for (size_t p = 0; p < kPairs; ++p) {

@@ -8,4 +8,9 @@ namespace quire {
 // panels it reads.
 void use_i8mm(CpuKernels& kernels);
 
+// With up to kMostDirect tokens, for formats that have panels of pairs.
+inline constexpr size_t kMostDirect = 4;
+template <class Format, ActivationForm kForm>
+void matmul_pairs(const MatmulArgs& args);
+
 }  // namespace quire

@@ -16,20 +16,32 @@ namespace {
 // joining two of these for one `smmla` costs what the second `sdot` does.
 constexpr size_t kFewTokens = 2;
 
+template <class Format>
+constexpr const OutlierKernels& outlier_kernels() {
+  if constexpr (kHasPairs<Format>) {
+    return kPairOutlierKernels<Format>;
+  } else {
+    return kOutlierKernels<Format>;
+  }
+}
+
 template <class Scales>
 struct Scratch {
-  OpenHalf<Scales> halves[2];
+  OpenPanel<Scales> open;
   TileInputs<typename Scales::Sum> inputs[kPartTiles];
-  TileSums sums[kPartPanels][2][kPartTiles];
+  TileSums sums[kPartPanels][kPartTiles][2];
+  TileSums min_sums[kPartPanels][kPartTiles][2];  // only where minimums are floats
 };
 
 template <class Format, ActivationForm kForm>
 class Matmul {
-  using Packed = PackedBlock<Format>;
+  using Packed = Panel<Format>;
   static constexpr size_t kSub = Packed::kSub;
   static constexpr size_t kGroup = group_values(kForm);
   static constexpr bool kHasMin = Packed::Uniform::kHasMin;
   static constexpr bool kIsWhole = In256<Format>;
+  static constexpr bool kHasFloatMin = kHasMin && !kIsWhole;
+  static constexpr size_t kGap = kIsOpen<Format> ? Packed::kStart : 0;
   using Scales = std::conditional_t<kIsWhole, WholeScales, FloatScales>;
 
  public:
@@ -58,8 +70,11 @@ class Matmul {
     size_t panel, panels;
     size_t token, tokens;
 
-    size_t tiles() const { return (tokens + kTileTokens - 1) / kTileTokens; }
-    size_t tile_tokens(size_t tile) const { return smaller(kTileTokens, tokens - tile * kTileTokens); }
+    // Of about the same size: a tile of one pair would cost as much as one of two.
+    size_t pairs() const { return (tokens + 1) / 2; }
+    size_t tiles() const { return (pairs() + kTilePairs - 1) / kTilePairs; }
+    size_t tile_begin(size_t tile) const { return 2 * (pairs() * tile / tiles()); }
+    size_t tile_tokens(size_t tile) const { return smaller(tile_begin(tile + 1), tokens) - tile_begin(tile); }
   };
 
   // Calls use.template operator()<pairs of tokens>(tile) for each tile.
@@ -82,7 +97,8 @@ class Matmul {
 
   void multiply_part(const Part& part) const {
     for (size_t p = 0; p < part.panels; ++p) {
-      for (size_t h = 0; h < 2; ++h) std::memset(scratch_.sums[p][h], 0, part.tiles() * sizeof(TileSums));
+      std::memset(scratch_.sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
+      if constexpr (kHasFloatMin) std::memset(scratch_.min_sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
     }
     const size_t panel_bytes = cols_ / Packed::kValues * Packed::kBytes;
     for (size_t begin = 0; begin < cols_; begin += kPartCols) {
@@ -91,16 +107,27 @@ class Matmul {
       for (size_t p = 0; p < part.panels; ++p) {
         const uint8_t* bytes =
             reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes;
-        open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.halves);
-        for (size_t h = 0; h < 2; ++h) {
-          for_tiles(part, [&]<size_t kPairs>(size_t tile) {
-            multiply_tile<kSub, kGroup, kHasMin, kPairs>(scratch_.halves[h], scratch_.inputs[tile], width,
-                                                         scratch_.sums[p][h][tile]);
-          });
-        }
+        open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.open);
+        const int8_t* codes = kIsOpen<Format>
+                                  ? reinterpret_cast<const int8_t*>(
+                                        bytes + begin / Packed::kValues * Packed::kBytes + Packed::kStart)
+                                  : scratch_.open.codes;
+        const uint8_t* next = bytes + panel_bytes + begin / Packed::kValues * Packed::kBytes;
+        const size_t share = width / Packed::kValues * Packed::kBytes / part.tiles();
+        for_tiles(part, [&]<size_t kPairs>(size_t tile) {
+          // What is not opened is fetched beside the products, a share of it with each tile.
+          for (size_t line = 0; kIsOpen<Format> && line < share; line += 64)
+            fetch_line<FarFetch>(next + tile * share + line);
+          // One after the other, while the inputs are in the first-level cache.
+          for (size_t h = 0; h < 2; ++h) {
+            multiply_tile<kSub, kGroup, kHasMin, kGap, kPairs>(
+                scratch_.open.halves[h], codes + kEightCodes / 2 * h, scratch_.inputs[tile], width,
+                scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h]);
+          }
+        });
       }
     }
-    const PanelOutliers outliers(args_, kOutlierKernels<Format>, kGroup, part.token, part.tokens);
+    const PanelOutliers outliers(args_, outlier_kernels<Format>(), kGroup, part.token, part.tokens);
     for (size_t p = 0; p < part.panels; ++p) {
       store_panel(part, p, outliers,
                   reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
@@ -109,7 +136,7 @@ class Matmul {
 
   void interleave_inputs(const Part& part, size_t begin, size_t width) const {
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
-      const size_t first = part.token + tile * kTileTokens, last = part.tile_tokens(tile) - 1;
+      const size_t first = part.token + part.tile_begin(tile), last = part.tile_tokens(tile) - 1;
       const auto row = [&](size_t t) {
         return Q8Row(args_.input + (first + smaller(t, last)) * args_.input_stride_bytes, cols_, kGroup);
       };
@@ -126,8 +153,8 @@ class Matmul {
     float products[kPartTokens + kTileTokens][kPanelRows];
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
       for (size_t h = 0; h < 2; ++h) {
-        finish<kHasMin && !kIsWhole, kPairs>(scratch_.sums[p][h][tile],
-                                             products[tile * kTileTokens] + h * kHalfRows);
+        finish<kHasFloatMin, kPairs>(scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h],
+                                     products[part.tile_begin(tile)] + h * kHalfRows);
       }
     });
     outliers.add(packed, products);
@@ -144,16 +171,28 @@ class Matmul {
 
 template <class Format, ActivationForm kForm>
 void matmul(const MatmulArgs& args) {
-  if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm>(args);
+  if constexpr (kHasPairs<Format>) {
+    if (args.tokens <= kMostDirect) return matmul_pairs<Format, kForm>(args);
+  } else {
+    if (args.tokens <= kFewTokens) return matmul_dot<Format, kForm, FarFetch>(args);
+  }
   Matmul<Format, kForm>(args).run();
+}
+
+template <class Format>
+void use_pairs(CpuKernels& kernels, DType type) {
+  if constexpr (kHasPairs<Format>) kernels.panels[size_t(type)] = pair_format<Format>();
 }
 
 }  // namespace
 
 void use_i8mm(CpuKernels& kernels) {
   kernels.name = "i8mm";
-#define QUIRE_FORMAT(dtype, Format, activation) \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>;
+  kernels.attend = attend_neon_dot_far;
+  use_neon_far_floats(kernels);
+#define QUIRE_FORMAT(dtype, Format, activation)                                              \
+  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+  use_pairs<format::Format>(kernels, DType::dtype);
 #include "backend/cpu/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }

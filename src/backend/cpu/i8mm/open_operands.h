@@ -1,8 +1,12 @@
 #pragma once
 
+#include <cstring>
+#include <type_traits>
+
 #include <arm_neon.h>
 
-#include "backend/cpu/neon/panel_reader.h"
+#include "backend/cpu/i8mm/pair_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 // Panels and inputs as `smmla` wants them: its result is a vector {row 0 token 0, row 0 token 1, row 1 token 0, row 1
 // token 1}; so here whatever belongs to a row stands in a vector as {row 0, row 0, row 1, row 1}, and whatever belongs to
@@ -16,17 +20,23 @@ constexpr size_t kRowPairs = kHalfRows / 2;
 constexpr size_t kTileTokens = 6;  // and 3 pairs of tokens: 12 integer and 12 float sums, 7 operands
 constexpr size_t kTilePairs = kTileTokens / 2;
 
-// What is worked on at a time: an opened panel stays in the first-level cache, and the tokens' inputs, interleaved once
-// for all panels of the part, in the second.
-constexpr size_t kPartCols = 2048;
-constexpr size_t kPartTokens = 180;
-constexpr size_t kPartPanels = 8;
+// What is worked on at a time: an opened panel and a tile's inputs stay in the first-level cache, which leaves room for
+// what is fetched meanwhile, and the tokens' inputs, interleaved once for all panels of the part, in the second.
+constexpr size_t kPartCols = 1024;
+constexpr size_t kPartTokens = 516;
+constexpr size_t kPartPanels = 32;
 constexpr size_t kPartTiles = kPartTokens / kTileTokens;
 static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0);  // parts end with groups and tiles
 
 constexpr size_t kPartSubs = kPartCols / 16;    // at most
 constexpr size_t kPartGroups = kPartCols / 64;  // at most
-constexpr size_t kPrefetchBytes = 8192;         // ahead of the packed codes
+
+template <class Format>
+using Panel = std::conditional_t<kHasPairs<Format>, PairBlock<Format>, PackedBlock<Format>>;
+
+// Whether codes are in the panel as a tile wants them.
+template <class Format>
+inline constexpr bool kIsOpen = kPairCoding<Format> == PairCoding::bytes;
 
 constexpr size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
@@ -48,22 +58,26 @@ struct WholeScales {
   float scales[kPartGroups][2 * kHalfRows];       // [blocks]
   float min_scales[kPartGroups][2 * kHalfRows];   // [blocks]
   int32_t differences[kPartSubs][2 * kHalfRows];  // [sub-blocks]: the scale less the next in the block
-  int32_t mins[kPartSubs][2 * kHalfRows];         // [sub-blocks]
+  // [eights of sub-blocks][rows][8], for products as those of codes
+  alignas(16) int8_t mins[kPartSubs][kHalfRows];
 };
 
-// Eight rows ready for the product.
+constexpr size_t kEightCodes = 8 * kPanelRows;  // bytes of eight columns
+
+// A panel ready for the product.
 template <class Scales>
-struct OpenHalf : Scales {
-  alignas(64) int8_t codes[kHalfRows * kPartCols];  // [cols / 8][4 pairs][2 rows][8 columns]
+struct OpenPanel {
+  Scales halves[2];
+  alignas(64) int8_t codes[kPanelRows * kPartCols];  // [cols / 8][8 pairs][2 rows][8 columns]
 };
 
 // Columns 8 g to 8 g + 7 of a step of 32 that begins at `column`.
-template <class Format, size_t g, class Half>
-ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, size_t column, Half* halves) {
+template <class Format, size_t g>
+ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, int8_t* codes) {
   for (size_t i = 0; i < kVectors; ++i) {
     const int32x4_t left = vreinterpretq_s32_s8(Reader<Format>::template codes<2 * g>(step, i, table));
     const int32x4_t right = vreinterpretq_s32_s8(Reader<Format>::template codes<2 * g + 1>(step, i, table));
-    int8_t* out = halves[i / 2].codes + kHalfRows * (column + 8 * g) + 32 * (i % 2);
+    int8_t* out = codes + kEightCodes * g + 32 * i;
     vst1q_s8(out, vreinterpretq_s8_s32(vzip1q_s32(left, right)));
     vst1q_s8(out + 16, vreinterpretq_s8_s32(vzip2q_s32(left, right)));
   }
@@ -93,27 +107,37 @@ ALWAYS_INLINE void store_halves(int16x8_t low, int16x8_t high, const Store& arra
 }
 
 template <class Format, size_t kGroup>
-void open_scales(const uint8_t* panel, size_t cols, size_t begin, size_t width,
-                 OpenHalf<FloatScales>* halves) {
-  using Packed = PackedBlock<Format>;
+void open_scales(const uint8_t* panel, size_t cols, size_t begin, size_t width, FloatScales* halves) {
+  using Packed = Panel<Format>;
+  PerRow scale = Reader<Format>::block_scales(panel + begin / 32 * Packed::kBytes);
   for (size_t c = 0; c < width; c += 32) {
     const uint8_t* block = panel + (begin + c) / 32 * Packed::kBytes;
-    PerRow scale = Reader<Format>::block_scales(block), next = {};
     const size_t after = begin + c + 32;
-    if (after % kGroup != 0 && after < cols) next = Reader<Format>::block_scales(block + Packed::kBytes);
+    const PerRow next = after < cols ? Reader<Format>::block_scales(block + Packed::kBytes) : PerRow{};
     if (c % kGroup == 0)
       store_halves(times(scale, -kMagic), [&](size_t h) { return halves[h].starts[c / kGroup]; });
-    for (size_t i = 0; i < kVectors; ++i) scale.v[i] = vsubq_f32(scale.v[i], next.v[i]);
+    if (after % kGroup != 0)
+      for (size_t i = 0; i < kVectors; ++i) scale.v[i] = vsubq_f32(scale.v[i], next.v[i]);
     store_halves(scale, [&](size_t h) { return halves[h].differences[c / 32]; });
+    scale = next;
     if constexpr (Packed::Uniform::kHasMin) {
       store_halves(Reader<Format>::mins(block, 0), [&](size_t h) { return halves[h].mins[c / 32]; });
     }
   }
 }
 
+// Those of eight sub-blocks, which are packed by twos.
+ALWAYS_INLINE void open_mins(const uint8_t* packed, size_t sub, WholeScales* halves) {
+  for (size_t h = 0; h < 2; ++h) {
+    uint16x8x4_t pairs;
+    for (size_t i = 0; i < 4; ++i) pairs.val[i] = vreinterpretq_u16_u8(vld1q_u8(packed + 32 * i + 16 * h));
+    vst4q_u16(reinterpret_cast<uint16_t*>(halves[h].mins[sub]), pairs);
+  }
+}
+
 template <class Format, size_t kGroup>
-void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, OpenHalf<WholeScales>* halves) {
-  using Packed = PackedBlock<Format>;
+void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, WholeScales* halves) {
+  using Packed = Panel<Format>;
   using Read = Reader<Format>;
   const uint8_t* block = panel + begin / kGroup * Packed::kBytes;
   for (size_t b = 0; b < width / kGroup; ++b, block += Packed::kBytes) {
@@ -126,58 +150,102 @@ void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, OpenH
     }
     if constexpr (Packed::Uniform::kHasMin) {
       store_halves(load_f16_rows(block + Packed::kSecond), [&](size_t h) { return halves[h].min_scales[b]; });
-      for (size_t j = 0; j < Packed::kSubs; ++j) {
-        const int8x16_t min = Read::sub_mins(block, j / 2).val[j % 2];
-        store_halves(vmovl_s8(vget_low_s8(min)), vmovl_high_s8(min),
-                     [&](size_t h) { return halves[h].mins[b * Packed::kSubs + j]; });
+      if constexpr (kHasPairs<Format>) {
+        for (size_t h = 0; h < 2; ++h)
+          std::memcpy(halves[h].mins[b * Packed::kSubs], block + Packed::kSubMins + 64 * h, 64);
+      } else {
+        for (size_t j = 0; j < Packed::kSubs; j += 8)
+          open_mins(block + Packed::kSubMins + 16 * j, b * Packed::kSubs + j, halves);
       }
     }
   }
 }
 
-// Columns [begin, begin + width) of a panel of `cols`.
-template <class Format, size_t kGroup, class Half>
-void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, Half* halves) {
-  using Packed = PackedBlock<Format>;
+// A step of 32 columns.
+template <class Format>
+ALWAYS_INLINE void open_step(const uint8_t* step, int8x16_t table, int8_t* codes) {
+  if constexpr (kHasPairs<Format>) {
+    static_assert(PairBlock<Format>::kIsNibbles);
+    for (size_t v = 0; v < 16; ++v) {
+      const uint8x16_t both = vld1q_u8(step + 16 * v);
+      uint8x16_t low, high;
+      if constexpr (PairBlock<Format>::kIsSigned) {  // sixteen times
+        low = veorq_u8(vshlq_n_u8(both, 4), vdupq_n_u8(0x80));
+        high = vandq_u8(both, vdupq_n_u8(0xf0));
+      } else {
+        low = vandq_u8(both, vdupq_n_u8(15));
+        high = vshrq_n_u8(both, 4);
+      }
+      int8_t* out = codes + v / 4 * kEightCodes + v % 4 * 16;
+      vst1q_s8(out, vreinterpretq_s8_u8(low));
+      vst1q_s8(out + 64, vreinterpretq_s8_u8(high));
+    }
+  } else {
+    open_columns<Format, 0>(step, table, codes);
+    open_columns<Format, 1>(step, table, codes);
+    open_columns<Format, 2>(step, table, codes);
+    open_columns<Format, 3>(step, table, codes);
+  }
+}
+
+// Columns [begin, begin + width) of a panel of `cols`. Bytes are used where they are.
+template <class Format, size_t kGroup, class Scales>
+void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, OpenPanel<Scales>& open) {
+  using Packed = Panel<Format>;
   const int8x16_t table = Reader<Format>::table();
-  for (size_t c = 0; c < width; c += 32) {
+  const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
+  for (size_t c = 0; !kIsOpen<Format> && c < width; c += 32) {
     const uint8_t* block = panel + (begin + c) / Packed::kValues * Packed::kBytes;
     const uint8_t* step = block + Packed::kStart + (begin + c) % Packed::kValues / 32 * Packed::kStepBytes;
-    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
-      __builtin_prefetch(step + kPrefetchBytes + line, 0, 2);
-    open_columns<Format, 0>(step, table, c, halves);
-    open_columns<Format, 1>(step, table, c, halves);
-    open_columns<Format, 2>(step, table, c, halves);
-    open_columns<Format, 3>(step, table, c, halves);
+    for (size_t line = 0; line < Packed::kStepBytes; line += 64)  // the next panel's: it is opened next
+      fetch_line<FarFetch>(step + panel_bytes + line);
+    if constexpr (!kIsOpen<Format>) open_step<Format>(step, table, open.codes + kPanelRows * c);
   }
-  open_scales<Format, kGroup>(panel, cols, begin, width, halves);
+  open_scales<Format, kGroup>(panel, cols, begin, width, open.halves);
 }
 
 // ---- inputs --------------------------------------------------------------------------------------------------------
 
-// Up to three pairs of tokens; where a token is missing, the one before stands in for it.
+// Up to three pairs of tokens; where a token is missing, the one before stands in for it. One stream: the values of a group,
+// [cols / 8][pairs][2 tokens][8 columns], and then its scales, [pairs][4].
+constexpr size_t group_bytes(size_t group, size_t pairs) {
+  return pairs * (2 * group + 4 * sizeof(float));
+}
+
+// What minimums are multiplied with: floats, [sub-blocks][pairs][4]; or whole numbers of 13 bits, which are 128 times one
+// byte plus another, [eights of sub-blocks][pairs][the other, the one][2 tokens][8 sub-blocks].
+using FloatInputSums = float[kPartSubs][2 * kTileTokens];
+using WholeInputSums = int8_t[kPartSubs / 8][kTilePairs][2][16];
+
 template <class Sum>
 struct TileInputs {
-  alignas(64) int8_t values[kTileTokens * kPartCols];  // [cols / 8][pairs][2 tokens][8 columns]
-  float scales[kPartGroups][2 * kTileTokens];          // [groups][pairs][4]
-  Sum sums[kPartSubs][2 * kTileTokens];                // [sub-blocks][pairs][4]
+  alignas(64) int8_t groups[kPartGroups * group_bytes(64, kTilePairs)];  // at most
+  std::conditional_t<std::is_same_v<Sum, float>, FloatInputSums, WholeInputSums> sums;
 };
 
 ALWAYS_INLINE void store_alternating(float even, float odd, float* out) {
   vst1q_f32(out, vzip1q_f32(vdupq_n_f32(even), vdupq_n_f32(odd)));
 }
-ALWAYS_INLINE void store_alternating(int16_t even, int16_t odd, int32_t* out) {
-  vst1q_s32(out, vzip1q_s32(vdupq_n_s32(even), vdupq_n_s32(odd)));
-}
-
-// What minimums are multiplied with.
+// Those of columns [begin, begin + width) of pair j.
 template <size_t kSub>
-ALWAYS_INLINE const float* sums_of(const Q8Row& row, float) {
-  return row.scaled_sums;
+ALWAYS_INLINE void interleave_sums(const Q8Row& even, const Q8Row& odd, size_t begin, size_t width, size_t j,
+                                   FloatInputSums& out) {
+  for (size_t s = 0; kSub * s < width; ++s)
+    store_alternating(even.scaled_sums[begin / kSub + s], odd.scaled_sums[begin / kSub + s], out[s] + 4 * j);
 }
 template <size_t kSub>
-ALWAYS_INLINE const int16_t* sums_of(const Q8Row& row, int32_t) {
-  return kSub == 32 ? row.sums32 : row.sums16;
+ALWAYS_INLINE void interleave_sums(const Q8Row& even, const Q8Row& odd, size_t begin, size_t width, size_t j,
+                                   WholeInputSums& out) {
+  const auto sums = [](const Q8Row& row) { return kSub == 32 ? row.sums32 : row.sums16; };
+  for (size_t s = 0; kSub * s < width; s += 8) {
+    const int16x8_t first = vld1q_s16(sums(even) + begin / kSub + s);
+    const int16x8_t second = vld1q_s16(sums(odd) + begin / kSub + s);
+    const int16x8_t first_high = vrshrq_n_s16(first, 7), second_high = vrshrq_n_s16(second, 7);
+    const int16x8_t first_low = vsubq_s16(first, vshlq_n_s16(first_high, 7));
+    const int16x8_t second_low = vsubq_s16(second, vshlq_n_s16(second_high, 7));
+    vst1q_s8(out[s / 8][j][0], vcombine_s8(vmovn_s16(first_low), vmovn_s16(second_low)));
+    vst1q_s8(out[s / 8][j][1], vcombine_s8(vmovn_s16(first_high), vmovn_s16(second_high)));
+  }
 }
 
 // Columns [begin, begin + width) of 2 * kPairs rows.
@@ -185,26 +253,21 @@ template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs, class Sum>
 void interleave(const Q8Row* rows, size_t begin, size_t width, TileInputs<Sum>& out) {
   for (size_t j = 0; j < kPairs; ++j) {
     const Q8Row even = rows[2 * j], odd = rows[2 * j + 1];
+    int8_t* group = out.groups;
+    for (size_t g = 0; g < width; g += kGroup, group += group_bytes(kGroup, kPairs)) {
+      const size_t from = begin + g, columns = smaller(kGroup, width - g);
 #pragma GCC unroll 4
-    for (size_t c = 0; c < width; c += 16) {
-      const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + begin + c));
-      const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + begin + c));
-      int8_t* values = out.values + 2 * kPairs * c + 16 * j;
-      vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
-      vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
-    }
-    for (size_t g = 0; kGroup * g < width; ++g) {
-      const size_t from = begin / kGroup + g;
-      store_alternating(even.scales[from], odd.scales[from], out.scales[g] + 4 * j);
-    }
-    if constexpr (kHasMin) {
-      const auto* even_sums = sums_of<kSub>(even, Sum());
-      const auto* odd_sums = sums_of<kSub>(odd, Sum());
-      for (size_t s = 0; kSub * s < width; ++s) {
-        const size_t from = begin / kSub + s;
-        store_alternating(even_sums[from], odd_sums[from], out.sums[s] + 4 * j);
+      for (size_t c = 0; c < columns; c += 16) {
+        const int64x2_t left = vreinterpretq_s64_s8(vld1q_s8(even.values + from + c));
+        const int64x2_t right = vreinterpretq_s64_s8(vld1q_s8(odd.values + from + c));
+        int8_t* values = group + 2 * kPairs * c + 16 * j;
+        vst1q_s8(values, vreinterpretq_s8_s64(vzip1q_s64(left, right)));
+        vst1q_s8(values + 16 * kPairs, vreinterpretq_s8_s64(vzip2q_s64(left, right)));
       }
+      float* scales = reinterpret_cast<float*>(group + 2 * kPairs * columns);
+      store_alternating(even.scales[from / kGroup], odd.scales[from / kGroup], scales + 4 * j);
     }
+    if constexpr (kHasMin) interleave_sums<kSub>(even, odd, begin, width, j, out.sums);
   }
 }
 

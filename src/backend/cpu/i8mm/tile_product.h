@@ -7,10 +7,26 @@
 namespace quire {
 namespace {
 
-// The sums of eight rows and up to six tokens. They wait in memory between groups, for the tile needs all registers.
-struct TileSums {
-  float products[kRowPairs * kTilePairs][4];  // [row pairs][pairs of tokens]
-  float mins[kRowPairs * kTilePairs][4];      // what minimums take away from them
+// The sums of eight rows and up to six tokens, [row pairs][pairs of tokens]. They wait in memory between groups, for the
+// tile needs all registers.
+using TileSums = float[kRowPairs * kTilePairs][4];
+
+template <size_t kPairs>
+struct Totals {
+  float32x4_t v[kRowPairs][kPairs];
+
+  ALWAYS_INLINE explicit Totals(const TileSums& sums) {
+#pragma GCC unroll 4
+    for (size_t i = 0; i < kRowPairs; ++i) {
+      for (size_t j = 0; j < kPairs; ++j) v[i][j] = vld1q_f32(sums[kPairs * i + j]);
+    }
+  }
+  ALWAYS_INLINE void store(TileSums& sums) const {
+#pragma GCC unroll 4
+    for (size_t i = 0; i < kRowPairs; ++i) {
+      for (size_t j = 0; j < kPairs; ++j) vst1q_f32(sums[kPairs * i + j], v[i][j]);
+    }
+  }
 };
 
 // The integer sums of a tile.
@@ -40,75 +56,80 @@ ALWAYS_INLINE void add_columns(const int8_t* codes, const int8_t* values, Prefix
 template <size_t kPairs>
 ALWAYS_INLINE void add_sixteen(const int8_t*& codes, const int8_t*& values, Prefixes<kPairs>& prefixes) {
   add_columns<kPairs>(codes, values, prefixes);
-  add_columns<kPairs>(codes + 8 * kHalfRows, values + 16 * kPairs, prefixes);
-  codes += 16 * kHalfRows;
+  add_columns<kPairs>(codes + kEightCodes, values + 16 * kPairs, prefixes);
+  codes += 2 * kEightCodes;
   values += 32 * kPairs;
 }
 
 template <size_t kPairs>
-ALWAYS_INLINE void add_to_sums(const float32x4_t (&scaled)[kRowPairs][kPairs], const float* scales,
+ALWAYS_INLINE void add_to_sums(const float32x4_t (&scaled)[kRowPairs][kPairs], const int8_t*& values,
                                TileSums& sums) {
+  const float* scales = reinterpret_cast<const float*>(values);  // they follow the values of their group
   for (size_t j = 0; j < kPairs; ++j) {
     const float32x4_t scale = vld1q_f32(scales + 4 * j);
     for (size_t i = 0; i < kRowPairs; ++i) {
-      float* sum = sums.products[kPairs * i + j];
+      float* sum = sums[kPairs * i + j];
       vst1q_f32(sum, vfmaq_f32(vld1q_f32(sum), scaled[i][j], scale));
     }
   }
+  values += kPairs * 4 * sizeof(float);
 }
 
+// What minimums take away.
 template <size_t kPairs>
-__attribute__((noinline)) void add_mins(const OpenHalf<FloatScales>& half, const TileInputs<float>& inputs,
+__attribute__((noinline)) void add_mins(const FloatScales& half, const TileInputs<float>& inputs,
                                         size_t width, TileSums& sums) {
-  float32x4_t mins[kRowPairs][kPairs];
-#pragma GCC unroll 4  // or the sums would stay in memory
-  for (size_t i = 0; i < kRowPairs; ++i) {
-    for (size_t j = 0; j < kPairs; ++j) mins[i][j] = vld1q_f32(sums.mins[kPairs * i + j]);
-  }
+  Totals<kPairs> mins(sums);
   for (size_t b = 0; b < width / 32; ++b) {
     for (size_t i = 0; i < kRowPairs; ++i) {
       const float32x4_t min = vld1q_f32(half.mins[b] + 4 * i);
       for (size_t j = 0; j < kPairs; ++j)
-        mins[i][j] = vfmaq_f32(mins[i][j], min, vld1q_f32(inputs.sums[b] + 4 * j));
+        mins.v[i][j] = vfmaq_f32(mins.v[i][j], min, vld1q_f32(inputs.sums[b] + 4 * j));
     }
   }
-#pragma GCC unroll 4
-  for (size_t i = 0; i < kRowPairs; ++i) {
-    for (size_t j = 0; j < kPairs; ++j) vst1q_f32(sums.mins[kPairs * i + j], mins[i][j]);
-  }
+  mins.store(sums);
 }
 
-template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
-__attribute__((noinline))  // one for all formats of these sizes
-void multiply_tile(const OpenHalf<FloatScales>& half, const TileInputs<float>& inputs, size_t width,
-                   TileSums& sums) {
-  static_assert(kSub == 32);
-  const int8_t* codes = half.codes;
-  const int8_t* values = inputs.values;
-  const float* differences = half.differences[0];
-  for (size_t begin = 0; begin < width; begin += kGroup) {
-    Prefixes<kPairs> prefixes;
-    float32x4_t scaled[kRowPairs][kPairs];
-    for (size_t i = 0; i < kRowPairs; ++i) {
-      for (size_t j = 0; j < kPairs; ++j) {
-        prefixes.v[i][j] = vdupq_n_s32(kMagicBits);
-        scaled[i][j] = vld1q_f32(half.starts[begin / kGroup] + 4 * i);
-      }
+// A group of `steps` blocks of 32 columns, between whose codes there are kGap bytes.
+template <size_t kPairs, size_t kGap>
+ALWAYS_INLINE void add_group(size_t steps, const float* starts, const float*& differences,
+                             const int8_t*& codes, const int8_t*& values, TileSums& sums) {
+  Prefixes<kPairs> prefixes;
+  float32x4_t scaled[kRowPairs][kPairs];
+  for (size_t i = 0; i < kRowPairs; ++i) {
+    for (size_t j = 0; j < kPairs; ++j) {
+      prefixes.v[i][j] = vdupq_n_s32(kMagicBits);
+      scaled[i][j] = vld1q_f32(starts + 4 * i);
     }
-    const int8_t* end = codes + kHalfRows * smaller(kGroup, width - begin);
-    for (; codes < end; differences += 2 * kHalfRows) {
-      add_sixteen(codes, values, prefixes);
-      add_sixteen(codes, values, prefixes);
-      for (size_t i = 0; i < kRowPairs; ++i) {
-        const float32x4_t difference = vld1q_f32(differences + 4 * i);
-        for (size_t j = 0; j < kPairs; ++j)
-          scaled[i][j] = vfmaq_f32(scaled[i][j], vreinterpretq_f32_s32(prefixes.v[i][j]), difference);
-      }
-      hold_back_loads();
-    }
-    add_to_sums(scaled, inputs.scales[begin / kGroup], sums);
   }
-  if constexpr (kHasMin) add_mins<kPairs>(half, inputs, width, sums);
+#pragma GCC unroll 1
+  for (size_t step = 0; step < steps; ++step, differences += 2 * kHalfRows) {
+    add_sixteen(codes, values, prefixes);
+    add_sixteen(codes, values, prefixes);
+    for (size_t i = 0; i < kRowPairs; ++i) {
+      const float32x4_t difference = vld1q_f32(differences + 4 * i);
+      for (size_t j = 0; j < kPairs; ++j)
+        scaled[i][j] = vfmaq_f32(scaled[i][j], vreinterpretq_f32_s32(prefixes.v[i][j]), difference);
+    }
+    codes += kGap;
+    hold_back_loads();
+  }
+  add_to_sums(scaled, values, sums);
+}
+
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kGap, size_t kPairs>
+__attribute__((noinline))  // one for all formats of these sizes
+void multiply_tile(const FloatScales& half, const int8_t* codes, const TileInputs<float>& inputs, size_t width,
+                   TileSums& sums, TileSums& min_sums) {
+  static_assert(kSub == 32);
+  const int8_t* values = inputs.groups;
+  const float* differences = half.differences[0];
+  const float* starts = half.starts[0];
+  for (size_t group = 0; group < width / kGroup; ++group, starts += 2 * kHalfRows)
+    add_group<kPairs, kGap>(kGroup / 32, starts, differences, codes, values, sums);
+  if (width % kGroup != 0)
+    add_group<kPairs, kGap>(width % kGroup / 32, starts, differences, codes, values, sums);
+  if constexpr (kHasMin) add_mins<kPairs>(half, inputs, width, min_sums);
 }
 
 template <size_t kPairs>
@@ -123,34 +144,33 @@ ALWAYS_INLINE void add_totals(const int32_t* differences, const Prefixes<kPairs>
 
 // What the minimums of a block come to, as floats.
 template <size_t kSubs, size_t kPairs>
-ALWAYS_INLINE void subtract_mins(const OpenHalf<WholeScales>& half, const TileInputs<int32_t>& inputs,
-                                 size_t block, float32x4_t (&scaled)[kRowPairs][kPairs]) {
-  int32x4_t totals[kRowPairs][kPairs] = {};
-  for (size_t s = block * kSubs; s < (block + 1) * kSubs; ++s) {
-    for (size_t i = 0; i < kRowPairs; ++i) {
-      const int32x4_t min = vld1q_s32(half.mins[s] + 4 * i);
-      for (size_t j = 0; j < kPairs; ++j)
-        totals[i][j] = vmlaq_s32(totals[i][j], min, vld1q_s32(inputs.sums[s] + 4 * j));
-    }
-  }
+ALWAYS_INLINE void subtract_mins(const WholeScales& half, const TileInputs<int32_t>& inputs, size_t block,
+                                 float32x4_t (&scaled)[kRowPairs][kPairs]) {
   for (size_t i = 0; i < kRowPairs; ++i) {
     const float32x4_t scale = vld1q_f32(half.min_scales[block] + 4 * i);
-    for (size_t j = 0; j < kPairs; ++j)
-      scaled[i][j] = vfmsq_f32(scaled[i][j], vcvtq_f32_s32(totals[i][j]), scale);
+    for (size_t j = 0; j < kPairs; ++j) {
+      int32x4_t low = vdupq_n_s32(0), high = vdupq_n_s32(0);
+      for (size_t s = block * kSubs; s < (block + 1) * kSubs; s += 8) {
+        const int8x16_t mins = vld1q_s8(half.mins[s] + 16 * i);
+        low = vmmlaq_s32(low, mins, vld1q_s8(inputs.sums[s / 8][j][0]));
+        high = vmmlaq_s32(high, mins, vld1q_s8(inputs.sums[s / 8][j][1]));
+      }
+      const int32x4_t total = vaddq_s32(low, vshlq_n_s32(high, 7));
+      scaled[i][j] = vfmsq_f32(scaled[i][j], vcvtq_f32_s32(total), scale);
+    }
   }
 }
 
-template <size_t kSub, size_t kGroup, bool kHasMin, size_t kPairs>
-__attribute__((noinline)) void multiply_tile(const OpenHalf<WholeScales>& half,
-                                             const TileInputs<int32_t>& inputs, size_t width,
-                                             TileSums& sums) {
-  const int8_t* codes = half.codes;
-  const int8_t* values = inputs.values;
+template <size_t kSub, size_t kGroup, bool kHasMin, size_t kGap, size_t kPairs>
+__attribute__((noinline)) void multiply_tile(const WholeScales& half, const int8_t* codes,
+                                             const TileInputs<int32_t>& inputs, size_t width, TileSums& sums,
+                                             TileSums&) {
+  const int8_t* values = inputs.groups;
   const int32_t* differences = half.differences[0];
   for (size_t b = 0; b < width / kGroup; ++b) {
     Prefixes<kPairs> prefixes = {};
     int32x4_t totals[kRowPairs][kPairs] = {};
-    for (const int8_t* end = codes + kHalfRows * kGroup; codes < end; differences += 2 * kHalfRows) {
+    for (const int8_t* end = codes + kPanelRows * kGroup; codes < end; differences += 2 * kHalfRows) {
       add_sixteen(codes, values, prefixes);
       if constexpr (kSub == 16) {
         add_totals(differences, prefixes, totals);
@@ -159,22 +179,23 @@ __attribute__((noinline)) void multiply_tile(const OpenHalf<WholeScales>& half,
       add_sixteen(codes, values, prefixes);
       add_totals(differences, prefixes, totals);
     }
+    codes += kGap;
     float32x4_t scaled[kRowPairs][kPairs];
     for (size_t i = 0; i < kRowPairs; ++i) {
       const float32x4_t scale = vld1q_f32(half.scales[b] + 4 * i);
       for (size_t j = 0; j < kPairs; ++j) scaled[i][j] = vmulq_f32(vcvtq_f32_s32(totals[i][j]), scale);
     }
     if constexpr (kHasMin) subtract_mins<kGroup / kSub>(half, inputs, b, scaled);
-    add_to_sums(scaled, inputs.scales[b], sums);
+    add_to_sums(scaled, values, sums);
   }
 }
 
 // out[token * kPanelRows + row]
 template <bool kHasMin, size_t kPairs>
-void finish(const TileSums& sums, float* out) {
+void finish(const TileSums& sums, const TileSums& min_sums, float* out) {
   const auto product = [&](size_t i, size_t j) {
-    const float32x4_t sum = vld1q_f32(sums.products[kPairs * i + j]);
-    return kHasMin ? vsubq_f32(sum, vld1q_f32(sums.mins[kPairs * i + j])) : sum;
+    const float32x4_t sum = vld1q_f32(sums[kPairs * i + j]);
+    return kHasMin ? vsubq_f32(sum, vld1q_f32(min_sums[kPairs * i + j])) : sum;
   };
   for (size_t j = 0; j < kPairs; ++j) {
     for (size_t i = 0; i < kRowPairs; i += 2) {

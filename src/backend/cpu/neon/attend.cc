@@ -6,8 +6,20 @@
 
 namespace quire {
 
+namespace {
+
+struct NeonDotFar : NeonDot {
+  using Fetch = FarFetch;
+};
+
+}  // namespace
+
 void attend_neon_dot(const AttendArgs& args) {
   PagesAttention<NeonDot>(args).run();
+}
+
+void attend_neon_dot_far(const AttendArgs& args) {
+  PagesAttention<NeonDotFar>(args).run();
 }
 
 }  // namespace quire

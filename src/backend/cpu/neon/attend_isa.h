@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 struct Neon {
+  using Fetch = NearFetch;
   static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4;
   static constexpr bool kReadsKeys = true, kScoresQuads = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p60f;

@@ -97,18 +97,19 @@ struct ByteNibbles {
   template <class Isa>
   static ALWAYS_INLINE void weigh(const NibbleShares& from, const NibbleRows& rows, size_t pair,
                                   NibbleWeights& out) {
+    using Fetch = typename Isa::Fetch;
     const float32x4_t none = vdupq_n_f32(0.0f);
     Seen first{none, none, none}, second = first;
     const bool whole = rows.is_whole(pair), all_seen = from.begin == nullptr;
-    if (whole && all_seen) weigh_rows<true, true>(from, rows, pair, out.floats, first, second);
-    if (whole && !all_seen) weigh_rows<true, false>(from, rows, pair, out.floats, first, second);
-    if (!whole && all_seen) weigh_rows<false, true>(from, rows, pair, out.floats, first, second);
-    if (!whole && !all_seen) weigh_rows<false, false>(from, rows, pair, out.floats, first, second);
+    if (whole && all_seen) weigh_rows<Fetch, true, true>(from, rows, pair, out.floats, first, second);
+    if (whole && !all_seen) weigh_rows<Fetch, true, false>(from, rows, pair, out.floats, first, second);
+    if (!whole && all_seen) weigh_rows<Fetch, false, true>(from, rows, pair, out.floats, first, second);
+    if (!whole && !all_seen) weigh_rows<Fetch, false, false>(from, rows, pair, out.floats, first, second);
     pack(first, from.blocks, 0, out);
     if (whole) pack(second, from.blocks, 1, out);
   }
 
-  template <bool whole, bool all_seen>
+  template <class Fetch, bool whole, bool all_seen>
   static ALWAYS_INLINE void weigh_rows(const NibbleShares& shares, const NibbleRows& rows, size_t pair,
                                        float* out, Seen& first, Seen& second) {
     const NibbleShares from = shares;  // by value: what is stored might be any of it
@@ -117,7 +118,7 @@ struct ByteNibbles {
     Seen a = first, b = second;
     for (int32_t r = 0; r < int32_t(4 * from.blocks);
          ++r, row += row_bytes, scale_at += row_bytes, out += 8) {
-      for (size_t i = 0; i < ahead_bytes; i += 64) __builtin_prefetch(row + from.ahead + i);
+      for (size_t i = 0; i < ahead_bytes; i += 64) fetch_line<Fetch>(row + from.ahead + i);
       const float32x4_t share = vld1q_f32(from.shares + size_t(r) * from.stride);
       float32x4_t scale = scales<whole>(scale_at);
       float32x4_t weight = vmulq_laneq_f32(share, scale, 0), other = vmulq_laneq_f32(share, scale, 2);

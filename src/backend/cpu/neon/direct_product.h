@@ -3,14 +3,13 @@
 #include <arm_neon.h>
 
 #include "backend/cpu/neon/panel_reader.h"
+#include "backend/cpu/stream_fetch.h"
 
 // The product of a packed panel with one or two tokens by `sdot`: codes go from memory into the product. Only for
 // dot_matmul.cc, which is compiled for it.
 
 namespace quire {
 namespace {
-
-constexpr size_t kPrefetchBytes = 8192;  // ahead of the codes that are read from memory
 
 // ---- blocks of 32 --------------------------------------------------------------------------------------------------
 
@@ -34,11 +33,10 @@ ALWAYS_INLINE void add_columns(const uint8_t* step, int8x16_t table, const int8x
 }
 
 // The 32 columns from c on. `halfway` is called after sixteen of them.
-template <class Format, size_t kTokens, class Halfway>
+template <class Format, class Fetch, size_t kTokens, class Halfway>
 ALWAYS_INLINE void add_step(const uint8_t* step, size_t c, int8x16_t table, const Q8Row* inputs,
                             int32x4_t (&prefix)[kTokens][kVectors], const Halfway& halfway) {
-  for (size_t line = 0; line < PackedBlock<Format>::kStepBytes; line += 64)
-    __builtin_prefetch(step + kPrefetchBytes + line);
+  fetch_ahead<Fetch, PackedBlock<Format>::kStepBytes>(step);
   int8x16_t values[kTokens][2];
   for (size_t t = 0; t < kTokens; ++t) {
     values[t][0] = vld1q_s8(inputs[t].values + c);
@@ -76,7 +74,7 @@ ALWAYS_INLINE void add_mins(const PerRow& min, size_t index, const Q8Row* inputs
 
 // A group of activations: `steps` blocks of 32 columns from `first` on, the weights' from `block` on. Scales are used
 // without the share of widened codes, which is a power of two and is given to the activations' scale instead.
-template <class Format, ActivationForm kForm, size_t kTokens>
+template <class Format, ActivationForm kForm, class Fetch, size_t kTokens>
 ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, int8x16_t table,
                              const Q8Row* inputs, DirectSums<kTokens>& sums) {
   using Packed = PackedBlock<Format>;
@@ -90,7 +88,7 @@ ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, i
   }
   for (size_t s = 0; s < steps; ++s, block += Packed::kBytes) {
     const size_t c = first + 32 * s;
-    add_step<Format>(block + Packed::kStart, c, table, inputs, sums.prefix, [] {});
+    add_step<Format, Fetch>(block + Packed::kStart, c, table, inputs, sums.prefix, [] {});
     const PerRow next = s + 1 < steps ? Read::whole_scales(block + Packed::kBytes) : PerRow{};
     add_scaled(scale, next, sums);
     if constexpr (Packed::Uniform::kHasMin) {
@@ -106,7 +104,7 @@ ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, i
   }
 }
 
-template <class Format, ActivationForm kForm, size_t kTokens>
+template <class Format, ActivationForm kForm, class Fetch, size_t kTokens>
 void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
   constexpr size_t kGroup = group_values(kForm);
@@ -114,12 +112,12 @@ void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, flo
   DirectSums<kTokens> sums = {};
   size_t c = 0;
   for (; c + kGroup <= cols; c += kGroup) {
-    add_group<Format, kForm>(panel + c / Packed::kValues * Packed::kBytes, c, kGroup / 32, table, inputs,
-                             sums);
+    add_group<Format, kForm, Fetch>(panel + c / Packed::kValues * Packed::kBytes, c, kGroup / 32, table,
+                                    inputs, sums);
   }
   if (c < cols) {
-    add_group<Format, kForm>(panel + c / Packed::kValues * Packed::kBytes, c, (cols - c) / 32, table, inputs,
-                             sums);
+    add_group<Format, kForm, Fetch>(panel + c / Packed::kValues * Packed::kBytes, c, (cols - c) / 32, table,
+                                    inputs, sums);
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) {
@@ -181,7 +179,7 @@ ALWAYS_INLINE void add_block_mins(const uint8_t* block, const Q8Row& input, size
   }
 }
 
-template <class Format, size_t kTokens>
+template <class Format, class Fetch, size_t kTokens>
 ALWAYS_INLINE void add_block(const uint8_t* block, size_t first, int8x16_t table, const Q8Row* inputs,
                              WholeSums<kTokens>& sums) {
   using Packed = PackedBlock<Format>;
@@ -197,10 +195,10 @@ ALWAYS_INLINE void add_block(const uint8_t* block, size_t first, int8x16_t table
     scale = next;
   };
   for (size_t s = 0; s < Packed::kValues / 32; ++s) {
-    add_step<Format>(block + Packed::kStart + s * Packed::kStepBytes, first + 32 * s, table, inputs,
-                     sums.prefix, [&] {
-                       if constexpr (kSubsInStep == 2) end_sub(2 * s);
-                     });
+    add_step<Format, Fetch>(block + Packed::kStart + s * Packed::kStepBytes, first + 32 * s, table, inputs,
+                            sums.prefix, [&] {
+                              if constexpr (kSubsInStep == 2) end_sub(2 * s);
+                            });
     end_sub(kSubsInStep * (s + 1) - 1);
   }
   const PerRow scales = Read::block_scales(block);
@@ -222,14 +220,14 @@ ALWAYS_INLINE void add_block(const uint8_t* block, size_t first, int8x16_t table
   }
 }
 
-template <In256 Format, ActivationForm kForm, size_t kTokens>
+template <In256 Format, ActivationForm kForm, class Fetch, size_t kTokens>
 void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
   static_assert(Packed::kValues == group_values(kForm));
   const int8x16_t table = Reader<Format>::table();
   WholeSums<kTokens> sums = {};
   for (size_t c = 0; c < cols; c += Packed::kValues, panel += Packed::kBytes) {
-    add_block<Format>(panel, c, table, inputs, sums);
+    add_block<Format, Fetch>(panel, c, table, inputs, sums);
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) vst1q_f32(out[t] + 4 * i, sums.sum[t][i]);

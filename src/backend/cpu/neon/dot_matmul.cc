@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kDirectTokens = 2;  // up to so many tokens, codes go from memory into the product
 constexpr size_t kTileTokens = 4;    // 8 rows x 4 tokens: 16 sums, two vectors of codes and four of values
 
-template <class Format, ActivationForm kForm>
+template <class Format, ActivationForm kForm, class Fetch>
 struct Matmul {
   using Packed = PackedBlock<Format>;
   static constexpr size_t kSub = Packed::kSub;
@@ -42,10 +42,10 @@ struct Matmul {
     float products[kDirectTokens][kPanelRows];
     if (args.tokens == 1) {
       const Q8Row inputs[1] = {input(0)};
-      multiply_direct<Format, kForm, 1>(bytes, cols, inputs, products);
+      multiply_direct<Format, kForm, Fetch, 1>(bytes, cols, inputs, products);
     } else {
       const Q8Row inputs[2] = {input(0), input(1)};
-      multiply_direct<Format, kForm, 2>(bytes, cols, inputs, products);
+      multiply_direct<Format, kForm, Fetch, 2>(bytes, cols, inputs, products);
     }
     outliers.add(bytes, products);
     store(panel, 0, args.tokens, products);
@@ -77,10 +77,10 @@ struct Matmul {
 
 }  // namespace
 
-template <class Format, ActivationForm kForm>
+template <class Format, ActivationForm kForm, class Fetch>
 void matmul_dot(const MatmulArgs& args) {
   const PanelOutliers outliers(args, kOutlierKernels<Format>, group_values(kForm), 0, args.tokens);
-  const Matmul<Format, kForm> matmul{args, args.weight.cols, outliers};
+  const Matmul<Format, kForm, Fetch> matmul{args, args.weight.cols, outliers};
   using Packed = PackedBlock<Format>;
   const size_t cols = args.weight.cols, group = group_values(kForm);
   const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
@@ -99,16 +99,17 @@ void matmul_dot(const MatmulArgs& args) {
   }
 }
 
-#define QUIRE_FORMAT(dtype, Format, activation) \
-  template void matmul_dot<format::Format, ActivationForm::activation>(const MatmulArgs&);
+#define QUIRE_FORMAT(dtype, Format, activation)                                                       \
+  template void matmul_dot<format::Format, ActivationForm::activation, NearFetch>(const MatmulArgs&); \
+  template void matmul_dot<format::Format, ActivationForm::activation, FarFetch>(const MatmulArgs&);
 #include "backend/cpu/quantized_formats.inc"
 #undef QUIRE_FORMAT
 
 void use_neon_dot(CpuKernels& kernels) {
   kernels.attend = attend_neon_dot;
   kernels.name = "neon_dot";
-#define QUIRE_FORMAT(dtype, Format, activation)                                                  \
-  kernels.matmul[size_t(DType::dtype)] = matmul_dot<format::Format, ActivationForm::activation>; \
+#define QUIRE_FORMAT(dtype, Format, activation)                                                             \
+  kernels.matmul[size_t(DType::dtype)] = matmul_dot<format::Format, ActivationForm::activation, NearFetch>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
 #include "backend/cpu/quantized_formats.inc"
 #undef QUIRE_FORMAT

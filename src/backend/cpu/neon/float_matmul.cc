@@ -10,7 +10,9 @@
 namespace quire {
 namespace {
 
+template <class StreamFetch>
 struct Neon {
+  using Fetch = StreamFetch;
   static constexpr size_t kVectorCols = 4, kPieceCols = 8;
   static constexpr size_t kTileRows = 4,
                           kTileTokens = 4;  // 16 sums; the other registers are for what is loaded ahead
@@ -65,7 +67,11 @@ struct Neon {
 
 void use_neon(CpuKernels& kernels) {
   kernels.name = "neon";
-  use_float_matmul<Neon>(kernels);
+  use_float_matmul<Neon<NearFetch>>(kernels);
+}
+
+void use_neon_far_floats(CpuKernels& kernels) {
+  use_float_matmul<Neon<FarFetch>>(kernels);
 }
 
 }  // namespace quire

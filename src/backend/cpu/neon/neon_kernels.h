@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/stream_fetch.h"
 
 namespace quire {
 
@@ -12,8 +13,11 @@ void use_neon(CpuKernels& kernels);
 void use_neon_dot(CpuKernels& kernels);
 void attend_neon_dot(const AttendArgs& args);
 
-// Its product of a format's panels, for sets that have no better one for few tokens.
-template <class Format, ActivationForm kForm>
+// The same with another hint (see stream_fetch.h), for sets that have nothing better: floats, attention, and the product of a
+// format's panels with few tokens.
+void use_neon_far_floats(CpuKernels& kernels);
+void attend_neon_dot_far(const AttendArgs& args);
+template <class Format, ActivationForm kForm, class Fetch>
 void matmul_dot(const MatmulArgs& args);
 
 }  // namespace quire

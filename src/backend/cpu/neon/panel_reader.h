@@ -210,11 +210,17 @@ struct Columns {
 
 void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
                          float (*products)[kPanelRows]) {
-  for (size_t u = 0; u < count; ++u) {
-    const float* column = weights + kPanelRows * uses[u].col;
-    float* product = products[uses[u].token];
-    for (size_t i = 0; i < kPanelRows; i += 4)
-      vst1q_f32(product + i, vfmaq_n_f32(vld1q_f32(product + i), vld1q_f32(column + i), uses[u].value));
+  for (const OutlierUse* end = uses + count; uses != end;) {
+    const uint32_t token = uses->token;
+    float* product = products[token];
+    float32x4_t sums[kVectors];
+    for (size_t i = 0; i < kVectors; ++i) sums[i] = vld1q_f32(product + 4 * i);
+    do {
+      const float* column = weights + kPanelRows * uses->col;
+      for (size_t i = 0; i < kVectors; ++i)
+        sums[i] = vfmaq_n_f32(sums[i], vld1q_f32(column + 4 * i), uses->value);
+    } while (++uses != end && uses->token == token);
+    for (size_t i = 0; i < kVectors; ++i) vst1q_f32(product + 4 * i, sums[i]);
   }
 }
 
