@@ -14,25 +14,42 @@
 namespace quire {
 namespace {
 
+constexpr const char* kTemplateKey = "tokenizer.chat_template";
+constexpr const char* kToolTemplateKey = "tokenizer.chat_template.tool_use";
+
 // Tokens that end a turn in the chat formats models are trained on. Files often name only one of their end tokens; a
-// special token spelled like one of these ends an answer too.
+// special token spelled like one of these ends an answer too, but for what closes only a message in the model's format.
 constexpr const char* kEndTokens[] = {
     "<|im_end|>",      "<|eot_id|>",           "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
     "<|end_of_text|>", "<|return|>",           "<|call|>",   "<EOT>",         "<|EOT|>", "<eos>",
     "<|eot|>",         "<｜end▁of▁sentence｜>"};
 
+std::optional<TokenId> special_token(const Tokenizer& tokenizer, const char* text) {
+  const auto token = tokenizer.find(text);
+  return token && tokenizer.is_special(*token) ? token : std::nullopt;
+}
+
+// In the format of gpt-oss an answer is several messages: <|end|> closes each but the last, and what follows an analysis
+// is the answer proper. Its vocabulary tells: no other has these three.
+std::optional<TokenId> message_end(const Tokenizer& tokenizer) {
+  for (const char* text : {"<|return|>", "<|call|>", "<|channel|>"}) {
+    if (!special_token(tokenizer, text)) return std::nullopt;
+  }
+  return special_token(tokenizer, "<|end|>");
+}
+
+// `said`: what the file itself says; some say <|end|> where they should not.
 std::vector<TokenId> end_tokens(const Tokenizer& tokenizer, std::span<const uint64_t> said) {
   std::vector<TokenId> ends;
+  const std::optional<TokenId> no_end = message_end(tokenizer);
   const auto add = [&](uint64_t token) {
-    if (token < tokenizer.size() && std::find(ends.begin(), ends.end(), token) == ends.end()) {
-      ends.push_back(TokenId(token));
-    }
+    const bool known = std::find(ends.begin(), ends.end(), token) != ends.end();
+    if (token < tokenizer.size() && token != no_end && !known) ends.push_back(TokenId(token));
   };
   for (uint64_t token : said) add(token);
   if (tokenizer.eos()) add(*tokenizer.eos());
   for (const char* text : kEndTokens) {
-    const auto token = tokenizer.find(text);
-    if (token && tokenizer.is_special(*token)) add(*token);
+    if (const auto token = special_token(tokenizer, text)) add(*token);
   }
   return ends;
 }
@@ -52,11 +69,12 @@ SamplingOptions sampling_defaults(const Metadata& metadata) {
   return options;
 }
 
-std::optional<ChatTemplate> make_template(const std::string& source, ChatTemplateSpecials specials) {
-  if (source.empty()) return std::nullopt;
-  return ChatTemplate(source, std::move(specials));
+std::optional<ChatTemplate> make_template(const ChatTemplateSources& sources, ChatTemplateSpecials specials) {
+  if (sources.empty()) return std::nullopt;
+  return ChatTemplate(sources, std::move(specials));
 }
 
+// Empty if there is none.
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -73,26 +91,29 @@ std::string special_text(const Json& config, const char* key) {
   return {};
 }
 
-// The template is a file of its own, or a text in the config, or the one called "default" of a list there.
-std::string folder_template(const std::string& folder, const Json& config) {
-  if (std::filesystem::exists(folder + "/chat_template.jinja"))
-    return read_file(folder + "/chat_template.jinja");
+// The templates are files of their own, or a text or a list of named ones in the config.
+ChatTemplateSources folder_templates(const std::string& folder, const Json& config) {
+  ChatTemplateSources sources{.usual = read_file(folder + "/chat_template.jinja"),
+                              .tool_use = read_file(folder + "/additional_chat_templates/tool_use.jinja")};
+  if (!sources.empty()) return sources;
   if (std::filesystem::exists(folder + "/chat_template.json")) {
     const Json file = read_json_file(folder + "/chat_template.json");
     if (file.is_object() && file.contains("chat_template") && file["chat_template"].is_string()) {
-      return file["chat_template"].get<std::string>();
+      return {.usual = file["chat_template"].get<std::string>(), .tool_use = {}};
     }
   }
-  if (!config.contains("chat_template")) return {};
+  if (!config.contains("chat_template")) return sources;
   const Json& said = config["chat_template"];
-  if (said.is_string()) return said.get<std::string>();
-  if (!said.is_array()) return {};
+  if (said.is_string()) sources.usual = said.get<std::string>();
+  if (!said.is_array()) return sources;
   for (const Json& entry : said) {
     const bool complete = entry.is_object() && entry.contains("name") && entry.contains("template") &&
                           entry["template"].is_string();
-    if (complete && entry["name"] == "default") return entry["template"].get<std::string>();
+    if (!complete) continue;
+    if (entry["name"] == "default") sources.usual = entry["template"].get<std::string>();
+    if (entry["name"] == "tool_use") sources.tool_use = entry["template"].get<std::string>();
   }
-  return {};
+  return sources;
 }
 
 ChatTemplateSpecials folder_specials(const Json& config) {
@@ -123,10 +144,10 @@ ModelText from_folder(const std::string& folder, const Metadata* metadata) {
   const Json config = parse_folder_config(folder, config_text);
   ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_json(read_file(path), config_text)),
                  .chat_template = std::nullopt,
-                 .template_source = folder_template(folder, config),
+                 .template_sources = folder_templates(folder, config),
                  .end_tokens = {},
                  .sampling_defaults = {}};
-  text.chat_template = make_template(text.template_source, folder_specials(config));
+  text.chat_template = make_template(text.template_sources, folder_specials(config));
   std::vector<uint64_t> said;
   if (metadata != nullptr) {
     for (int64_t token : metadata->integers("quire.eos_token_ids")) said.push_back(uint64_t(token));
@@ -139,14 +160,15 @@ ModelText from_folder(const std::string& folder, const Metadata* metadata) {
 ModelText from_gguf(const Metadata& metadata) {
   ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_gguf(read_gguf_vocabulary(metadata))),
                  .chat_template = std::nullopt,
-                 .template_source = metadata.maybe_text("tokenizer.chat_template").value_or(""),
+                 .template_sources = {.usual = metadata.maybe_text(kTemplateKey).value_or(""),
+                                      .tool_use = metadata.maybe_text(kToolTemplateKey).value_or("")},
                  .end_tokens = {},
                  .sampling_defaults = sampling_defaults(metadata)};
   const Tokenizer& tokenizer = text.tokenizer;
   ChatTemplateSpecials specials;
   if (tokenizer.bos()) specials.bos_token = tokenizer.token(*tokenizer.bos());
   if (tokenizer.eos()) specials.eos_token = tokenizer.token(*tokenizer.eos());
-  text.chat_template = make_template(text.template_source, std::move(specials));
+  text.chat_template = make_template(text.template_sources, std::move(specials));
   std::vector<uint64_t> said;
   for (int64_t token : metadata.integers("quire.eos_token_ids")) said.push_back(uint64_t(token));
   for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
@@ -191,12 +213,17 @@ ModelText load_model_text(const std::string& path) {
 std::optional<ChatTemplate> load_chat_template(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return from_gguf(GgufFile(path).metadata()).chat_template;
   const Json config = parse_folder_config(path, folder_config(path));
-  return make_template(folder_template(path, config), folder_specials(config));
+  return make_template(folder_templates(path, config), folder_specials(config));
 }
 
 void add_text_metadata(const ModelText& text, Metadata& metadata) {
   write_gguf_vocabulary(gguf_vocabulary_from_spec(text.tokenizer.spec()), metadata);
-  if (!text.template_source.empty()) metadata.set("tokenizer.chat_template", text.template_source);
+  const auto& [usual, tool_use] = text.template_sources;
+  if (!usual.empty()) metadata.set(kTemplateKey, usual);
+  if (tool_use.empty()) return;
+  metadata.set(kToolTemplateKey, tool_use);
+  metadata.set("tokenizer.chat_templates",
+               std::vector<std::string>{"tool_use"});  // those that are not the default
 }
 
 }  // namespace quire

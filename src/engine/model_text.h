@@ -15,7 +15,7 @@ namespace quire {
 struct ModelText {
   Tokenizer tokenizer;
   std::optional<ChatTemplate> chat_template;
-  std::string template_source;
+  ChatTemplateSources template_sources;
   std::vector<TokenId> end_tokens;
   SamplingOptions sampling_defaults;
 

@@ -37,7 +37,7 @@ inline ServedModel byte_model() {
         "{% endif %}<s>{{ m.role }}{{ m.name }}: {{ m.content | trim }}{{ style }}</s>{% endfor %}";
     return ModelText{.tokenizer = Tokenizer(std::move(spec)),
                      .chat_template = ChatTemplate(source, {.bos_token = "<s>", .eos_token = "</s>"}),
-                     .template_source = source,
+                     .template_sources = {.usual = source, .tool_use = {}},
                      .end_tokens = {257},
                      .sampling_defaults = {}};
   }();

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "text/jinja.h"
 
@@ -90,11 +92,24 @@ Value message_value(const OrderedJson& source) {
 }  // namespace
 
 struct ChatTemplate::State {
-  jinja::Template program;
+  std::optional<jinja::Template> usual, tool_use;
   jinja::Variables specials;
+
+  const jinja::Template& program_for(const ChatInput& input) const {
+    if (tool_use && !input.tools.is_null()) return *tool_use;
+    if (!usual) throw Error("the model has a chat template for conversations with tools only");
+    return *usual;
+  }
 };
 
-ChatTemplate::ChatTemplate(const std::string& source, ChatTemplateSpecials specials) {
+ChatTemplate::ChatTemplate(const std::string& source, ChatTemplateSpecials specials)
+    : ChatTemplate(ChatTemplateSources{.usual = source, .tool_use = {}}, std::move(specials)) {}
+
+ChatTemplate::ChatTemplate(const ChatTemplateSources& sources, ChatTemplateSpecials specials) {
+  CHECK(!sources.empty());
+  const auto program = [](const std::string& source) {
+    return source.empty() ? std::nullopt : std::optional<jinja::Template>(std::in_place, source);
+  };
   jinja::Variables variables;
   for (const auto& [name, token] : specials.others.items()) {
     variables.emplace_back(name, from_json(token, Origin::trusted));
@@ -103,7 +118,8 @@ ChatTemplate::ChatTemplate(const std::string& source, ChatTemplateSpecials speci
     variables.emplace_back("bos_token", text_value(specials.bos_token, Origin::trusted));
   if (!specials.eos_token.empty())
     variables.emplace_back("eos_token", text_value(specials.eos_token, Origin::trusted));
-  state_ = std::make_unique<const State>(State{jinja::Template(source), std::move(variables)});
+  state_ = std::make_unique<const State>(
+      State{program(sources.usual), program(sources.tool_use), std::move(variables)});
 }
 
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -122,7 +138,7 @@ MarkedText ChatTemplate::render(const ChatInput& input) const {
   variables.emplace_back("messages", jinja::make_sequence(nullptr, std::move(messages)));
   variables.emplace_back("tools", from_json(input.tools, Origin::plain));
   variables.emplace_back("add_generation_prompt", input.add_generation_prompt);
-  return state_->program.render(variables);
+  return state_->program_for(input).render(variables);
 }
 
 }  // namespace quire

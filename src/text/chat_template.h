@@ -23,15 +23,26 @@ struct ChatTemplateSpecials {
   OrderedJson others = OrderedJson::object();  // further special tokens by name (pad_token, unk_token, ...)
 };
 
-// The Jinja template a model ships, ready to run. Immutable; any thread may use it.
+// The Jinja templates a model ships. Files that hold a list of them call these two "default" and "tool_use".
+struct ChatTemplateSources {
+  std::string usual;     // empty: only conversations with tools can be rendered
+  std::string tool_use;  // empty: `usual` renders those too
+
+  bool empty() const { return usual.empty() && tool_use.empty(); }
+};
+
+// The templates of a model, ready to run. Immutable; any thread may use it.
 class ChatTemplate {
  public:
   ChatTemplate(const std::string& source, ChatTemplateSpecials specials);
+  // REQUIRES: not all are empty.
+  ChatTemplate(const ChatTemplateSources& sources, ChatTemplateSpecials specials);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // Renders as Transformers' apply_chat_template does. What came from `input` is marked plain, but for the
+  // Renders as Transformers' apply_chat_template does, which takes the template for tools if tools are given, even if
+  // their list is empty. What came from `input` is marked plain, but for the
   // role of a message if it is a well-known word: templates build special tokens around it. Throws Error
   // with the template's own message if it raises one, or if it exceeds its bounds of time, depth, output.
   MarkedText render(const ChatInput& input) const;
