@@ -165,11 +165,24 @@ asio::awaitable<std::invoke_result_t<Work>> Service::run_on(asio::thread_pool& w
 template <class Question>
 asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Question question) {
   using Reply = std::invoke_result_t<Question, Engine&>;
-  const auto box = std::make_shared<Mailbox<Reply>>(io_.get_executor());
-  const bool posted = parts_.loop.post([box, question](Engine& engine) { box->put(question(engine)); });
+  struct Outcome {
+    std::optional<Reply> reply;
+    std::exception_ptr problem;
+  };
+  const auto box = std::make_shared<Mailbox<Outcome>>(io_.get_executor());
+  const bool posted = parts_.loop.post([box, question](Engine& engine) {
+    Outcome outcome;
+    try {
+      outcome.reply.emplace(question(engine));
+    } catch (...) {
+      outcome.problem = std::current_exception();
+    }
+    box->put(std::move(outcome));
+  });
   if (!posted) throw ApiError(503, "", "shutting_down", "the server is shutting down");
-  std::vector<Reply> replies = co_await box->take();
-  co_return std::move(replies.front());
+  std::vector<Outcome> outcomes = co_await box->take();
+  if (outcomes.front().problem) std::rethrow_exception(outcomes.front().problem);
+  co_return std::move(*outcomes.front().reply);
 }
 
 }  // namespace quire
