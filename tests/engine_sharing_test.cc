@@ -275,7 +275,8 @@ TEST_P(EngineSharing, NobodyFindsOrWaitsForWhatIsComputedUnderAnotherSalt) {
     ids.push_back(engine.submit(request));
   }
   engine.step();
-  EXPECT_EQ(engine.scheduler().running().size(), 2u) << "a chunk is 90 tokens: two salts of three";
+  EXPECT_EQ(engine.scheduler().running().size(), 3u)
+      << "one of each salt; its twin waits for what it computes";
   const auto forked = engine.fork(ids[1], 41, requests_[0]);  // which says another salt
   while (engine.step()) {
   }

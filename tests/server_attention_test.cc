@@ -175,7 +175,6 @@ TEST_F(ServerAttention, LooksStandBehindRequestsAndEndWhenTheirClientsLeave) {
 
 // Three tokens of prompt, the first of them cached; a pass that drew two tokens; then a preemption.
 TEST(FedText, HasThePassThatComputedEachTokenFirst) {
-  const std::string client;
   const std::vector<TokenId> prompt = {1, 2, 3};
   Answer answer;
   answer.tokens = {10, 11, 12, 13};
@@ -184,8 +183,9 @@ TEST(FedText, HasThePassThatComputedEachTokenFirst) {
       {.at_ms = 1, .took_ms = 9, .tokens = 2, .entries_before = 1, .entries_after = 3},
       {.at_ms = 40, .took_ms = 19, .tokens = 6, .entries_before = 0, .entries_after = 6}};
   answer.account.gaps = {{.ms = 10}, {.ms = 0.1f, .same_pass = true}, {.ms = 25}};
-  const FedText text = fed_text({client, 0, prompt, answer, {25, 35, 35.1, 60}, {}});
+  const FedText text = fed_text({CacheSalt{.key = 4}, 0, prompt, answer, {25, 35, 35.1, 60}, {}});
   EXPECT_EQ(text.tokens, (std::vector<TokenId>{1, 2, 3, 10, 11, 12}));
+  EXPECT_EQ(text.salt, CacheSalt{.key = 4}) << "it is computed again where its pages are";
   ASSERT_EQ(text.passes.size(), 3u);
   const uint32_t expected[] = {0, 0, 0, 1, 1, 2};  // the first was not computed
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(text.pass_of[i], expected[i]) << i;

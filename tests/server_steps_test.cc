@@ -122,7 +122,6 @@ TEST_F(ServerSteps, WhatIsNotThereIsSaidSo) {
 // A prompt of three tokens in chunks of two; a pass that drew three tokens at once, two of them guessed; then a preemption,
 // after which all is computed anew.
 TEST(RequestSteps, GuessesShareAPassAndAPreemptionComputesAgain) {
-  const std::string client;
   const std::vector<TokenId> prompt = {1, 2, 3};
   const std::vector<double> token_ms = {25, 35, 35.1, 35.2, 60};
   Answer answer;
@@ -133,7 +132,7 @@ TEST(RequestSteps, GuessesShareAPassAndAPreemptionComputesAgain) {
       {.at_ms = 40, .took_ms = 19, .tokens = 7, .entries_before = 0, .entries_after = 7}};
   answer.account.gaps = {
       {.ms = 10}, {.ms = 0.1f, .same_pass = true}, {.ms = 0.1f, .same_pass = true}, {.ms = 25}};
-  const RequestSteps steps = steps_of({client, 100, prompt, answer, token_ms, {}});
+  const RequestSteps steps = steps_of({{}, 100, prompt, answer, token_ms, {}});
   ASSERT_EQ(steps.passes.size(), 4u);
   const auto tokens_of = [&](size_t pass) {
     std::vector<TokenId> tokens;
