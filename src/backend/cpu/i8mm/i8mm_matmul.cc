@@ -95,53 +95,87 @@ class Matmul {
     }
   }
 
+  // A piece of the columns, and the inputs of a part for it.
+  struct Piece {
+    size_t begin, width;
+    TileInputs<typename Scales::Sum>* inputs;  // [tiles]
+    size_t next_bytes;                         // from there to what is opened next
+  };
+  // `kept`: of how many pieces the inputs wait.
+  Piece piece(const Part& part, size_t index, size_t kept) const {
+    const size_t begin = index * kPartCols, width = smaller(kPartCols, cols_ - begin);
+    return {begin, width, scratch_.inputs + index % kept * part.tiles(),
+            kept == 1 ? panel_bytes() : width / Packed::kValues * Packed::kBytes};
+  }
+  size_t pieces() const { return (cols_ + kPartCols - 1) / kPartCols; }
+  size_t panel_bytes() const { return cols_ / Packed::kValues * Packed::kBytes; }
+  const uint8_t* packed(const Part& part, size_t p) const {
+    return reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes();
+  }
+  PanelOutliers outliers_of(const Part& part) const {
+    return {args_, outlier_kernels<Format>(), kGroup, part.token, part.tokens};
+  }
+
   void multiply_part(const Part& part) const {
     for (size_t p = 0; p < part.panels; ++p) {
       std::memset(scratch_.sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
       if constexpr (kHasFloatMin) std::memset(scratch_.min_sums[p], 0, 2 * part.tiles() * sizeof(TileSums));
     }
-    const size_t panel_bytes = cols_ / Packed::kValues * Packed::kBytes;
-    for (size_t begin = 0; begin < cols_; begin += kPartCols) {
-      const size_t width = smaller(kPartCols, cols_ - begin);
-      interleave_inputs(part, begin, width);
-      for (size_t p = 0; p < part.panels; ++p) {
-        const uint8_t* bytes =
-            reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes;
-        open_panel<Format, kGroup>(bytes, cols_, begin, width, scratch_.open);
-        const int8_t* codes = kIsOpen<Format>
-                                  ? reinterpret_cast<const int8_t*>(
-                                        bytes + begin / Packed::kValues * Packed::kBytes + Packed::kStart)
-                                  : scratch_.open.codes;
-        const uint8_t* next = bytes + panel_bytes + begin / Packed::kValues * Packed::kBytes;
-        const size_t share = width / Packed::kValues * Packed::kBytes / part.tiles();
-        for_tiles(part, [&]<size_t kPairs>(size_t tile) {
-          // What is not opened is fetched beside the products, a share of it with each tile.
-          for (size_t line = 0; kIsOpen<Format> && line < share; line += 64)
-            fetch_line<FarFetch>(next + tile * share + line);
-          // One after the other, while the inputs are in the first-level cache.
-          for (size_t h = 0; h < 2; ++h) {
-            multiply_tile<kSub, kGroup, kHasMin, kGap, kPairs>(
-                scratch_.open.halves[h], codes + kEightCodes / 2 * h, scratch_.inputs[tile], width,
-                scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h]);
-          }
-        });
-      }
-    }
-    const PanelOutliers outliers(args_, outlier_kernels<Format>(), kGroup, part.token, part.tokens);
-    for (size_t p = 0; p < part.panels; ++p) {
-      store_panel(part, p, outliers,
-                  reinterpret_cast<const uint8_t*>(args_.panels) + (part.panel + p) * panel_bytes);
+    if (pieces() * part.tiles() <= kFewTiles) {
+      multiply_by_panel(part);
+    } else {
+      multiply_by_piece(part);
     }
   }
 
-  void interleave_inputs(const Part& part, size_t begin, size_t width) const {
+  // With few tokens, whose inputs stay in the second-level cache for all columns: outliers find the panel in a cache too.
+  void multiply_by_panel(const Part& part) const {
+    for (size_t i = 0; i < pieces(); ++i) interleave_inputs(part, piece(part, i, pieces()));
+    const PanelOutliers outliers = outliers_of(part);
+    for (size_t p = 0; p < part.panels; ++p) {
+      for (size_t i = 0; i < pieces(); ++i) multiply_piece(part, p, piece(part, i, pieces()));
+      store_panel(part, p, outliers, packed(part, p));
+    }
+  }
+
+  void multiply_by_piece(const Part& part) const {
+    for (size_t i = 0; i < pieces(); ++i) {
+      interleave_inputs(part, piece(part, i, 1));
+      for (size_t p = 0; p < part.panels; ++p) multiply_piece(part, p, piece(part, i, 1));
+    }
+    const PanelOutliers outliers = outliers_of(part);
+    for (size_t p = 0; p < part.panels; ++p) store_panel(part, p, outliers, packed(part, p));
+  }
+
+  void multiply_piece(const Part& part, size_t p, const Piece& piece) const {
+    const uint8_t* panel = packed(part, p);
+    const uint8_t* bytes = panel + piece.begin / Packed::kValues * Packed::kBytes;
+    open_panel<Format, kGroup>(panel, cols_, piece.begin, piece.width, piece.next_bytes, scratch_.open);
+    const int8_t* codes =
+        kIsOpen<Format> ? reinterpret_cast<const int8_t*>(bytes + Packed::kStart) : scratch_.open.codes;
+    const uint8_t* next = bytes + piece.next_bytes;
+    const size_t share = piece.width / Packed::kValues * Packed::kBytes / part.tiles();
+    for_tiles(part, [&]<size_t kPairs>(size_t tile) {
+      // What is not opened is fetched beside the products, a share of it with each tile.
+      for (size_t line = 0; kIsOpen<Format> && line < share; line += 64)
+        fetch_line<FarFetch>(next + tile * share + line);
+      // One after the other, while the inputs are in the first-level cache.
+      for (size_t h = 0; h < 2; ++h) {
+        multiply_tile<kSub, kGroup, kHasMin, kGap, kPairs>(
+            scratch_.open.halves[h], codes + kEightCodes / 2 * h, piece.inputs[tile], piece.width,
+            scratch_.sums[p][tile][h], scratch_.min_sums[p][tile][h]);
+      }
+    });
+  }
+
+  void interleave_inputs(const Part& part, const Piece& piece) const {
     for_tiles(part, [&]<size_t kPairs>(size_t tile) {
       const size_t first = part.token + part.tile_begin(tile), last = part.tile_tokens(tile) - 1;
       const auto row = [&](size_t t) {
         return Q8Row(args_.input + (first + smaller(t, last)) * args_.input_stride_bytes, cols_, kGroup);
       };
       const Q8Row rows[kTileTokens] = {row(0), row(1), row(2), row(3), row(4), row(5)};
-      interleave<kSub, kGroup, kHasMin, kPairs>(rows, begin, width, scratch_.inputs[tile]);
+      interleave<kSub, kGroup, kHasMin, kPairs>(rows, piece.begin, piece.width, piece.inputs[tile]);
     });
   }
 

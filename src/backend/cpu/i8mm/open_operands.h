@@ -26,7 +26,9 @@ constexpr size_t kPartCols = 1024;
 constexpr size_t kPartTokens = 516;
 constexpr size_t kPartPanels = 32;
 constexpr size_t kPartTiles = kPartTokens / kTileTokens;
-static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0);  // parts end with groups and tiles
+constexpr size_t kFewTiles = 48;  // of 1024 columns: half of a second-level cache of 1 MB
+static_assert(kPartCols % 256 == 0 && kPartTokens % kTileTokens == 0 &&
+              kFewTiles <= kPartTiles);  // parts end with groups and tiles
 
 constexpr size_t kPartSubs = kPartCols / 16;    // at most
 constexpr size_t kPartGroups = kPartCols / 64;  // at most
@@ -188,17 +190,17 @@ ALWAYS_INLINE void open_step(const uint8_t* step, int8x16_t table, int8_t* codes
   }
 }
 
-// Columns [begin, begin + width) of a panel of `cols`. Bytes are used where they are.
+// Columns [begin, begin + width) of a panel of `cols`. Bytes are used where they are. What is opened next lies `next_bytes` on.
 template <class Format, size_t kGroup, class Scales>
-void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, OpenPanel<Scales>& open) {
+void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, size_t next_bytes,
+                OpenPanel<Scales>& open) {
   using Packed = Panel<Format>;
   const int8x16_t table = Reader<Format>::table();
-  const size_t panel_bytes = cols / Packed::kValues * Packed::kBytes;
   for (size_t c = 0; !kIsOpen<Format> && c < width; c += 32) {
     const uint8_t* block = panel + (begin + c) / Packed::kValues * Packed::kBytes;
     const uint8_t* step = block + Packed::kStart + (begin + c) % Packed::kValues / 32 * Packed::kStepBytes;
-    for (size_t line = 0; line < Packed::kStepBytes; line += 64)  // the next panel's: it is opened next
-      fetch_line<FarFetch>(step + panel_bytes + line);
+    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
+      fetch_line<FarFetch>(step + next_bytes + line);
     if constexpr (!kIsOpen<Format>) open_step<Format>(step, table, open.codes + kPanelRows * c);
   }
   open_scales<Format, kGroup>(panel, cols, begin, width, open.halves);
