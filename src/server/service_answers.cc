@@ -69,6 +69,20 @@ OrderedJson detokenize_json(std::string_view request_body, const ServedModel& mo
   return {{"prompt", text}, {"content", text}};  // as vLLM and as llama.cpp name it
 }
 
+std::pair<Ask, ForkPoint> read_fork(std::string_view request_body, const std::string& id,
+                                    const ServedModel& model) {
+  const OrderedJson body = parse_body(request_body);
+  const JsonFields fields(body);
+  Ask ask = parse_continuation(body, model);
+  if (ask.choices != 1) bad_field("n", "a fork has one answer; 'n' must be 1");
+  if (ask.echo) bad_field("echo", "a fork does not echo its prompt");
+  const auto at = fields.integer("at", 1, INT32_MAX);
+  if (!at)
+    bad_field("at",
+              "'at' is missing: how many of the request's tokens, prompt and answer, the fork begins with");
+  return {std::move(ask), {id, uint32_t(fields.integer("choice", 0, 1 << 20).value_or(0)), uint32_t(*at)}};
+}
+
 }  // namespace
 
 asio::awaitable<void> Service::page_file(Exchange& exchange) {
@@ -110,6 +124,7 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
     return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
   };
   Ask ask = co_await aside(exchange, understand);
+  exchange.drop_body();
   refuse_if_closing();  // it may have begun meanwhile
   ask.request.client = client_name(exchange.request(), ask.request.client);
   co_await completions_.answer(exchange, std::move(ask));
@@ -128,19 +143,12 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
   const std::string path = exchange.request().path.substr(std::string_view("/requests/").size());
   if (!path.ends_with("/fork"))
     throw ApiError(404, "", "not_found", "a request can be forked with POST /requests/ID/fork");
-  const OrderedJson body = parse_body(exchange.request().body);
-  const JsonFields fields(body);
-  Ask ask = parse_continuation(body, parts_.model);
-  if (ask.choices != 1) bad_field("n", "a fork has one answer; 'n' must be 1");
-  if (ask.echo) bad_field("echo", "a fork does not echo its prompt");
-  ForkPoint point{path.substr(0, path.size() - 5), uint32_t(fields.integer("choice", 0, 1 << 20).value_or(0)),
-                  0};
-  const auto at = fields.integer("at", 1, INT32_MAX);
-  if (!at)
-    bad_field("at",
-              "'at' is missing: how many of the request's tokens, prompt and answer, the fork begins with");
-  point.at = uint32_t(*at);
-  const auto known = [&book = parts_.book, point](Engine&) {
+  const auto understand = [&] {
+    return read_fork(exchange.request().body, path.substr(0, path.size() - 5), parts_.model);
+  };
+  auto [ask, point] = co_await aside(exchange, understand);
+  exchange.drop_body();
+  const auto known = [&book = parts_.book, point = point](Engine&) {
     return book.find_live(point.request, point.choice) || book.find_finished(point.request, point.choice);
   };
   const bool is_known = co_await ask_engine(known);
@@ -161,15 +169,19 @@ asio::awaitable<void> Service::cancel(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {
-  const auto work = [&] { return tokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(exchange, work);
-  co_await exchange.respond(json_response(reply));
+  const auto work = [&] { return dump(tokenize_json(exchange.request().body, parts_.model)); };
+  HttpResponse response;
+  response.body = co_await aside(exchange, work);
+  exchange.drop_body();
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::detokenize(Exchange& exchange) {
-  const auto work = [&] { return detokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(exchange, work);
-  co_await exchange.respond(json_response(reply));
+  const auto work = [&] { return dump(detokenize_json(exchange.request().body, parts_.model)); };
+  HttpResponse response;
+  response.body = co_await aside(exchange, work);
+  exchange.drop_body();
+  co_await exchange.respond(std::move(response));
 }
 
 }  // namespace quire

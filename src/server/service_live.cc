@@ -73,7 +73,7 @@ asio::awaitable<void> Service::kv(Exchange& exchange) {
   };
   OrderedJson report = co_await ask_engine(look);
   report["format"] = options_.kv_format;
-  co_await exchange.respond(json_response(report));
+  co_await respond_aside(exchange, std::move(report));
 }
 
 asio::awaitable<void> Service::requests(Exchange& exchange) {
@@ -81,8 +81,8 @@ asio::awaitable<void> Service::requests(Exchange& exchange) {
   const auto look = [this, since](Engine& engine) {
     return requests_report(engine, parts_.book, parts_.meter, since, Clock::now());
   };
-  const OrderedJson report = co_await ask_engine(look);
-  co_await exchange.respond(json_response(report));
+  OrderedJson report = co_await ask_engine(look);
+  co_await respond_aside(exchange, std::move(report));
 }
 
 // GET /requests/ID/steps and GET /requests/ID/attention
@@ -109,9 +109,12 @@ asio::awaitable<void> Service::steps(Exchange& exchange, std::string id) {
   const std::optional<RequestSteps> steps = co_await ask_engine(look);
   if (!steps) throw unknown_request(id);
   const bool own = may_read(exchange.request(), steps->client);
-  const auto tell = [&] { return steps_json(id, *steps, own ? &parts_.model.text->tokenizer : nullptr); };
-  const OrderedJson report = co_await aside(exchange, tell);
-  co_await exchange.respond(json_response(report));
+  const auto tell = [&] {
+    return dump(steps_json(id, *steps, own ? &parts_.model.text->tokenizer : nullptr));
+  };
+  HttpResponse response;
+  response.body = co_await workers_.write_reply(tell);
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
@@ -132,23 +135,25 @@ asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
   const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(*text), layer, head, client);
   const auto tell = [&] { return dump(seen.grid->json(id, seen.place, parts_.model.text->tokenizer)); };
   HttpResponse response;
-  response.body = co_await aside(exchange, tell);
+  response.body = co_await workers_.write_reply(tell);
   co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
   const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
   const std::vector<TokenId> prompt = co_await aside(exchange, work);
+  exchange.drop_body();
   const auto look = [this, prompt](Engine& engine) {
     return lookup_report(engine, prompt, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
-  const OrderedJson report = co_await ask_engine(look);
-  co_await exchange.respond(json_response(report));
+  OrderedJson report = co_await ask_engine(look);
+  co_await respond_aside(exchange, std::move(report));
 }
 
 asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
   const auto work = [&] { return parse_prompt(parse_body(exchange.request().body), parts_.model); };
   const std::vector<TokenId> prompt = co_await aside(exchange, work);
+  exchange.drop_body();
   const auto pin = [prompt](Engine& engine) {
     const Engine::Pin pinned = engine.pin(prompt);
     if (pinned.tokens == 0) engine.unpin(pinned.id);
@@ -174,7 +179,8 @@ asio::awaitable<void> Service::kv_save(Exchange& exchange) {
   if (parts_.snapshots == nullptr)
     throw ApiError(409, "", "no_kv_dir",
                    "this server saves no snapshots: it was started without --kv-dir FOLDER");
-  const std::string name = snapshot_name(exchange.request().body);
+  const auto understand = [&] { return snapshot_name(exchange.request().body); };
+  const std::string name = co_await aside(exchange, understand);
   if (std::exchange(saving_, true))
     throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
   const Clock::time_point begin = Clock::now();
@@ -182,7 +188,7 @@ asio::awaitable<void> Service::kv_save(Exchange& exchange) {
   SnapshotFigures saved;
   const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
   try {
-    saved = co_await run_on(saver_, save);
+    saved = co_await workers_.run(Workers::Lane::saves, save);
   } catch (...) {
     problem = std::current_exception();
   }
