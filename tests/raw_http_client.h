@@ -126,6 +126,12 @@ class RawClient {
     if (!part || !take_line()) return std::nullopt;
     return part;
   }
+  // All that the server sends until it closes.
+  std::string read_all() {
+    while (fill()) {
+    }
+    return std::exchange(received_, {});
+  }
   // Whether the server closes, once all that it has sent is read.
   bool closed() {
     while (fill()) {

@@ -271,19 +271,20 @@ TEST_F(ServerFaults, WhatIsNotHttpIsRefused) {
   start();
   const std::string_view wrong[] = {
       "hello\r\n\r\n",
-      "GET / HTTP/9.9\r\n\r\n",
+      "GET / HTTP/9.9\r\nHost: x\r\n\r\n",
       "GET /\r\n\r\n",
-      "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-      "GET / HTTP/1.1\r\nName : value\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+      "GET / HTTP/1.1\r\nHost: x\r\nName : value\r\n\r\n",
       std::string_view("GET /\0 HTTP/1.1\r\n\r\n", 19),
       "\x16\x03\x01\x02\x01\x01\xfc\x03\x03 a TLS hello\r\n\r\n",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n{}",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n{}",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
-      "POST /v1/completions HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}garbage\r\n",
-      "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n{}",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}garbage\r\n",
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+      "chunked\r\n\r\nffffffffffffffffff\r\n{}",
   };
   for (const std::string_view bytes : wrong) {
     RawClient client(server_->port());
@@ -296,10 +297,9 @@ TEST_F(ServerFaults, WhatIsNotHttpIsRefused) {
   }
 }
 
-TEST_F(ServerFaults, APlaceThatIsNoPathIsNotFound) {
+TEST_F(ServerFaults, APathThatNobodyKnowsIsNotFound) {
   start();
-  for (const char* target :
-       {"?a", "*", "x", "//", "/../../etc/passwd", "http://elsewhere/", "/%00", "/kv/pin/"}) {
+  for (const char* target : {"//", "/../../etc/passwd", "/http://elsewhere/", "/%00", "/kv/pin/"}) {
     for (const char* method : {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "BREW"}) {
       RawClient client(server_->port());
       client.ask(method, target);

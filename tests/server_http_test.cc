@@ -111,8 +111,8 @@ TEST_F(ServerHttp, ABodyMayComeInChunks) {
 TEST_F(ServerHttp, APathOrMethodThatIsNotThereIsToldSo) {
   EXPECT_EQ(get("/v1/embeddings").status, 404);
   EXPECT_EQ(post("/v1/embeddings", Json::object()).error("type"), "not_found_error");
-  EXPECT_EQ(get("?").status, 404);
-  EXPECT_EQ(get("*").status, 404);
+  EXPECT_EQ(get("?").status, 400);
+  EXPECT_EQ(get("*").status, 400);
   EXPECT_EQ(get("/%00/../etc/passwd").status, 404);
   const HttpReply wrong = get("/v1/chat/completions");
   EXPECT_EQ(wrong.status, 405);
@@ -139,10 +139,12 @@ TEST_F(ServerHttp, TooLargeRequestsAreRefusedBeforeTheyAreRead) {
   EXPECT_EQ(ask("POST", "/v1/completions", std::string(1001, ' ')).status, 413);
   EXPECT_EQ(ask("GET", "/health", "", "X-Long: " + std::string(3000, 'x') + "\r\n").status, 431);
   HttpClient waiting(port());
-  waiting.send("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 5000000\r\n\r\n");
+  waiting.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: test\r\nExpect: 100-continue\r\nContent-Length: "
+      "5000000\r\n\r\n");
   EXPECT_EQ(waiting.read_reply().status, 413);
   HttpClient chunked(port());
-  chunked.send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
+  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" +
                std::string(2000, ' '));
   EXPECT_EQ(chunked.read_reply().status, 413);
 }

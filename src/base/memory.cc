@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include <malloc.h>
+
 namespace quire {
 namespace {
 
@@ -25,6 +27,20 @@ size_t available_memory() {
   const size_t limit = read_number("/sys/fs/cgroup/memory.max");
   if (limit == 0) return available;
   return std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));
+}
+
+void return_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+}
+
+void keep_large_blocks_apart() {
+#ifdef __GLIBC__
+  constexpr int kLargeBlock = 256 << 10;
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBlock);
+  ::mallopt(M_TRIM_THRESHOLD, 4 * kLargeBlock);
+#endif
 }
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include "backend/cpu/kernel_choice.h"
 #include "backend/cpu/yardstick.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/api_keys.h"
 #include "cli/commands.h"
@@ -27,6 +28,7 @@ struct ServeCommand {
   ServerOptions server;
   std::string model_name;
   std::string max_body;
+  std::string max_in_flight;
   std::string kv_disk;
   std::string metrics_names;
   uint32_t max_queue = 256;
@@ -77,6 +79,11 @@ struct ServeCommand {
     server.service.inspection = !no_inspection;
     if (!max_snapshot_bytes.empty()) server.snapshots.bytes = parse_size(max_snapshot_bytes);
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
+    if (!max_in_flight.empty()) {
+      server.http.request_bytes_in_flight = server.http.reply_bytes_in_flight = parse_size(max_in_flight);
+      if (server.http.request_bytes_in_flight == 0) wrong_usage("--max-bytes-in-flight must not be 0");
+    }
+    keep_large_blocks_apart();
     server.http.idle_time = std::chrono::seconds(idle_seconds);
     make_room_for_connections();
     if (!server.kv_restore.empty() && server.kv_folder.empty())
@@ -117,7 +124,7 @@ struct ServeCommand {
         server.host != "::1")
       fmt::print(stderr, "anybody who reaches this address may use it: --api-key-file asks for a key\n");
     std::fflush(stderr);
-    service.run();
+    service.run_to_the_end();
     fmt::print(stderr, "stopped\n");
   }
 
@@ -211,6 +218,10 @@ void add_serve(CLI::App& app) {
   serve->add_option("--max-connections", server.http.connections, "most open connections")
       ->capture_default_str();
   serve->add_option("--max-body", command->max_body, "largest request, e.g. 16M (the default)");
+  serve->add_option(
+      "--max-bytes-in-flight", command->max_in_flight,
+      "most bytes of all requests together, and of all replies, e.g. 256M (the default); more are "
+      "told to try later (503)");
   serve->add_option("--idle-seconds", command->idle_seconds, "how long an idle connection is kept")
       ->capture_default_str();
   serve

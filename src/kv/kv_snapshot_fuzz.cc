@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "base/bounded_work.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "kv/kv_snapshot.h"
@@ -178,6 +179,7 @@ extern "C" int LLVMFuzzerInitialize(int* count, char*** arguments) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const quire::BoundedWork work(size);
   const std::span<const std::byte> input(reinterpret_cast<const std::byte*>(data), size);
   restore(input);
   restore(with_checksums(input));

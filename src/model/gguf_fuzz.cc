@@ -1,11 +1,13 @@
 // Any bytes are either a GGUF file whose every tensor lies inside it, or an Error.
 #include <cstdint>
 
+#include "base/bounded_work.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "model/gguf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const quire::BoundedWork work(size);
   const std::span<const std::byte> file(reinterpret_cast<const std::byte*>(data), size);
   try {
     const quire::GgufHead head = quire::parse_gguf(file, "fuzz");

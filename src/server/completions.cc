@@ -44,6 +44,11 @@ std::optional<ApiError> failure(const Answer& answer) {
   }
 }
 
+ApiError too_slow() {
+  return ApiError(503, "", "reader_too_slow",
+                  "the stream was not read fast enough: more of it waited than a server can keep");
+}
+
 }  // namespace
 
 // One ask on its way through the engine.
@@ -71,6 +76,7 @@ struct Completions::Run {
     }
     const Answer& answer = *delivery.answer;
     if (const auto why = failure(answer); why && !failed) failed = why;
+    if (failed && box->overrun) failed = too_slow();
     usage.answer_tokens += answer.tokens.size();
     if (delivery.index % ask.choices == 0) {
       usage.prompt_tokens += answer.prompt_tokens;
@@ -81,13 +87,14 @@ struct Completions::Run {
 };
 
 Completions::Completions(const asio::any_io_executor& executor, const ServedModel& model, EngineLoop& loop,
-                         RequestBook& book, Metrics& metrics, const CompletionLimits& limits,
-                         std::string fingerprint)
+                         RequestBook& book, Metrics& metrics, Workers& workers,
+                         const CompletionLimits& limits, std::string fingerprint)
     : executor_(executor),
       model_(model),
       loop_(loop),
       book_(book),
       metrics_(metrics),
+      workers_(workers),
       limits_(limits),
       fingerprint_(std::move(fingerprint)) {}
 
@@ -109,7 +116,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
       request.prompt = ask.prompts[p];
       request.on_token = [this, id, box, base = p * ask.choices](const TokenEvent& event) {
         book_.note(id, base + event.choice, event);
-        box->put({.index = base + event.choice, .token = event, .answer = {}, .refused = {}});
+        deliver(box, base + event.choice, event);
       };
       try {
         std::optional<SequenceId> parent;
@@ -140,9 +147,11 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
     }
     return *sequences;
   };
-  return loop_.start(begin, [this, box, sequences, submitted](uint32_t index, const Answer* answer,
-                                                              const std::string& refused) {
-    if (answer != nullptr && refused.empty()) {
+  return loop_.start(begin, [this, box, sequences, submitted, open = open_answers_, answers = ask.answers()](
+                                uint32_t index, const Answer* answer, const std::string& refused) {
+    const bool begun = answer != nullptr && refused.empty();
+    *open -= begun ? 1 : answers;
+    if (begun) {
       const Clock::time_point now = Clock::now();
       if (answer->finish_reason == FinishReason::cancelled) {
         book_.forget((*sequences)[index]);
@@ -152,23 +161,47 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
         metrics_.finished(*answer, milliseconds_between(submitted, now));
       }
     }
-    box->put({.index = index,
-              .token = {},
-              .answer = answer != nullptr ? std::optional(*answer) : std::nullopt,
-              .refused = refused});
+    try {
+      box->put({.index = index,
+                .token = {},
+                .answer = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr,
+                .refused = refused});
+    } catch (const std::bad_alloc&) {
+      box->lose();
+    }
   });
 }
 
+// On the engine's thread, which neither waits for a reader nor ends for want of memory.
+void Completions::deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept {
+  if (box->overrun) return;
+  try {
+    const auto join = [joins = box->joins](Delivery& last, Delivery& next) {
+      if (!joins || !last.token || last.index != next.index) return false;
+      last.token->text += next.token->text;
+      return true;
+    };
+    const size_t bytes = event.text.size() + (box->joins ? 0 : sizeof(Delivery)) +
+                         event.top_logprobs.size() * sizeof(event.top_logprobs[0]);
+    Delivery delivery{.index = index, .token = event, .answer = {}, .refused = {}};
+    if (box->put_bounded(std::move(delivery), bytes, box->most_bytes, join)) return;
+    asio::post(executor_, [this, box] { loop_.cancel(EngineLoop::Ticket{box->ticket}); });
+    box->overrun = true;
+  } catch (const std::bad_alloc&) {
+    box->lose();
+  }
+}
+
 asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {
-  const uint32_t answers = ask.answers();
+  const uint32_t answers = ask.answers(), open = *open_answers_;
   if (answers > limits_.open_answers)
     bad_field("n", "'n' and the prompts ask for {} answers, but the server takes {} at once", answers,
               limits_.open_answers);
-  if (open_answers_ + answers > limits_.open_answers) {
+  if (open + answers > limits_.open_answers) {
     throw ApiError(
         429, "", "queue_full",
-        fmt::format("{} answers run or wait already, and {} more would be too many; try again later",
-                    open_answers_, answers));
+        fmt::format("{} answers run or wait already, and {} more would be too many; try again later", open,
+                    answers));
   }
   const double seconds = std::min(limits_.request_seconds, ask.deadline_ms.value_or(1e12) / 1000);
   ask.request.deadline =
@@ -183,25 +216,58 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
     co_return;
   }
   run.box = std::make_shared<Box>(executor_);
-  run.ticket = start(run.ask, run.head.id, fork, run.box);
-  open_answers_ += answers;
-  open_[run.head.id] = {run.ticket, run.ask.request.client};
-  exchange.when_gone([this, ticket = run.ticket] { loop_.cancel(ticket); });
-  exchange.add_header("X-Request-Id", run.head.id);
-  std::exception_ptr problem;
-  try {
-    if (run.ask.stream) {
-      co_await stream(exchange, run);
-    } else {
-      co_await collect(exchange, run);
-    }
-  } catch (...) {
-    problem = std::current_exception();
-    loop_.cancel(run.ticket);  // of several answers the others may still run
+  run.box->joins = !run.ask.request.logprobs;
+  if (run.ask.stream) run.box->most_bytes = limits_.unread_bytes;
+  co_await this->run(exchange, run, fork);
+}
+
+// A request's place among those that can be cancelled. One that is given up ends, whatever of it still runs.
+class Completions::Listing {
+ public:
+  Listing(Completions& all, const Run& run) : all_(all), run_(run) {
+    place_ = all.open_.emplace(run.head.id, Open{{}, run.ask.request.client}).first;
   }
-  open_answers_ -= answers;
-  open_.erase(run.head.id);
-  if (problem) std::rethrow_exception(problem);
+  ~Listing() {
+    all_.open_.erase(place_);
+    if (!started_ || run_.done()) return;
+    try {
+      all_.loop_.cancel(run_.ticket);
+    } catch (const std::bad_alloc&) {  // then it is computed for nobody
+    }
+  }
+  Listing(const Listing&) = delete;
+  Listing& operator=(const Listing&) = delete;
+
+  void start(EngineLoop::Ticket ticket) {
+    place_->second.ticket = ticket;
+    started_ = true;
+  }
+
+ private:
+  Completions& all_;
+  const Run& run_;
+  std::map<std::string, Open>::iterator place_;
+  bool started_ = false;
+};
+
+asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork) {
+  exchange.add_header("X-Request-Id", run.head.id);
+  Listing listing(*this, run);
+  *open_answers_ += run.ask.answers();
+  try {
+    run.ticket = start(run.ask, run.head.id, fork, run.box);
+  } catch (...) {
+    *open_answers_ -= run.ask.answers();
+    throw;
+  }
+  listing.start(run.ticket);
+  run.box->ticket = run.ticket.value;
+  exchange.when_gone([this, ticket = run.ticket] { loop_.cancel(ticket); });
+  if (run.ask.stream) {
+    co_await stream(exchange, run);
+  } else {
+    co_await collect(exchange, run);
+  }
 }
 
 bool Completions::cancel(const std::string& id, const Viewer& viewer) {
@@ -220,10 +286,13 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, const Run& r
         {.part = {.choice = i, .text = model_.text->tokenizer.decode(prompt)}, .finish = "length"});
     if (i % run.ask.choices == 0) usage.prompt_tokens += prompt.size();
   }
-  const OrderedJson response =
-      whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, usage);
   if (!run.ask.stream) {
-    co_await exchange.respond(json_response(response));
+    const auto write = [&] {
+      return dump(whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, usage));
+    };
+    HttpResponse response;
+    response.body = co_await workers_.write_reply(write);
+    co_await exchange.respond(std::move(response));
     co_return;
   }
   std::string events;
@@ -263,10 +332,16 @@ asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
     }
   }
   if (run.failed) throw *run.failed;
-  OrderedJson response =
-      whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, run.usage);
-  if (run.ask.report) response["quire"] = report_json(run.head.id, *run.first);
-  co_await exchange.respond(json_response(response));
+  const auto write = [&] {
+    OrderedJson response =
+        whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, run.usage);
+    if (run.ask.report) response["quire"] = report_json(run.head.id, *run.first);
+    answers = {};
+    return dump(response);
+  };
+  HttpResponse response;
+  response.body = co_await workers_.write_reply(write);
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "server/mailbox.h"
 #include "server/metrics.h"
 #include "server/request_book.h"
+#include "server/workers.h"
 
 namespace quire {
 
@@ -24,8 +26,11 @@ struct ForkPoint {
 };
 
 struct CompletionLimits {
-  uint32_t open_answers = 0;     // that run or wait at once; more are refused
+  uint32_t open_answers = 0;     // that the engine computes or will; more are refused
   double request_seconds = 600;  // that one may take in all
+  // That wait for the reader of a stream. Words are joined and take no more than their letters; what cannot be joined
+  // (logprobs) ends with an error when there is more.
+  size_t unread_bytes = size_t(2) << 20;
 };
 
 // Gives asks to the engine and sends what comes back, whole or as a stream. Belongs to the thread of its executor.
@@ -33,7 +38,8 @@ class Completions {
  public:
   // What it is given must outlive it.
   Completions(const asio::any_io_executor& executor, const ServedModel& model, EngineLoop& loop,
-              RequestBook& book, Metrics& metrics, const CompletionLimits& limits, std::string fingerprint);
+              RequestBook& book, Metrics& metrics, Workers& workers, const CompletionLimits& limits,
+              std::string fingerprint);
 
   // Throws ApiError if it is refused; afterwards nothing is left of it.
   asio::awaitable<void> answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork = std::nullopt);
@@ -46,18 +52,28 @@ class Completions {
   struct Delivery {
     uint32_t index = 0;  // of the answer: prompts one after the other, each with its choices
     std::optional<TokenEvent> token;
-    std::optional<Answer> answer;
+    std::shared_ptr<const Answer> answer;
     std::string refused;
   };
-  using Box = Mailbox<Delivery>;
+  // Where it says it: to somebody who may not listen.
+  struct Box : Mailbox<Delivery> {
+    using Mailbox::Mailbox;
+    size_t most_bytes = SIZE_MAX;
+    bool joins = true;                  // tokens of one answer, if nobody asks for each of them
+    std::atomic<bool> overrun = false;  // more came than may wait
+    std::atomic<uint32_t> ticket = 0;   // of the request, once it has one
+  };
   struct Run;
   struct Open {
     EngineLoop::Ticket ticket;
     std::string client;
   };
+  class Listing;
 
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
+  void deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept;
+  asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
   asio::awaitable<void> send_prompts(Exchange& exchange, const Run& run);
@@ -68,9 +84,11 @@ class Completions {
   EngineLoop& loop_;
   RequestBook& book_;
   Metrics& metrics_;
+  Workers& workers_;
   const CompletionLimits limits_;
   const std::string fingerprint_;
-  uint32_t open_answers_ = 0;
+  // Grows on the executor's thread; the engine's takes from it when an answer is complete, whoever reads it.
+  std::shared_ptr<std::atomic<uint32_t>> open_answers_ = std::make_shared<std::atomic<uint32_t>>(0);
   std::map<std::string, Open> open_;  // by request id
 };
 

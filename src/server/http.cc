@@ -1,11 +1,9 @@
 #include "server/http.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -16,6 +14,8 @@
 #include <sys/socket.h>
 
 #include "base/error.h"
+#include "server/byte_budget.h"
+#include "server/http_framing.h"
 
 namespace quire {
 namespace {
@@ -26,71 +26,53 @@ using asio::redirect_error;
 using asio::use_awaitable;
 using asio::ip::tcp;
 using boost::system::error_code;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kMostEarlyBytes = 64 << 10;  // of a next request, taken while one is being answered
-constexpr uint32_t kMostTurnedAway = 64;      // connections beyond the limit that are told so at a time
+constexpr size_t kBodyRead = 64 << 10, kRead = 4 << 10;
+constexpr uint32_t kMostTurnedAway = 64;  // connections beyond the limit that are told so at a time
+constexpr const char* kNoMemory = "there is not enough memory for this request";
+constexpr size_t kSmallReply = 4 << 10;  // errors and the like, for which there is always room
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = char(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-enum class Plus { is_itself, is_space };
-
-std::string decode_percent(std::string_view text, Plus plus) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape =
-        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    const bool space = text[i] == '+' && plus == Plus::is_space;
-    decoded += escape ? char(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2])) : space ? ' ' : text[i];
-    if (escape) i += 2;
-  }
-  return decoded;
-}
-
-void read_target(std::string_view target, HttpRequest& request) {
-  const size_t mark = target.find('?');
-  request.path = decode_percent(target.substr(0, mark), Plus::is_itself);
-  if (mark == std::string_view::npos) return;
-  std::string_view rest = target.substr(mark + 1);
-  while (!rest.empty()) {
-    const std::string_view pair = rest.substr(0, rest.find('&'));
-    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    const std::string_view value = equals == std::string_view::npos ? "" : pair.substr(equals + 1);
-    request.query[decode_percent(pair.substr(0, equals), Plus::is_space)] =
-        decode_percent(value, Plus::is_space);
-  }
-}
-
-HttpResponse failure_response(int status, const char* why) {
+HttpResponse failure_response(int status, std::string_view why) {
   HttpResponse response;
   response.status = status;
   response.body = fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})", why,
                               status >= 500 ? "server_error" : "invalid_request_error");
+  if (status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
+
+// Counts one more while it lives.
+class Counted {
+ public:
+  explicit Counted(uint32_t& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  uint32_t& count_;
+};
 
 }  // namespace
 
 struct HttpServer::State {
-  State(asio::io_context& io, const HttpLimits& limits, Handler handler)
-      : io(io), acceptor(io), limits(limits), handler(std::move(handler)) {}
+  State(asio::io_context& io, const HttpLimits& limits, Admit admit)
+      : io(io),
+        acceptor(io),
+        limits(limits),
+        admit(std::move(admit)),
+        requests(limits.request_bytes_in_flight),
+        replies(limits.reply_bytes_in_flight) {}
 
   asio::io_context& io;
   tcp::acceptor acceptor;
   HttpLimits limits;
-  Handler handler;
+  Admit admit;
+  ByteBudget requests, replies;
   bool closing = false;
+  uint32_t acceptors = 0;  // coroutines that accept: one, unless it was lost
   std::set<class Connection*> connections;
   uint32_t exchanges = 0;
   uint32_t turned_away = 0;  // of the connections: those beyond the limit, on their way out
@@ -105,7 +87,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Connection(std::shared_ptr<State> state, tcp::socket socket)
       : state_(std::move(state)),
         stream_(std::move(socket)),
-        buffer_(state_->limits.header_bytes + kMostEarlyBytes) {
+        buffer_(state_->limits.header_bytes + kMostEarlyBytes),
+        body_share_(state_->requests) {
     error_code ignored;
     const auto remote = stream_.socket().remote_endpoint(ignored);
     if (!ignored) peer_ = remote.address().to_string();
@@ -121,6 +104,10 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
     if (!answering_) close();
   }
 
+  void drop_body() override {
+    request_.body = std::string();  // gives its memory back: clear() would not
+    body_share_.release();
+  }
   asio::awaitable<void> respond(HttpResponse response) override;
   asio::awaitable<bool> begin_stream(HttpResponse head) override;
   asio::awaitable<bool> write(std::string part) override;
@@ -128,15 +115,39 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void when_gone(std::function<void()> gone) override;
 
  private:
+  // Closes at the end of what a connection does, also if there was no memory to go on: Asio then destroys its coroutines.
+  class Closing {
+   public:
+    explicit Closing(Connection& connection) : connection_(connection) {}
+    ~Closing() {
+      if (connection_.answering_) connection_.see_client();  // nobody will go on with it
+      connection_.forget_request();
+      connection_.close();
+    }
+    Closing(const Closing&) = delete;
+    Closing& operator=(const Closing&) = delete;
+
+   private:
+    Connection& connection_;
+  };
+
   // False: the connection ends.
-  asio::awaitable<bool> read_request();
+  asio::awaitable<bool> serve_request();
   asio::awaitable<bool> wait_for_bytes();
-  asio::awaitable<void> refuse(error_code problem);
+  asio::awaitable<bool> read_head(RequestReader& reader);
+  asio::awaitable<bool> read_body(RequestReader& reader);
+  asio::awaitable<bool> say_continue();
+  asio::awaitable<bool> read_more(size_t most);
+  asio::awaitable<void> refuse(HttpResponse response);
   asio::awaitable<void> respond_and_drain(HttpResponse response);
-  asio::awaitable<void> answer();
-  void take_request(http::request<http::string_body>&& message);
+  asio::awaitable<void> answer(HttpServer::Handler handler);
+  asio::awaitable<void> write_whole(http::response<http::string_body>& message);
+  void take_head(const RequestReader& reader);
+  void take_buffered(RequestReader& reader);
+  void forget_request();
   void watch();
   void stop_watching();
+  void see_client();
   bool take_early_bytes();
   template <class Message>
   void fill_head(Message& message, const HttpResponse& response) const;
@@ -148,7 +159,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
 
   std::shared_ptr<State> state_;
   beast::tcp_stream stream_;
-  beast::flat_buffer buffer_;  // never holds more than headers and what a client sends early
+  beast::flat_buffer buffer_;     // what has come and belongs to no request yet
+  ByteBudget::Share body_share_;  // of the request's body
   std::string peer_;
   unsigned version_ = 11;
   bool keep_alive_ = true, head_only_ = false, chunked_ = false;
@@ -156,67 +168,102 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   std::function<void()> gone_;
 };
 
-asio::awaitable<bool> Connection::wait_for_bytes() {
-  if (buffer_.size() > 0) co_return true;
+// ---- reading -----------------------------------------------------------------------------------------------------
+
+// False: the client has left, or its time is over.
+asio::awaitable<bool> Connection::read_more(size_t most) {
   error_code problem;
-  stream_.expires_after(state_->limits.idle_time);
   const size_t count =
-      co_await stream_.async_read_some(buffer_.prepare(4096), redirect_error(use_awaitable, problem));
+      co_await stream_.async_read_some(buffer_.prepare(most), redirect_error(use_awaitable, problem));
   buffer_.commit(count);
   co_return !problem;
 }
 
-asio::awaitable<bool> Connection::read_request() {
-  const bool any = co_await wait_for_bytes();
-  if (!any) co_return false;
-  error_code problem;
-  http::request_parser<http::string_body> parser;
-  parser.header_limit(state_->limits.header_bytes);
-  parser.body_limit(state_->limits.body_bytes);
+asio::awaitable<bool> Connection::wait_for_bytes() {
+  if (buffer_.size() > 0) co_return true;
+  stream_.expires_after(state_->limits.idle_time);
+  const bool more = co_await read_more(kRead);
+  co_return more;
+}
+
+void Connection::take_buffered(RequestReader& reader) {
+  const auto bytes = buffer_.cdata();
+  buffer_.consume(reader.take({static_cast<const char*>(bytes.data()), bytes.size()}));
+}
+
+asio::awaitable<bool> Connection::read_head(RequestReader& reader) {
   stream_.expires_after(state_->limits.header_time);
-  co_await http::async_read_header(stream_, buffer_, parser, redirect_error(use_awaitable, problem));
-  version_ = parser.get().version();
-  if (!problem && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(stream_, asio::buffer(kContinue), redirect_error(use_awaitable, problem));
+  take_buffered(reader);
+  while (reader.state() == RequestReader::State::head) {
+    const bool more = co_await read_more(kRead);
+    if (!more) co_return false;
+    take_buffered(reader);
   }
-  if (!problem && !parser.is_done()) {
-    stream_.expires_after(state_->limits.body_time);
-    co_await http::async_read(stream_, buffer_, parser, redirect_error(use_awaitable, problem));
-  }
-  if (problem) {
-    co_await refuse(problem);
+  if (reader.state() == RequestReader::State::wrong) {
+    HttpResponse response = failure_response(reader.problem().status, reader.problem().why);
+    co_await refuse(std::move(response));
     co_return false;
   }
-  take_request(parser.release());
+  take_head(reader);
   co_return true;
 }
 
-asio::awaitable<void> Connection::refuse(error_code problem) {
-  int status = 400;
-  const char* why = "the request is not valid HTTP";
-  if (problem == http::error::body_limit) {
-    status = 413;
-    why = "the request's body is too large";
-  } else if (problem == http::error::header_limit || problem == http::error::buffer_overflow) {
-    status = 431;
-    why = "the request's headers are too large";
-  } else if (problem == beast::error::timeout) {
-    status = 408;
-    why = "the request took too long to arrive";
-  } else if (problem == http::error::end_of_stream || problem == asio::error::eof ||
-             problem == asio::error::connection_reset || problem == asio::error::operation_aborted ||
-             problem == http::error::partial_message) {
-    co_return;  // the client has left
-  }
-  if (problem == beast::error::timeout) co_return close();  // the stream is closed by then
-  head_only_ = false;                                       // of the request before it, as are the headers
+void Connection::take_head(const RequestReader& reader) {
+  request_ = request_of(reader.head());
+  request_.peer = peer_;
+  version_ = reader.head().http_1_1 ? 11 : 10;
+  keep_alive_ = reader.judgement().keep_alive;
+  head_only_ = request_.method == "HEAD";
+  if (head_only_) request_.method = "GET";
+  responded_ = false;
+  broken_ = false;
   extra_.clear();
-  co_await respond_and_drain(failure_response(status, why));
 }
 
-// For what is answered without having been read: the rest would make the system reset the connection before the client
-// has read the answer.
+asio::awaitable<bool> Connection::say_continue() {
+  static const std::string kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  error_code problem;
+  co_await asio::async_write(stream_, asio::buffer(kContinue), redirect_error(use_awaitable, problem));
+  co_return !problem;
+}
+
+asio::awaitable<bool> Connection::read_body(RequestReader& reader) {
+  reader.take_body(state_->limits.body_bytes);
+  if (reader.state() == RequestReader::State::done) co_return true;
+  bool there = true;
+  bool room = state_->requests.has_room(size_t(reader.judgement().length));
+  stream_.expires_after(state_->limits.body_time);
+  if (room && reader.wants_more() && reader.judgement().waits_for_continue) there = co_await say_continue();
+  while (there && room && reader.wants_more()) {
+    take_buffered(reader);
+    room = body_share_.grow_to(reader.body().size());
+    if (room && reader.wants_more()) there = co_await read_more(kBodyRead);
+  }
+  buffer_.shrink_to_fit();
+  if (!there) co_return false;
+  if (reader.state() == RequestReader::State::done && room) {
+    request_.body = std::move(reader.body());
+    co_return true;
+  }
+  reader.body() = std::string();
+  HttpResponse response = failure_response(503, "too many requests are being received; try again");
+  if (room) response = failure_response(reader.problem().status, reader.problem().why);
+  co_await refuse(std::move(response));
+  co_return false;
+}
+
+// For what is answered without having been read.
+asio::awaitable<void> Connection::refuse(HttpResponse response) {
+  if (request_.method.empty()) {  // not even its head was understood
+    head_only_ = false;
+    version_ = 11;
+    extra_.clear();
+  }
+  body_share_.release();
+  co_await respond_and_drain(std::move(response));
+}
+
+// The rest of a request would make the system reset the connection before the client has read the answer.
 asio::awaitable<void> Connection::respond_and_drain(HttpResponse response) {
   keep_alive_ = false;
   co_await respond(std::move(response));
@@ -228,64 +275,92 @@ asio::awaitable<void> Connection::respond_and_drain(HttpResponse response) {
     co_await stream_.async_read_some(asio::buffer(rest), redirect_error(use_awaitable, ignored));
 }
 
-void Connection::take_request(http::request<http::string_body>&& message) {
-  request_ = {};
-  request_.peer = peer_;
-  request_.method = std::string(message.method_string());
-  read_target({message.target().data(), message.target().size()}, request_);
-  for (const auto& field : message) {
-    const auto name = field.name_string(), value = field.value();
-    request_.headers[lower({name.data(), name.size()})] = std::string(value);
-  }
-  request_.body = std::move(message.body());
-  keep_alive_ = message.keep_alive();
-  head_only_ = message.method() == http::verb::head;
-  if (head_only_) request_.method = "GET";
-  responded_ = false;
-  broken_ = false;
-  extra_.clear();
-}
+// ---- one request after the other ---------------------------------------------------------------------------------
 
 asio::awaitable<void> Connection::serve() {
   const auto self = shared_from_this();
-  while (!state_->closing) {
-    const bool read = co_await read_request();
-    if (!read) break;
-    co_await answer();
-    if (!keep_alive_ || broken_) break;
+  const Closing closing(*this);
+  bool failed = false;
+  try {
+    bool goes_on = true;
+    while (goes_on && !state_->closing) {
+      goes_on = co_await serve_request();
+      forget_request();
+    }
+  } catch (const std::exception&) {
+    failed = true;
   }
-  close();
+  if (failed && !responded_ && !broken_) {
+    try {
+      HttpResponse sorry = failure_response(503, kNoMemory);
+      co_await respond_and_drain(std::move(sorry));
+    } catch (const std::exception&) {  // then it ends without a word
+    }
+  }
 }
 
-asio::awaitable<void> Connection::answer() {
-  answering_ = true;
-  ++state_->exchanges;
-  std::string failure;
-  try {
-    co_await state_->handler(*this);
-  } catch (const std::exception& error) {
-    failure = error.what();
+asio::awaitable<bool> Connection::serve_request() {
+  const bool any = co_await wait_for_bytes();
+  if (!any) co_return false;
+  responded_ = false;  // from here on it can be told what goes wrong
+  RequestReader reader(state_->limits.header_bytes);
+  const bool has_head = co_await read_head(reader);
+  if (!has_head) co_return false;
+  HttpServer::Admission admission = state_->admit(*this);
+  if (admission.refusal && reader.judgement().has_body()) {
+    co_await refuse(std::move(*admission.refusal));
+    co_return false;
   }
-  // A list of initializers here would be destroyed twice: GCC 12 in coroutines.
-  if (!failure.empty() && !responded_ && !broken_)
-    co_await respond(failure_response(500, "the server failed at this request"));
-  if (!failure.empty()) keep_alive_ = false;
+  if (admission.refusal) {
+    co_await respond(std::move(*admission.refusal));
+    co_return keep_alive_ && !broken_;
+  }
+  const bool has_body = co_await read_body(reader);
+  if (!has_body) co_return false;
+  co_await answer(std::move(admission.handler));
+  co_return keep_alive_ && !broken_;
+}
+
+asio::awaitable<void> Connection::answer(HttpServer::Handler handler) {
+  const Counted counted(state_->exchanges);
+  answering_ = true;
+  int failure = 0;
+  try {
+    co_await handler(*this);
+  } catch (const std::bad_alloc&) {
+    failure = 503;
+  } catch (const std::exception&) {
+    failure = 500;
+  }
+  if (failure != 0) keep_alive_ = false;
+  if (failure != 0 && !responded_ && !broken_) {
+    HttpResponse sorry =
+        failure_response(failure, failure == 503 ? kNoMemory : "the server failed at this request");
+    co_await respond(std::move(sorry));
+  }
   stop_watching();
-  gone_ = nullptr;
-  std::exchange(request_,
-                {});  // gives its memory back: it may be large, and the connection may wait for long
-  --state_->exchanges;
+}
+
+// The connection may wait for long, and what it had may be large.
+void Connection::forget_request() {
   answering_ = false;
+  gone_ = nullptr;
+  std::exchange(request_, {});
+  body_share_.release();
 }
 
 asio::awaitable<void> Connection::turn_away() {
   const auto self = shared_from_this();
-  add_header("Retry-After", "1");
-  ++state_->turned_away;
-  co_await respond_and_drain(failure_response(503, "too many connections"));
-  --state_->turned_away;
-  close();
+  const Closing closing(*this);
+  const Counted counted(state_->turned_away);
+  try {
+    HttpResponse response = failure_response(503, "too many connections");
+    co_await respond_and_drain(std::move(response));
+  } catch (const std::exception&) {  // then it ends without a word
+  }
 }
+
+// ---- writing -----------------------------------------------------------------------------------------------------
 
 template <class Message>
 void Connection::fill_head(Message& message, const HttpResponse& response) const {
@@ -293,31 +368,43 @@ void Connection::fill_head(Message& message, const HttpResponse& response) const
   message.result(unsigned(response.status));
   message.set(http::field::server, "quire");
   if (!response.type.empty()) message.set(http::field::content_type, response.type);
+  message.set("X-Content-Type-Options", "nosniff");
   for (const auto& [name, value] : response.headers) message.set(name, value);
   for (const auto& [name, value] : extra_) message.set(name, value);
 }
 
 asio::awaitable<void> Connection::respond(HttpResponse response) {
-  responded_ = true;
   if (state_->closing) keep_alive_ = false;
+  ByteBudget::Share share(state_->replies);
+  const size_t held = head_only_ || response.body.size() <= kSmallReply ? 0 : response.body.size();
+  if (!share.grow_to(held))
+    response = failure_response(503, "too many replies wait for their readers; try again");
   http::response<http::string_body> message;
   fill_head(message, response);
   message.keep_alive(keep_alive_);
   message.body() = std::move(response.body);
   message.prepare_payload();
-  if (head_only_) message.body().clear();
+  if (head_only_) message.body() = std::string();
+  responded_ = true;
+  co_await write_whole(message);
+}
+
+asio::awaitable<void> Connection::write_whole(http::response<http::string_body>& message) {
+  const HttpLimits& limits = state_->limits;
+  const auto for_bytes = std::chrono::milliseconds(1000 * message.body().size() /
+                                                   std::max<size_t>(limits.least_bytes_per_second, 1));
+  const auto latest = SteadyClock::now() + limits.write_time + for_bytes;
   error_code problem;
   http::response_serializer<http::string_body> serializer(message);
   if (head_only_) serializer.split(true);
   while (!problem && !(head_only_ ? serializer.is_header_done() : serializer.is_done())) {
-    stream_.expires_after(state_->limits.write_time);
+    stream_.expires_at(std::min(latest, SteadyClock::now() + limits.write_time));
     co_await http::async_write_some(stream_, serializer, redirect_error(use_awaitable, problem));
   }
   if (problem) broken_ = true;
 }
 
 asio::awaitable<bool> Connection::begin_stream(HttpResponse head) {
-  responded_ = true;
   if (state_->closing) keep_alive_ = false;
   chunked_ = version_ >= 11;
   if (!chunked_) keep_alive_ = false;  // the end of the connection is the end of the stream
@@ -328,6 +415,7 @@ asio::awaitable<bool> Connection::begin_stream(HttpResponse head) {
   error_code problem;
   stream_.expires_after(state_->limits.write_time);
   http::response_serializer<http::empty_body> serializer(message);
+  responded_ = true;
   co_await http::async_write_header(stream_, serializer, redirect_error(use_awaitable, problem));
   if (problem) broken_ = true;
   co_return !broken_;
@@ -355,6 +443,8 @@ asio::awaitable<void> Connection::end_stream() {
   if (problem) broken_ = true;
 }
 
+// ---- clients that leave ------------------------------------------------------------------------------------------
+
 void Connection::when_gone(std::function<void()> gone) {
   gone_ = std::move(gone);
   if (!watching_) watch();
@@ -362,17 +452,30 @@ void Connection::when_gone(std::function<void()> gone) {
 
 // Readable while a response is on its way: the client has left, or has sent its next request early.
 void Connection::watch() {
-  watching_ = true;
   stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code problem) {
     self->watching_ = false;
     if (problem == asio::error::operation_aborted || !self->answering_) return;
-    if (!problem && self->take_early_bytes()) {
-      if (self->buffer_.size() < kMostEarlyBytes) self->watch();
-      return;
+    try {
+      if (!problem && self->take_early_bytes()) {
+        if (self->buffer_.size() < kMostEarlyBytes) self->watch();
+        return;
+      }
+    } catch (const std::exception&) {  // whoever cannot be watched has to go
     }
-    self->broken_ = true;
-    if (const auto gone = std::exchange(self->gone_, nullptr)) gone();
+    self->see_client();
   });
+  watching_ = true;
+}
+
+// It has left, or cannot be looked after.
+void Connection::see_client() {
+  broken_ = true;
+  const auto gone = std::exchange(gone_, nullptr);
+  if (!gone) return;
+  try {
+    gone();
+  } catch (const std::exception&) {  // the next write fails: what is done for the client ends then
+  }
 }
 
 void Connection::stop_watching() {
@@ -391,29 +494,37 @@ bool Connection::take_early_bytes() {
 
 namespace {
 
+void take_connection(const std::shared_ptr<HttpServer::State>& state, tcp::socket socket) {
+  const bool full = state->full();
+  if (full && state->turned_away >= kMostTurnedAway) return;  // closed without a word
+  const auto connection = std::make_shared<Connection>(state, std::move(socket));
+  // A connection catches what it throws; what is thrown before it begins or after its end harms nobody else.
+  asio::co_spawn(state->io, full ? connection->turn_away() : connection->serve(), [](std::exception_ptr) {});
+}
+
 asio::awaitable<void> accept_all(std::shared_ptr<HttpServer::State> state) {
+  const Counted counted(state->acceptors);  // also if it ends because an operation could not begin
   while (!state->closing) {
     error_code problem;
-    tcp::socket socket = co_await state->acceptor.async_accept(redirect_error(use_awaitable, problem));
-    if (state->closing) break;
-    if (problem) {
-      // No file descriptor is left, or the client has gone already: a moment later it may work.
-      asio::steady_timer pause(state->io, std::chrono::milliseconds(50));
-      co_await pause.async_wait(redirect_error(use_awaitable, problem));
-      continue;
+    try {
+      tcp::socket socket = co_await state->acceptor.async_accept(redirect_error(use_awaitable, problem));
+      if (state->closing) break;
+      if (!problem) take_connection(state, std::move(socket));
+    } catch (const std::bad_alloc&) {
+      problem = asio::error::no_memory;
     }
-    const bool full = state->full();
-    if (full && state->turned_away >= kMostTurnedAway) continue;  // closed without a word
-    const auto connection = std::make_shared<Connection>(state, std::move(socket));
-    asio::co_spawn(state->io, full ? connection->turn_away() : connection->serve(), asio::detached);
+    if (!problem) continue;
+    // No memory or file descriptor is left, or the client has gone already: a moment later it may work.
+    asio::steady_timer pause(state->io, std::chrono::milliseconds(50));
+    co_await pause.async_wait(redirect_error(use_awaitable, problem));
   }
 }
 
 }  // namespace
 
 HttpServer::HttpServer(asio::io_context& io, const std::string& host, uint16_t port, const HttpLimits& limits,
-                       Handler handler)
-    : state_(std::make_shared<State>(io, limits, std::move(handler))) {
+                       Admit admit)
+    : state_(std::make_shared<State>(io, limits, std::move(admit))) {
   error_code problem;
   const asio::ip::address address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, problem);
   if (problem) throw Error("'{}' is not an IP address to listen on; write e.g. 127.0.0.1 or 0.0.0.0", host);
@@ -423,7 +534,7 @@ HttpServer::HttpServer(asio::io_context& io, const std::string& host, uint16_t p
   if (!problem) state_->acceptor.bind(endpoint, problem);
   if (!problem) state_->acceptor.listen(asio::socket_base::max_listen_connections, problem);
   if (problem) throw Error("cannot listen on {} port {}: {}", host, port, problem.message());
-  asio::co_spawn(io, accept_all(state_), asio::detached);
+  keep_accepting();
 }
 
 HttpServer::~HttpServer() {
@@ -447,6 +558,11 @@ void HttpServer::stop_accepting() {
   error_code ignored;
   state_->acceptor.close(ignored);
   for (Connection* connection : std::set(state_->connections)) connection->close_if_idle();
+}
+
+void HttpServer::keep_accepting() {
+  if (state_->closing || state_->acceptors > 0) return;
+  asio::co_spawn(state_->io, accept_all(state_), [](std::exception_ptr) {});
 }
 
 }  // namespace quire

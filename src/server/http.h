@@ -1,10 +1,9 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,36 +11,19 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "server/http_message.h"
+
 namespace quire {
 
 namespace asio = boost::asio;
-
-struct HttpRequest {
-  std::string method;
-  std::string path;  // without the query
-  std::map<std::string, std::string> query;
-  std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;
-  std::string peer;  // the client's address
-
-  std::string header(const std::string& name) const {
-    const auto found = headers.find(name);
-    return found == headers.end() ? "" : found->second;
-  }
-};
-
-struct HttpResponse {
-  int status = 200;
-  std::string type = "application/json";
-  std::string body = {};
-  std::vector<std::pair<std::string, std::string>> headers = {};
-};
 
 // One request and its response: whole, or as a stream. Belongs to the thread of its io_context, as all here.
 class Exchange {
  public:
   virtual ~Exchange() = default;
   const HttpRequest& request() const { return request_; }
+  // The body is not needed any more: others may have its memory.
+  virtual void drop_body() = 0;
 
   // Added to whatever response comes.
   void add_header(std::string name, std::string value) {
@@ -62,22 +44,23 @@ class Exchange {
   bool responded_ = false;  // at least its head is on its way
 };
 
-struct HttpLimits {
-  size_t body_bytes = size_t(16) << 20;
-  uint32_t header_bytes = 16 << 10;
-  uint32_t connections = 4096;
-  std::chrono::milliseconds header_time{10'000}, body_time{60'000}, idle_time{120'000};
-  std::chrono::milliseconds write_time{60'000};  // without progress: a reader that has stopped
-};
-
-// Accepts connections and gives each request to the handler, one at a time per connection. All of it runs on the
-// thread that runs the io_context.
+// Accepts connections and has each request answered, one at a time per connection. All of it runs on the thread that
+// runs the io_context. What throws in a connection ends that one, with 503 or 500 if it can still be told.
 class HttpServer {
  public:
   using Handler = std::function<asio::awaitable<void>(Exchange&)>;
+  // Who answers a request, or why nobody does.
+  struct Admission {
+    Handler handler;
+    std::optional<HttpResponse> refusal;
+  };
+  // Called when the head of a request has come, with a body that is still empty: a request that is refused is answered
+  // before a byte of its body is taken.
+  using Admit = std::function<Admission(Exchange&)>;
+
   // Throws Error if the address cannot be bound. Port 0: any that is free.
   HttpServer(asio::io_context& io, const std::string& host, uint16_t port, const HttpLimits& limits,
-             Handler handler);
+             Admit admit);
   ~HttpServer();
 
   uint16_t port() const;
@@ -85,6 +68,8 @@ class HttpServer {
   uint32_t exchanges() const;  // requests that are being answered
   // Accepts no more, closes idle connections, and the others after their response.
   void stop_accepting();
+  // Accepts again if a lack of memory has ended it. To be called now and then.
+  void keep_accepting();
 
   struct State;  // shared with the connections
 

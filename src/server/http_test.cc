@@ -28,6 +28,13 @@ asio::awaitable<void> handle(Exchange& exchange) {
   co_await exchange.respond(fine());
 }
 
+HttpServer::Admission admit(Exchange& exchange) {
+  HttpServer::Admission admission;
+  admission.handler = handle;
+  if (exchange.request().path == "/forbidden") admission.refusal = HttpResponse{.status = 403};
+  return admission;
+}
+
 // A server of that handler on a thread of its own.
 struct Served {
   ~Served() {
@@ -38,7 +45,7 @@ struct Served {
     asio::io_context own;
     asio::ip::tcp::socket socket(own);
     socket.connect({asio::ip::address_v4::loopback(), http.port()});
-    asio::write(socket, asio::buffer("GET " + path + " HTTP/1.1\r\nConnection: close\r\n\r\n"));
+    asio::write(socket, asio::buffer("GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
     std::string reply;
     boost::system::error_code end;
     asio::read(socket, asio::dynamic_buffer(reply), end);
@@ -46,7 +53,7 @@ struct Served {
   }
 
   asio::io_context io{1};
-  HttpServer http{io, "127.0.0.1", 0, {}, handle};
+  HttpServer http{io, "127.0.0.1", 0, {}, admit};
   std::thread thread{[this] { io.run(); }};
 };
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,42 +19,81 @@ namespace quire {
 namespace asio = boost::asio;
 
 // Things that any thread puts in and one coroutine takes out, in order. Make it with make_shared: a wake-up that is on
-// its way keeps it alive. The executor must be that of a single thread.
+// its way keeps it alive. The executor must be that of a single thread. Whoever puts something in never waits, and is
+// never told that there was no memory for it: that is for the coroutine to hear.
 template <class T>
 class Mailbox : public std::enable_shared_from_this<Mailbox<T>> {
  public:
-  explicit Mailbox(const asio::any_io_executor& executor) : bell_(executor) {}
+  // The first thing needs no memory any more.
+  explicit Mailbox(const asio::any_io_executor& executor) : bell_(executor) { things_.reserve(1); }
 
-  void put(T thing) {
-    {
-      const std::lock_guard lock(mutex_);
-      things_.push_back(std::move(thing));
-      if (std::exchange(rung_, true)) return;  // one wake-up is enough for all that come until then
-    }
-    asio::post(bell_.get_executor(), [self = this->shared_from_this()] { self->bell_.cancel(); });
+  void put(T thing) noexcept {
+    put_bounded(std::move(thing), 0, SIZE_MAX, [](T&, T&) { return false; });
   }
 
-  // All that came since, at least one.
+  // The same for one who may be too slow: joined to the last thing that waits if `join(last, thing)` can, else counted as
+  // `bytes`. False: more than `most_bytes` wait already, and it was left out.
+  template <class Join>
+  bool put_bounded(T thing, size_t bytes, size_t most_bytes, Join join) noexcept {
+    bool ring = false;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_bytes_ > most_bytes) return false;
+      try {
+        if (things_.empty() || !join(things_.back(), thing)) things_.push_back(std::move(thing));
+        waiting_bytes_ += bytes;
+      } catch (const std::bad_alloc&) {
+        lost_ = true;
+      }
+      ring = !std::exchange(rung_, true);  // one wake-up is enough for all that come until then
+    }
+    if (ring) wake();
+    return true;
+  }
+  // Something that should have come never will: there was no memory for it.
+  void lose() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = true;
+    }
+    wake();
+  }
+
+  // All that came since, at least one. Throws std::bad_alloc if something was lost.
   asio::awaitable<std::vector<T>> take() {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
+        if (lost_) throw std::bad_alloc();
         if (!things_.empty()) {
           rung_ = false;
+          waiting_bytes_ = 0;
           co_return std::exchange(things_, {});
         }
       }
       boost::system::error_code rung;
-      bell_.expires_at(asio::steady_timer::time_point::max());
+      bell_.expires_after(kLook);
       co_await bell_.async_wait(asio::redirect_error(asio::use_awaitable, rung));
     }
   }
 
  private:
+  static constexpr std::chrono::seconds kLook{1};  // for the case that there was no memory to ring
+
+  void wake() noexcept {
+    try {
+      asio::post(bell_.get_executor(), [self = this->shared_from_this()] { self->bell_.cancel(); });
+    } catch (const std::bad_alloc&) {
+      const std::lock_guard lock(mutex_);
+      rung_ = false;
+    }
+  }
+
   std::mutex mutex_;
   std::vector<T> things_;
-  bool rung_ = false;
-  asio::steady_timer bell_;  // never expires: cancelling it wakes the coroutine
+  size_t waiting_bytes_ = 0;
+  bool rung_ = false, lost_ = false;
+  asio::steady_timer bell_;  // cancelling it wakes the coroutine
 };
 
 }  // namespace quire

@@ -1,10 +1,14 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -14,6 +18,8 @@ namespace {
 
 using boost::system::error_code;
 constexpr std::chrono::milliseconds kFlushTime{2000}, kFlushLook{10};
+constexpr std::chrono::milliseconds kPatience{5000};  // with threads that should have ended
+constexpr std::chrono::seconds kLook{1};
 
 int64_t seconds_since_1970() {
   using namespace std::chrono;
@@ -36,9 +42,10 @@ struct Server::State {
         loop(std::move(engine), [this](const Engine& e) { watch(e); }),
         service(io, {model, loop, book, meter, metrics, snapshots.get()}, given.service),
         http(io, given.host, given.port, given.http,
-             [this](Exchange& exchange) { return service.handle(exchange); }),
+             [this](Exchange& exchange) { return service.admit(exchange); }),
         signals(io),
-        flush(io) {
+        flush(io),
+        last_call(io) {
     service.count_connections([this] { return http.connections(); });
   }
   ~State() {
@@ -63,6 +70,7 @@ struct Server::State {
       if (closing) {
         deadline = Clock::now();
         loop.hasten(deadline);
+        call_last();
       }
       begin_closing();
       wait_for_signals();
@@ -75,9 +83,22 @@ struct Server::State {
     http.stop_accepting();
     deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                   std::chrono::duration<double>(options.grace_seconds));
+    call_last();
     finisher = std::thread([this, until = deadline] {
       loop.shut_down(until);
+      engine_ended = true;
       asio::post(io, [this] { flush_then_stop(Clock::now() + kFlushTime); });
+    });
+  }
+
+  // Whoever has not come back long after the deadline never may: the end does not wait for him.
+  void call_last() {
+    constexpr double kLongest = 1e7;  // seconds: a timer cannot count for ever
+    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    last_call.expires_after(kFlushTime + kPatience +
+                            std::chrono::milliseconds(int64_t(1000 * std::clamp(left, 0.0, kLongest))));
+    last_call.async_wait([this](error_code problem) {
+      if (!problem) io.stop();
     });
   }
 
@@ -103,12 +124,16 @@ struct Server::State {
   RateMeter meter;
   Metrics metrics;
   asio::io_context io{1};
+  // Ends when it is told to, even if everything that it had to do was lost for want of memory.
+  asio::executor_work_guard<asio::io_context::executor_type> until_stopped{io.get_executor()};
   EngineLoop loop;
   Service service;
   HttpServer http;
   asio::signal_set signals;
-  asio::steady_timer flush;
+  asio::steady_timer flush, last_call;
   bool closing = false;
+  std::atomic<bool> engine_ended = false;
+  bool stuck = false;
   Clock::time_point deadline;  // of a shutdown that has begun
   std::thread finisher;
 };
@@ -131,7 +156,23 @@ void Server::run() {
   state_->signals.add(SIGINT);
   state_->signals.add(SIGTERM);
   state_->wait_for_signals();
-  state_->io.run();
+  while (!state_->io.stopped()) {
+    try {
+      state_->io.run_for(kLook);
+      state_->http.keep_accepting();
+    } catch (const std::exception&) {  // what could not go on for want of memory is over; the others go on
+    }
+  }
+  const bool all_back = state_->service.finish_by(Clock::now() + kPatience);
+  state_->stuck = !all_back || (state_->closing && !state_->engine_ended);
+}
+
+void Server::run_to_the_end() {
+  run();
+  if (!state_->stuck) return;
+  std::fputs("a request is still being worked on; ended without waiting for it\n", stderr);
+  std::fflush(nullptr);
+  std::_Exit(0);
 }
 
 void Server::stop() {

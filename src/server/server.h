@@ -39,6 +39,9 @@ class Server {
   const std::string& restored() const;
   // Serves until stop(), SIGINT or SIGTERM, and returns when all is done. A second signal ends at once.
   void run();
+  // The same for a process that ends with it: if some thread has not come back when all is done, it ends the process
+  // there, with a sentence, because destroying the server would wait for that thread, and perhaps for ever.
+  void run_to_the_end();
   // Any thread may call it.
   void stop();
 

@@ -42,15 +42,10 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
       salts_(parts.snapshots != nullptr ? parts.snapshots->secret() : random_bytes<sizeof(HashSecret)>(),
              options_.api_keys,
              options_.share_prefixes ? CacheSalts::Sharing::between_keys : CacheSalts::Sharing::within_keys),
-      completions_(io.get_executor(), parts.model, parts.loop, parts.book, parts.metrics, options_.limits,
-                   options_.fingerprint),
+      workers_(io, options_.before_work),
+      completions_(io.get_executor(), parts.model, parts.loop, parts.book, parts.metrics, workers_,
+                   options_.limits, options_.fingerprint),
       looks_(io.get_executor(), parts.loop) {}
-
-Service::~Service() {
-  workers_.join();
-  large_workers_.join();
-  saver_.join();
-}
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> routes = {
@@ -77,10 +72,26 @@ const std::vector<Service::Route>& Service::routes() {
   return routes;
 }
 
-asio::awaitable<void> Service::handle(Exchange& exchange) {
+HttpServer::Admission Service::admit(Exchange& exchange) {
+  HttpServer::Admission admission;
+  try {
+    check_host(exchange.request());
+    allow_origin(exchange);
+    const Route& route = route_of(exchange);
+    check_key(exchange, route);
+    admission.handler = [this, handler = route.handler](Exchange& admitted) {
+      return handle(admitted, handler);
+    };
+  } catch (const ApiError& error) {
+    admission.refusal = refusal(error);
+  }
+  return admission;
+}
+
+asio::awaitable<void> Service::handle(Exchange& exchange, Handler handler) {
   std::optional<ApiError> refused;
   try {
-    co_await dispatch(exchange);
+    co_await (this->*handler)(exchange);
   } catch (const ApiError& error) {
     refused = error;
   } catch (const Error& error) {
@@ -88,18 +99,27 @@ asio::awaitable<void> Service::handle(Exchange& exchange) {
   } catch (const std::bad_alloc&) {
     refused = ApiError(503, "", "out_of_memory", "there is not enough memory for this request");
   }
-  if (refused) co_await refuse(exchange, *refused);
+  if (!refused) co_return;
+  HttpResponse response = refusal(*refused);
+  if (!exchange.responded()) co_await exchange.respond(std::move(response));
 }
 
-asio::awaitable<void> Service::refuse(Exchange& exchange, const ApiError& error) {
+// Counts it, too.
+HttpResponse Service::refusal(const ApiError& error) {
   parts_.metrics.refused(error.status());
-  if (exchange.responded()) co_return;
   HttpResponse response = json_response(error.json(), error.status());
   // OpenAI's clients try again after any 5xx; what was ended on purpose, or took too long, would only do so again.
   if (!error.worth_retrying()) response.headers.emplace_back("X-Should-Retry", "false");
   if (error.status() == 429 || (error.status() == 503 && error.worth_retrying()))
     response.headers.emplace_back("Retry-After", "1");
   if (error.status() == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+asio::awaitable<void> Service::respond_aside(Exchange& exchange, OrderedJson reply) {
+  const auto write = [&reply] { return dump(std::exchange(reply, nullptr)); };
+  HttpResponse response;
+  response.body = co_await workers_.write_reply(write);
   co_await exchange.respond(std::move(response));
 }
 
@@ -152,7 +172,7 @@ std::optional<size_t> Service::key_number(const HttpRequest& request) const {
   return number;
 }
 
-void Service::admit(Exchange& exchange, const Route& route) const {
+void Service::check_key(const Exchange& exchange, const Route& route) const {
   if (route.access != Access::open && !options_.api_keys.empty() && !key_number(exchange.request())) {
     throw ApiError(401, "", "invalid_api_key",
                    "the API key is missing or wrong: send 'Authorization: Bearer KEY'");
@@ -178,35 +198,30 @@ std::string Service::allowed_methods(std::string_view path) {
   return methods + "OPTIONS";
 }
 
-asio::awaitable<void> Service::dispatch(Exchange& exchange) {
+const Service::Route& Service::route_of(Exchange& exchange) const {
+  static constexpr Route kOptions{"OPTIONS", "", &Service::options, Access::open};
+  static constexpr Route kFile{"GET", "", &Service::page_file, Access::open};
   const HttpRequest& request = exchange.request();
-  check_host(request);
-  allow_origin(exchange);
-  const Route* found = nullptr;
   bool path_known = false;
   for (const Route& route : routes()) {
     if (!matches(route.path, request.path)) continue;
     path_known = true;
-    if (request.method == route.method) found = &route;
+    if (request.method == route.method) return route;
   }
-  if (path_known && request.method == "OPTIONS") {
-    HttpResponse nothing = text_response("", "");
-    nothing.status = 204;
-    co_await exchange.respond(std::move(nothing));
-    co_return;
-  }
-  static constexpr Route kFile{"GET", "", &Service::page_file, Access::open};
-  if (found == nullptr && request.method == "GET" && request.path.starts_with('/') &&
+  if (path_known && request.method == "OPTIONS") return kOptions;
+  if (request.method == "GET" && request.path.starts_with('/') &&
       find_web_file(request.path.substr(1)) != nullptr)
-    found = &kFile;
-  if (found == nullptr) {
-    if (path_known) exchange.add_header("Allow", allowed_methods(request.path));
-    throw ApiError(path_known ? 405 : 404, "", path_known ? "method_not_allowed" : "not_found",
-                   fmt::format("there is no {} {} here; /openapi.json lists what there is", request.method,
-                               request.path));
-  }
-  admit(exchange, *found);
-  co_await (this->*found->handler)(exchange);
+    return kFile;
+  if (path_known) exchange.add_header("Allow", allowed_methods(request.path));
+  throw ApiError(
+      path_known ? 405 : 404, "", path_known ? "method_not_allowed" : "not_found",
+      fmt::format("there is no {} {} here; /openapi.json lists what there is", request.method, request.path));
+}
+
+asio::awaitable<void> Service::options(Exchange& exchange) {
+  HttpResponse nothing = text_response("", "");
+  nothing.status = 204;
+  co_await exchange.respond(std::move(nothing));
 }
 
 std::string Service::client_name(const HttpRequest& request, const std::string& user) const {

@@ -4,11 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <boost/asio/bind_executor.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/asio/thread_pool.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include "openai/api_error.h"
 #include "server/cache_salts.h"
@@ -16,6 +12,7 @@
 #include "server/pin_limits.h"
 #include "server/request_attention.h"
 #include "server/snapshot_folder.h"
+#include "server/workers.h"
 
 namespace quire {
 
@@ -32,6 +29,7 @@ struct ServiceOptions {
   std::string version;
   std::string kv_format;
   std::string fingerprint;
+  std::function<void(Workers::Lane)> before_work;  // for tests
 };
 
 // What is served, and by whom. All of it must outlive the service.
@@ -48,12 +46,13 @@ struct ServiceParts {
 class Service {
  public:
   Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions options);
-  ~Service();
 
-  // Answers one request, with an error if need be.
-  asio::awaitable<void> handle(Exchange& exchange);
+  // Judges a request by its head: who may ask, and for what. What it lets in is answered, with an error if need be.
+  HttpServer::Admission admit(Exchange& exchange);
   // From now on new requests are refused.
   void close() { closing_ = true; }
+  // Once nobody is served any more: whether all threads are done by then. Else whoever destroys the service waits for them.
+  bool finish_by(Clock::time_point latest) { return workers_.finish_by(latest); }
   void count_connections(std::function<uint32_t()> count) { connections_ = std::move(count); }
 
  private:
@@ -73,13 +72,16 @@ class Service {
   // Of a path that is known.
   static std::string allowed_methods(std::string_view path);
 
-  void admit(Exchange& exchange, const Route& route) const;
+  // Throws ApiError if there is none.
+  const Route& route_of(Exchange& exchange) const;
+  void check_key(const Exchange& exchange, const Route& route) const;
   void refuse_if_closing() const;
   void check_host(const HttpRequest& request) const;
   void allow_origin(Exchange& exchange) const;
-  asio::awaitable<void> dispatch(Exchange& exchange);
-  asio::awaitable<void> refuse(Exchange& exchange, const ApiError& error);
+  asio::awaitable<void> handle(Exchange& exchange, Handler handler);
+  HttpResponse refusal(const ApiError& error);
 
+  asio::awaitable<void> options(Exchange& exchange);
   asio::awaitable<void> page_file(Exchange& exchange);
   asio::awaitable<void> health(Exchange& exchange);
   asio::awaitable<void> version(Exchange& exchange);
@@ -118,49 +120,26 @@ class Service {
   asio::awaitable<PromptBody> read_prompt(const Exchange& exchange);
   // Runs `work`, which understands a request, where it does not hold up the streams.
   template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work);
-  template <class Work>
-  asio::awaitable<std::invoke_result_t<Work>> run_on(asio::thread_pool& workers, Work work);
+  asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work) {
+    return workers_.run(Workers::lane_for(exchange.request().body.size()), std::move(work));
+  }
+  // Writes a reply that may be large, aside too, and sends it when the tree that it was is gone.
+  asio::awaitable<void> respond_aside(Exchange& exchange, OrderedJson reply);
   // Runs `question` on the engine's thread, between two steps.
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
-
-  static constexpr size_t kLargeBody =
-      64 << 10;  // bytes that take long enough to understand that others would notice
 
   asio::io_context& io_;
   ServiceParts parts_;
   ServiceOptions options_;
   CacheSalts salts_;
+  Workers workers_;
   Completions completions_;
   HeadLooks looks_;
-  asio::thread_pool workers_{1};        // parses, renders and tokenizes
-  asio::thread_pool large_workers_{1};  // the same for large requests: only they wait for one another
-  asio::thread_pool saver_{1};          // writes snapshots
   bool saving_ = false;
   std::function<uint32_t()> connections_;
   bool closing_ = false;
 };
-
-template <class Work>
-asio::awaitable<std::invoke_result_t<Work>> Service::aside(const Exchange& exchange, Work work) {
-  return run_on(exchange.request().body.size() > kLargeBody ? large_workers_ : workers_, std::move(work));
-}
-
-template <class Work>
-asio::awaitable<std::invoke_result_t<Work>> Service::run_on(asio::thread_pool& workers, Work work) {
-  std::exception_ptr problem;
-  std::optional<std::invoke_result_t<Work>> result;
-  co_await asio::post(asio::bind_executor(workers, asio::use_awaitable));
-  try {
-    result.emplace(work());
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  co_await asio::post(asio::bind_executor(io_, asio::use_awaitable));
-  if (problem) std::rethrow_exception(problem);
-  co_return std::move(*result);
-}
 
 template <class Question>
 asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Question question) {
@@ -170,7 +149,7 @@ asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Que
     std::exception_ptr problem;
   };
   const auto box = std::make_shared<Mailbox<Outcome>>(io_.get_executor());
-  const bool posted = parts_.loop.post([box, question](Engine& engine) {
+  const auto job = [box, question](Engine& engine) {
     Outcome outcome;
     try {
       outcome.reply.emplace(question(engine));
@@ -178,7 +157,8 @@ asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Que
       outcome.problem = std::current_exception();
     }
     box->put(std::move(outcome));
-  });
+  };
+  const bool posted = parts_.loop.post(job);
   if (!posted) throw ApiError(503, "", "shutting_down", "the server is shutting down");
   std::vector<Outcome> outcomes = co_await box->take();
   if (outcomes.front().problem) std::rethrow_exception(outcomes.front().problem);

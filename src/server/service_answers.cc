@@ -135,6 +135,7 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
     return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
   };
   Ask ask = co_await aside(exchange, understand);
+  exchange.drop_body();
   refuse_if_closing();  // it may have begun meanwhile
   admit_ask(exchange.request(), ask);
   co_await completions_.answer(exchange, std::move(ask));
@@ -155,6 +156,7 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
     throw ApiError(404, "", "not_found", "a request can be forked with POST /requests/ID/fork");
   const auto understand = [&] { return parse_fork(exchange.request().body, parts_.model); };
   Fork fork = co_await aside(exchange, understand);
+  exchange.drop_body();
   fork.point.request = path.substr(0, path.size() - 5);
   const auto find = [&book = parts_.book, point = fork.point, who = viewer(exchange.request())](Engine&) {
     const RequestBook::Entry* entry = book.find(point.request, point.choice, who);
@@ -179,15 +181,19 @@ asio::awaitable<void> Service::cancel(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {
-  const auto work = [&] { return tokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(exchange, work);
-  co_await exchange.respond(json_response(reply));
+  const auto work = [&] { return dump(tokenize_json(exchange.request().body, parts_.model)); };
+  HttpResponse response;
+  response.body = co_await aside(exchange, work);
+  exchange.drop_body();
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::detokenize(Exchange& exchange) {
-  const auto work = [&] { return detokenize_json(exchange.request().body, parts_.model); };
-  const OrderedJson reply = co_await aside(exchange, work);
-  co_await exchange.respond(json_response(reply));
+  const auto work = [&] { return dump(detokenize_json(exchange.request().body, parts_.model)); };
+  HttpResponse response;
+  response.body = co_await aside(exchange, work);
+  exchange.drop_body();
+  co_await exchange.respond(std::move(response));
 }
 
 }  // namespace quire

@@ -67,7 +67,7 @@ asio::awaitable<void> Service::kv(Exchange& exchange) {
   };
   OrderedJson report = co_await ask_engine(look);
   report["format"] = options_.kv_format;
-  co_await exchange.respond(json_response(report));
+  co_await respond_aside(exchange, std::move(report));
 }
 
 asio::awaitable<void> Service::requests(Exchange& exchange) {
@@ -76,8 +76,8 @@ asio::awaitable<void> Service::requests(Exchange& exchange) {
   const auto look = [this, report_for](Engine& engine) {
     return requests_report(engine, parts_.book, parts_.meter, report_for);
   };
-  const OrderedJson report = co_await ask_engine(look);
-  co_await exchange.respond(json_response(report));
+  OrderedJson report = co_await ask_engine(look);
+  co_await respond_aside(exchange, std::move(report));
 }
 
 // GET /requests/ID/steps and GET /requests/ID/attention
@@ -103,9 +103,10 @@ asio::awaitable<void> Service::steps(Exchange& exchange, std::string id) {
   };
   const std::optional<RequestSteps> steps = co_await ask_engine(look);
   if (!steps) throw unknown_request(id);
-  const auto tell = [&] { return steps_json(id, *steps, parts_.model.text->tokenizer); };
-  const OrderedJson report = co_await aside(exchange, tell);
-  co_await exchange.respond(json_response(report));
+  const auto tell = [&] { return dump(steps_json(id, *steps, parts_.model.text->tokenizer)); };
+  HttpResponse response;
+  response.body = co_await workers_.write_reply(tell);
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
@@ -124,18 +125,19 @@ asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
   const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(*text), layer, head, client);
   const auto tell = [&] { return dump(seen.grid->json(id, seen.place, parts_.model.text->tokenizer)); };
   HttpResponse response;
-  response.body = co_await aside(exchange, tell);
+  response.body = co_await workers_.write_reply(tell);
   co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
   const PromptBody body = co_await read_prompt(exchange);
+  exchange.drop_body();
   const CacheSalt salt = salt_of(exchange.request(), body.cache_salt);
   const auto look = [this, body, salt](Engine& engine) {
     return lookup_report(engine, {body.prompt, salt}, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
-  const OrderedJson report = co_await ask_engine(look);
-  co_await exchange.respond(json_response(report));
+  OrderedJson report = co_await ask_engine(look);
+  co_await respond_aside(exchange, std::move(report));
 }
 
 asio::awaitable<void> Service::kv_save(Exchange& exchange) {
@@ -155,7 +157,7 @@ asio::awaitable<void> Service::kv_save(Exchange& exchange) {
   SnapshotFigures saved;
   const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
   try {
-    saved = co_await run_on(saver_, save);
+    saved = co_await workers_.run(Workers::Lane::saves, save);
   } catch (...) {
     problem = std::current_exception();
   }

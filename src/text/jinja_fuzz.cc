@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/bounded_work.h"
 #include "base/error.h"
 #include "text/jinja.h"
 
@@ -51,6 +52,7 @@ void check(const quire::MarkedText& marked) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const quire::BoundedWork work(size);
   static const Variables variables = conversation();
   const Limits limits{.steps = 3000, .bytes = size_t(1) << 18, .depth = Limits{}.depth};
   try {

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bounded_work.h"
 #include "base/error.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -14,6 +15,7 @@
 
 // Any bytes as a tokenizer.json: an Error, or a tokenizer that works.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const quire::BoundedWork work(size);
   using namespace quire;
   try {
     const Tokenizer tokenizer(

@@ -17,6 +17,23 @@
 namespace quire {
 namespace {
 
+// The n-th allocation fails, of this thread and of others that take part.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(uint64_t n) {
+    failing_allocator::take_part();
+    failing_allocator::fail_at(n);
+  }
+  ~FailingAllocation() {
+    failing_allocator::fail_at(0);
+    failing_allocator::stand_aside();
+  }
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+
+  bool happened() const { return failing_allocator::has_failed(); }
+};
+
 class EngineWithoutMemory : public testing::Test {
  protected:
   static constexpr uint64_t kMost = 100'000;  // a guard: no request here allocates so often
@@ -88,6 +105,7 @@ TEST_F(EngineWithoutMemory, EverybodyIsToldAndTheLoopGoesOn) {
   const std::vector<TokenId> expected = engine()->run(request(4)).tokens;
   std::atomic<uint32_t> told = 0, asked = 0, answered = 0;
   EngineLoop loop(engine());
+  loop.post([](Engine&) { failing_allocator::take_part(); });
   const auto done = [&](uint32_t, const Answer* answer, const std::string& refused) {
     std::string words = refused + "more than fits into a string without memory";  // as those who listen do
     if (answer != nullptr && answer->finish_reason == FinishReason::length) ++answered;

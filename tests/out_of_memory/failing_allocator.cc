@@ -1,94 +1,80 @@
 #include "failing_allocator.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <new>
 
+namespace quire::failing_allocator {
 namespace {
 
-std::atomic<int64_t> countdown{-1};  // allocations that still succeed; negative: all do
-std::atomic<bool> has_failed{false};
-
-bool fails_now() {
-  if (countdown.load(std::memory_order_relaxed) < 0) return false;
-  if (countdown.fetch_sub(1, std::memory_order_relaxed) != 0) return false;
-  has_failed = true;
-  return true;
-}
-
-void* allocate(size_t bytes) {
-  return fails_now() ? nullptr : std::malloc(bytes == 0 ? 1 : bytes);
-}
-
-void* allocate(size_t bytes, std::align_val_t alignment) {
-  if (fails_now()) return nullptr;
-  const size_t grain = size_t(alignment);
-  return std::aligned_alloc(grain, (bytes + grain - 1) / grain * grain);
-}
-
-void* or_throw(void* memory) {
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
+thread_local bool takes_part = false;
+std::atomic<uint64_t> asked{0}, failing{0};
 
 }  // namespace
 
-void* operator new(size_t bytes) {
-  return or_throw(allocate(bytes));
+void take_part() {
+  takes_part = true;
 }
-void* operator new[](size_t bytes) {
-  return or_throw(allocate(bytes));
+
+void stand_aside() {
+  takes_part = false;
 }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return or_throw(allocate(bytes, alignment));
+
+void fail_at(uint64_t nth) {
+  failing = 0;
+  asked = 0;
+  failing = nth;
 }
-void* operator new[](size_t bytes, std::align_val_t alignment) {
-  return or_throw(allocate(bytes, alignment));
+
+uint64_t count() {
+  return asked;
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
+
+bool has_failed() {
+  return failing != 0 && asked >= failing;
 }
-void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return allocate(bytes);
+
+// Whether this is the one.
+static bool fails() {
+  return takes_part && ++asked == failing;
+}
+
+}  // namespace quire::failing_allocator
+
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return quire::failing_allocator::fails() ? nullptr : std::malloc(size > 0 ? size : 1);
+}
+void* operator new(size_t size) {
+  void* memory = operator new(size, std::nothrow);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void* operator new[](size_t size) {
+  return operator new(size);
+}
+void* operator new[](size_t size, const std::nothrow_t&) noexcept {
+  return operator new(size, std::nothrow);
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
 void operator delete[](void* memory, size_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, size_t, std::align_val_t) noexcept {
-  std::free(memory);
-}
 
-namespace quire {
-
-FailingAllocation::FailingAllocation(uint64_t n) {
-  has_failed = false;
-  countdown = int64_t(n) - 1;
+// Asio takes its memory from here.
+extern "C" void* aligned_alloc(size_t alignment, size_t size) {
+  void* memory = nullptr;
+  if (quire::failing_allocator::fails() || ::posix_memalign(&memory, alignment, size) != 0) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return memory;
 }
-
-FailingAllocation::~FailingAllocation() {
-  countdown = -1;
-}
-
-bool FailingAllocation::happened() const {
-  return has_failed;
-}
-
-}  // namespace quire

@@ -2,19 +2,20 @@
 
 #include <cstdint>
 
-namespace quire {
+// Makes an allocation fail, to see what a lack of memory does. Replaces operator new and aligned_alloc: a test program of
+// its own links failing_allocator.cc.
+namespace quire::failing_allocator {
 
-// In a program that links failing_allocator.cc, the n-th allocation by operator new from here on fails, on whatever
-// thread; those before and after it do not.
-class FailingAllocation {
- public:
-  explicit FailingAllocation(uint64_t n);
-  ~FailingAllocation();
-  FailingAllocation(const FailingAllocation&) = delete;
-  FailingAllocation& operator=(const FailingAllocation&) = delete;
+// From now on allocations of this thread count. (Others, such as a test's own, never fail.)
+void take_part();
+// It does not any more.
+void stand_aside();
 
-  // It has come and failed.
-  bool happened() const;
-};
+// The `nth` allocation from now on fails, of all threads that take part; 0: none does.
+void fail_at(uint64_t nth);
+// So many were asked for since then.
+uint64_t count();
+// Whether it came to that.
+bool has_failed();
 
-}  // namespace quire
+}  // namespace quire::failing_allocator
