@@ -9,16 +9,13 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "base/clock.h"
+
 namespace quire {
 namespace {
 
 using boost::system::error_code;
 constexpr std::chrono::milliseconds kFlushTime{2000}, kFlushLook{10};
-
-int64_t seconds_since_1970() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
