@@ -1,19 +1,27 @@
 # The commands of a day. `make run` and `make test` do all the set-up themselves on a Debian 12 machine.
-PACKAGES := build-essential cmake ninja-build pkg-config ccache clang-format python3 \
-            libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev \
-            libgtest-dev libgmock-dev
+PACKAGES := build-essential cmake ninja-build pkg-config ccache \
+            libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev
+TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3
+CLIENT_PACKAGES := python3-venv chromium chromium-driver
 JOBS := $(shell nproc)
 
-.PHONY: run test build dev setup format asan tsan cross fuzz smollm2 clean
+.PHONY: run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
 
-run: build
+run: program
 	@echo "quire: asking the house model"
 	./build/release/quire run --temperature 0 "What is a KV cache?"
-	@echo "Next: ./build/release/quire chat; ./build/release/quire run \"Tell me a story about a fox.\";"
+	@echo "Next: ./build/release/quire serve, and http://127.0.0.1:8080 in a browser; ./build/release/quire chat;"
 	@echo "      ./build/release/quire run -m MODEL.gguf \"...\" with a model of your own; ./build/release/quire --help"
 
+# The program and its model alone. The first time the tests are left out, and so is what they need; `make test` adds
+# them in the same folder and compiles nothing twice.
+program:
+	@tools/setup.sh $(PACKAGES)
+	cmake --preset release $(if $(wildcard build/release/CMakeCache.txt),,-DQUIRE_TESTS=OFF)
+	cmake --build --preset release --parallel $(JOBS) --target quire house
+
 build: setup
-	cmake --preset release
+	cmake --preset release -DQUIRE_TESTS=ON
 	cmake --build --preset release --parallel $(JOBS)
 
 # A sanitizer or development build: make dev, make asan, make tsan. The latter two run the tests as well.
@@ -21,10 +29,28 @@ dev: setup
 	cmake --preset dev
 	cmake --build --preset dev --parallel $(JOBS)
 
-test: build
+test: build check
+	ctest --test-dir build/release --output-on-failure --parallel $(JOBS)
+
+# All that can be tested: also with the official client of OpenAI's, the page in Chromium, a real model. Whatever is
+# skipped here is a failure, unless the machine lacks the hardware.
+test-all: build check clients
+	PATH="$(CURDIR)/build/venv/bin:$$PATH" ctest --test-dir build/release --output-on-failure --parallel $(JOBS) \
+	  --output-junit "$(CURDIR)/build/release/tests.xml"
+	tools/check_skips.py build/release/tests.xml
+	build/venv/bin/python3 tools/check_formats.py build/release/src/tensor/tensor_test
+
+check: setup
 	tools/check_format.sh
 	tools/check_dependencies.py
-	ctest --test-dir build/release --output-on-failure --parallel $(JOBS)
+	tools/check_docs.py
+
+# What others wrote and the tests use: a browser, Python packages in build/venv, a model.
+clients:
+	@tools/setup.sh $(CLIENT_PACKAGES)
+	test -x build/venv/bin/python3 || python3 -m venv build/venv
+	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 gguf==0.19.0 numpy==2.4.6
+	build/venv/bin/python3 tools/fetch_smollm2.py
 
 asan tsan: setup
 	cmake --preset $@
@@ -36,7 +62,7 @@ cross:
 	tools/cross.sh
 
 setup:
-	@tools/setup.sh $(PACKAGES)
+	@tools/setup.sh $(TEST_PACKAGES)
 
 format:
 	git ls-files -co --exclude-standard 'src/*.cc' 'src/*.h' 'tests/*.cc' 'tests/*.h' 'bench/*.cc' 'bench/*.h' | xargs -r clang-format -i

@@ -1,7 +1,8 @@
-# quire_module(NAME LINKS ...): one library target for a folder of src/, and one test program from its *_test.cc.
-# A folder sees only what it links: this is what keeps the dependencies pointing down.
+# quire_module(NAME LINKS ... APART ... EACH_ALONE): one library target for a folder of src/, and one test program from its *_test.cc.
+# A folder sees only what it links: this is what keeps the dependencies pointing down. APART: see quire_unity,
+# which is not for EACH_ALONE: kernels, whose speed must not depend on what is compiled beside them.
 function(quire_module name)
-  cmake_parse_arguments(MODULE "" "" "LINKS" ${ARGN})
+  cmake_parse_arguments(MODULE "EACH_ALONE" "" "LINKS;APART" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
@@ -9,6 +10,9 @@ function(quire_module name)
   add_library(quire_${name} STATIC ${sources})
   target_include_directories(quire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(quire_${name} PUBLIC ${MODULE_LINKS})
+  if(NOT MODULE_EACH_ALONE)
+    quire_unity(quire_${name} APART ${MODULE_APART})
+  endif()
   if(QUIRE_TESTS AND tests)
     quire_test(${name}_test SOURCES ${tests} LINKS quire_${name})
   endif()
@@ -38,6 +42,21 @@ function(quire_test name)
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h>)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+  # FormatFiles only converts files, for tools/check_formats.py.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 TEST_FILTER "-FormatFiles.*"
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# quire_unity(TARGET APART ...): with QUIRE_UNITY the sources of a target are compiled sixteen at a time, because what they
+# include (JSON, fmt, Asio) takes the compiler longer than what they say. APART: sources that stay alone, because their
+# names meet others' or because they are long.
+function(quire_unity target)
+  cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+  if(UNITY_APART)
+    set_source_files_properties(${UNITY_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  if(QUIRE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # it means headers that are included by several
+  endif()
 endfunction()

@@ -130,9 +130,7 @@ TEST_F(Cli, KvMemoryLimitsTheContextOrRefusesIt) {
   EXPECT_TRUE(contains(refused.err, "a context of 128 tokens needs")) << refused.err;
 }
 
-TEST_F(Cli, MemoryOfTheWholeProcessIsHeldOrRefusedWithTheNumbers) {
-  const Outcome held = quire("run --threads 2 --memory 100M --temperature 0 -n 40 'Tell me a story.'");
-  EXPECT_EQ(held.code, 0) << held.err;
+TEST_F(Cli, TooLittleMemoryShortensTheContextOrIsRefusedWithTheNumbers) {
   const Outcome limited = quire("run --threads 2 --memory 75M -n 2 hi");
   EXPECT_EQ(limited.code, 0) << limited.err;
   EXPECT_TRUE(contains(limited.err, "context limited to")) << limited.err;
@@ -270,10 +268,23 @@ TEST_F(Cli, SynthWritesAModelOfEachMixThatRunsAndInspectSaysWhatIsInIt) {
   EXPECT_GT(std::filesystem::file_size(path("q8_0.gguf")), std::filesystem::file_size(path("q4_0.gguf")));
 }
 
-TEST_F(Cli, ChatAnswersLineByLineAndSurvivesAnError) {
+TEST_F(Cli, ChatAnswersLineByLineUntilItIsToldToQuit) {
   const Outcome outcome = quire("chat", "Hello\n\n/new\nAnd again\n/quit\nnever read\n");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2) << outcome.out;
+}
+
+TEST_F(Cli, ChatGoesOnAfterAMessageThatDoesNotFitAsIfItHadNotBeenSaid) {
+  std::string long_message;
+  for (int i = 0; i < 300; ++i) long_message += "word ";
+  const std::string chat = "chat --temperature 0 --ctx 256";
+  const Outcome usual = quire(chat, "Who are you?\nWhat is a KV cache?\n");
+  const Outcome erring = quire(chat, "Who are you?\n" + long_message + "\nWhat is a KV cache?\n");
+  EXPECT_EQ(erring.code, 0) << erring.err;
+  EXPECT_TRUE(contains(erring.err, "the context holds 256")) << erring.err;
+  EXPECT_FALSE(contains(usual.err, "the context holds 256")) << usual.err;
+  EXPECT_EQ(erring.out, usual.out);
+  EXPECT_EQ(std::count(usual.out.begin(), usual.out.end(), '\n'), 2) << usual.out;
 }
 
 }  // namespace

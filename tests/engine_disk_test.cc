@@ -1,5 +1,6 @@
 // The disk tier as the engine uses it: who waits for it, who does not, and what is said of it.
 #include <condition_variable>
+#include <future>
 #include <mutex>
 
 #include <gtest/gtest.h>
@@ -17,9 +18,12 @@ class SlowDisk {
     return {.write = {}, .read = [this](int file, void* data, size_t bytes, off_t at) {
               std::unique_lock lock(mutex_);
               ++reads_;
+              ++reading_;
               changed_.notify_all();
               changed_.wait(lock, [&] { return open_; });
-              return ::pread(file, data, bytes, at);
+              const ssize_t got = ::pread(file, data, bytes, at);
+              --reading_;
+              return got;
             }};
   }
   ~SlowDisk() { open(); }
@@ -32,12 +36,16 @@ class SlowDisk {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return reads_ > 0; });
   }
+  uint32_t reading() {
+    const std::lock_guard lock(mutex_);
+    return reading_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
-  uint32_t reads_ = 0;
+  uint32_t reads_ = 0, reading_ = 0;
 };
 
 class EngineDisk : public testing::TestWithParam<const char*> {
@@ -205,12 +213,17 @@ TEST_P(EngineDisk, ADeadlineEndsTheWait) {
   engine->check_invariants();
 }
 
-TEST_P(EngineDisk, AnEngineThatEndsWhileOneWaitsEnds) {
+TEST_P(EngineDisk, AnEngineThatEndsWhileTheDiskReadsWaitsForThatRead) {
   SlowDisk disk;
   auto engine = make(1e9, disk.io());
   begin_loading(*engine);
+  disk.wait_for_a_read();
+  const std::future<void> ended = std::async(std::launch::async, [&] { engine.reset(); });
+  EXPECT_EQ(ended.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout)
+      << "it ended although the disk still writes into its memory";
   disk.open();
-  engine.reset();
+  ended.wait();
+  EXPECT_EQ(disk.reading(), 0u);
 }
 
 TEST_P(EngineDisk, WhatIsComputedFasterThanReadIsComputed) {

@@ -26,6 +26,21 @@ class EngineLoopTest : public testing::Test {
     return request;
   }
 
+  // How requests ended.
+  struct Outcomes {
+    std::atomic<int> finished = 0, cancelled = 0, refused = 0;
+
+    EngineLoop::Done count() {
+      return [this](const Answer* answer, const std::string&) {
+        if (answer == nullptr) {
+          ++refused;
+        } else {
+          ++(answer->finish_reason == FinishReason::cancelled ? cancelled : finished);
+        }
+      };
+    }
+  };
+
   BareModel model_{golden_folder("llama3"), exact_kernels(), 1};
 };
 
@@ -64,43 +79,55 @@ TEST_F(EngineLoopTest, ARefusedRequestIsToldWhyAndNothingElseHappens) {
   EXPECT_EQ(good.get_future().get(), 3u);
 }
 
-TEST_F(EngineLoopTest, ACancelledRequestEndsAndFreesItsPages) {
+TEST_F(EngineLoopTest, ACancelledRequestEndsBeforeTheNextStepAndFreesItsPages) {
   EngineLoop loop(engine());
   std::promise<FinishReason> ended;
-  std::promise<void> started;
-  std::atomic<bool> first = true;
+  std::promise<void> started, cancelled;
+  int tokens = 0;
   Request ask = request(5, 0);
+  // The engine waits inside its first step until the request has been cancelled.
   ask.on_token = [&](const TokenEvent&) {
-    if (first.exchange(false)) started.set_value();
+    if (++tokens > 1) return;
+    started.set_value();
+    cancelled.get_future().wait();
   };
   const auto ticket = loop.submit(
       ask, [&](const Answer* answer, const std::string&) { ended.set_value(answer->finish_reason); });
   started.get_future().wait();
   loop.cancel(ticket);
-  const FinishReason reason = ended.get_future().get();
-  EXPECT_TRUE(reason == FinishReason::cancelled || reason == FinishReason::length);
+  cancelled.set_value();
+  EXPECT_EQ(ended.get_future().get(), FinishReason::cancelled);
   EXPECT_EQ(loop.ask([](Engine& e) { return e.kv().stats().held_pages; }).get(), 0u);
+  EXPECT_EQ(tokens, 1);
 }
 
-TEST_F(EngineLoopTest, ShuttingDownFinishesWhatItCanAndRefusesTheRest) {
+TEST_F(EngineLoopTest, ShuttingDownFinishesWhatItHasAndRefusesWhatComesLater) {
   EngineLoop loop(engine(1));
-  std::atomic<int> finished = 0, cancelled = 0, refused = 0;
-  const auto count = [&](const Answer* answer, const std::string&) {
-    if (answer == nullptr) {
-      ++refused;
-    } else {
-      ++(answer->finish_reason == FinishReason::cancelled ? cancelled : finished);
+  Outcomes outcomes;
+  for (int i = 0; i < 5; ++i) loop.submit(request(20, 4), outcomes.count());
+  loop.shut_down(Clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(outcomes.finished, 5);
+  loop.submit(request(20, 4), outcomes.count());
+  EXPECT_EQ(outcomes.refused, 1);
+  EXPECT_EQ(outcomes.cancelled, 0);
+}
+
+TEST_F(EngineLoopTest, AShutdownWhoseTimeIsOverCancelsWhatRunsAndWhatWaits) {
+  EngineLoop loop(engine(1));
+  Outcomes outcomes;
+  // The engine does nothing until the shutdown has begun, which is when it refuses requests.
+  int more = 0;
+  loop.post([&](Engine&) {
+    for (; outcomes.refused == 0; ++more) {
+      loop.submit(request(20, 60), outcomes.count());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-  };
-  for (int i = 0; i < 5; ++i) loop.submit(request(20, 4), count);
-  loop.shut_down(Clock::now() + std::chrono::minutes(5));
-  EXPECT_EQ(finished, 5);
-  loop.submit(request(20, 4), count);
-  EXPECT_EQ(refused, 1);
-  EngineLoop hasty(engine(1));
-  for (int i = 0; i < 5; ++i) hasty.submit(request(20, 60), count);
-  hasty.shut_down(Clock::now());
-  EXPECT_EQ(finished + cancelled, 10);
+  });
+  for (int i = 0; i < 5; ++i) loop.submit(request(20, 60), outcomes.count());
+  loop.shut_down(Clock::now());
+  EXPECT_EQ(outcomes.refused, 1);
+  EXPECT_EQ(outcomes.cancelled, 5 + more - 1);
+  EXPECT_EQ(outcomes.finished, 0);
 }
 
 TEST_F(EngineLoopTest, AnAnswerTellsWhatWasCachedAndWhyNotMore) {

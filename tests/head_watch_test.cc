@@ -154,7 +154,6 @@ TEST_P(HeadWatching, RefusesWhatItCannotTell) {
   SharesByRow rows;
   EngineOptions wide = options(16);
   wide.context = HeadWatch::kMostTokens + 100;
-  if (model_.spec.learned_positions) GTEST_SKIP();
   Engine engine(model_.engine_model(), wide);
   EXPECT_THROW(engine.submit(watched(request(1), layers(), 0, rows)), Error);
   EXPECT_THROW(engine.submit(watched(request(1), 0, model_.spec.heads, rows)), Error);

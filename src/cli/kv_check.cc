@@ -1,6 +1,8 @@
 #include <fstream>
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"

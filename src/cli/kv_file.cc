@@ -2,6 +2,8 @@
 
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/model_options.h"

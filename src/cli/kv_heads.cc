@@ -1,5 +1,7 @@
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"

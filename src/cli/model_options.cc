@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "backend/cpu/kernel_choice.h"

@@ -2,6 +2,8 @@
 #include <iostream>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"

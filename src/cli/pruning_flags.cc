@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "cli/model_options.h"
 #include "eval/evaluator_heads.h"

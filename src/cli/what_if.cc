@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <iostream>
 
+#include <fmt/format.h>
+
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
 #include "base/json.h"

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kMaxDimensions = 4;
+constexpr uint32_t kMostGgufDimensions = 4;
 constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxTensors = 1 << 20;
 constexpr uint64_t kMaxAlignment = 1 << 20;
@@ -221,9 +221,9 @@ class Parser {
     const std::string name = in_quotes(entry.name);
     if (entry.name.empty()) throw Error("{}: a tensor has no name", path_);
     const auto dimensions = reader_.read<uint32_t>("a tensor's number of dimensions");
-    if (dimensions == 0 || dimensions > kMaxDimensions)
+    if (dimensions == 0 || dimensions > kMostGgufDimensions)
       throw Error("{}: tensor {} has {} dimensions; 1 to {} are supported", path_, name, dimensions,
-                  kMaxDimensions);
+                  kMostGgufDimensions);
     for (uint32_t i = 0; i < dimensions; ++i)
       entry.shape.push_back(reader_.read<uint64_t>("a tensor's shape"));
     std::reverse(entry.shape.begin(), entry.shape.end());  // GGUF lists the innermost first

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <set>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/random_bytes.h"
 #include "openai/api_error.h"
@@ -11,11 +12,6 @@
 
 namespace quire {
 namespace {
-
-int64_t seconds_since_1970() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-}
 
 HttpResponse event_stream() {
   HttpResponse head;

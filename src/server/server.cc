@@ -13,6 +13,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "base/clock.h"
+
 namespace quire {
 namespace {
 
@@ -20,11 +22,6 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kFlushTime{2000}, kFlushLook{10};
 constexpr std::chrono::milliseconds kPatience{5000};  // with threads that should have ended
 constexpr std::chrono::seconds kLook{1};
-
-int64_t seconds_since_1970() {
-  using namespace std::chrono;
-  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

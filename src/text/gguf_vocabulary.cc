@@ -14,10 +14,6 @@
 namespace quire {
 namespace {
 
-constexpr const char* kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMaxTokens = size_t(1) << 24;
-constexpr double kUnknownPenalty = 10;
-
 // Files that call these anything else than control tokens are wrong: a text must not end a turn.
 const std::unordered_set<std::string_view>& control_texts() {
   static const std::unordered_set<std::string_view> texts = {"<|eot_id|>",
@@ -165,7 +161,7 @@ void read_specials(const GgufVocabulary& from, const Defaults& defaults, Tokeniz
 
 // Tokens that spell spaces as U+2581 and bytes as <0xXX>.
 void decode_like_sentencepiece(TokenizerSpec& spec, bool drop_first_space) {
-  spec.decoder.emplace_back(DecodeReplace{{kSpaceMark, false}, " "});
+  spec.decoder.emplace_back(DecodeReplace{{std::string(kSpaceMark), false}, " "});
   spec.decoder.emplace_back(DecodeByteFallback{});
   spec.decoder.emplace_back(DecodeFuse{});
   if (drop_first_space) spec.decoder.emplace_back(DecodeStrip{" ", 1, 0});

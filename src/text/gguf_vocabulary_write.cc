@@ -7,7 +7,6 @@
 namespace quire {
 namespace {
 
-constexpr const char* kSpaceMark = "\xE2\x96\x81";  // U+2581
 constexpr float kNeverMerged = -1e9f;
 
 void write_tokens(const TokenizerSpec& spec, GgufVocabulary& to) {

@@ -313,7 +313,7 @@ Value slice_filter(Call& call) {
   return call.list(std::move(slices), SequenceKind::generator);
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kListFilters = {
     Builtin{"length", "value", length_filter},
     Builtin{"count", "value", length_filter},
     Builtin{"first", "seq", first_filter},
@@ -344,7 +344,7 @@ constexpr std::array kFilters = {
 }  // namespace
 
 std::span<const Builtin> list_filters() {
-  return kFilters;
+  return kListFilters;
 }
 
 }  // namespace quire::jinja

@@ -10,7 +10,7 @@ namespace {
 
 // A string made anew from a whole value: plain if any of that was.
 template <std::string (*kChange)(std::string_view)>
-Value change_case(Call& call) {
+Value filter_case(Call& call) {
   const TextRef text = call.text(0);
   call.heap.copy_bytes(text->bytes.size());
   const Value changed = call.string(kChange(text->bytes), text->has_plain());
@@ -247,11 +247,11 @@ Value wordcount_filter(Call& call) {
   return words;
 }
 
-constexpr std::array kFilters = {
-    Builtin{"upper", "s", change_case<to_upper>},
-    Builtin{"lower", "s", change_case<to_lower>},
-    Builtin{"title", "s", change_case<to_word_titles>},
-    Builtin{"capitalize", "s", change_case<to_capitalized>},
+constexpr std::array kTextFilters = {
+    Builtin{"upper", "s", filter_case<to_upper>},
+    Builtin{"lower", "s", filter_case<to_lower>},
+    Builtin{"title", "s", filter_case<to_word_titles>},
+    Builtin{"capitalize", "s", filter_case<to_capitalized>},
     Builtin{"trim", "value chars?", trim_filter},
     Builtin{"replace", "s old new count?", replace_filter},
     Builtin{"indent", "s width? first? blank?", indent_filter},
@@ -274,7 +274,7 @@ constexpr std::array kFilters = {
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace quire::jinja

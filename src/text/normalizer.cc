@@ -15,8 +15,6 @@
 namespace quire {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-
 template <class Change>
 std::string map_chars(std::string_view text, Change&& change) {
   std::string out;

@@ -13,18 +13,18 @@ namespace {
 
 using Piece = TokenDecoder::Piece;
 using Stage = TokenDecoder::Stage;
-using Pieces = std::vector<Piece>;
+using Parts = std::vector<Piece>;
 
 // From here on the pieces are parts of one text: bytes that belong together may come in several.
 class ByteLevelStage : public Stage {
  public:
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (!piece.verbatim) {
       if (auto bytes = chars_to_bytes(piece.text)) piece.text = std::move(*bytes);
     }
     out.push_back({stream_.push(piece.text)});
   }
-  void finish(Pieces& out) override { out.push_back({stream_.finish()}); }
+  void finish(Parts& out) override { out.push_back({stream_.finish()}); }
 
  private:
   Utf8Stream stream_;
@@ -33,7 +33,7 @@ class ByteLevelStage : public Stage {
 class MetaspaceStage : public Stage {
  public:
   MetaspaceStage(const DecodeMetaspace& step, bool fused) : step_(step), fused_(fused) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     const bool drop = first_ && step_.drop_in_first;
     first_ = first_ && fused_;
     if (!piece.verbatim) {
@@ -51,7 +51,7 @@ class MetaspaceStage : public Stage {
 // Whether the bytes of a run make sense is known only at its end.
 class ByteFallbackStage : public Stage {
  public:
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (const auto byte = byte_of(piece)) {
       run_.push_back(*byte);
       return;
@@ -59,7 +59,7 @@ class ByteFallbackStage : public Stage {
     finish(out);
     out.push_back(std::move(piece));
   }
-  void finish(Pieces& out) override {
+  void finish(Parts& out) override {
     if (run_.empty()) return;
     if (is_valid_utf8(run_)) {
       out.push_back({run_});
@@ -84,7 +84,7 @@ class ByteFallbackStage : public Stage {
 class StripStage : public Stage {
  public:
   explicit StripStage(const DecodeStrip& step) : step_(step) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     std::string_view rest = piece.text;
     for (uint32_t i = 0; i < step_.start && rest.starts_with(step_.content); ++i) {
       rest.remove_prefix(step_.content.size());
@@ -103,7 +103,7 @@ class StripStage : public Stage {
 class StripStartStage : public Stage {
  public:
   explicit StripStartStage(const DecodeStrip& step) : step_(step), left_(step.start) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     std::string_view rest = piece.text;
     for (; left_ > 0 && rest.starts_with(step_.content); --left_) rest.remove_prefix(step_.content.size());
     if (!rest.empty()) left_ = 0;
@@ -118,7 +118,7 @@ class StripStartStage : public Stage {
 class ReplaceStage : public Stage {
  public:
   ReplaceStage(const DecodeReplace& step, const Regex* regex) : step_(step), regex_(regex) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (!piece.verbatim) piece.text = replace_all(piece.text, step_.pattern, regex_, step_.content);
     out.push_back(std::move(piece));
   }
@@ -131,7 +131,7 @@ class ReplaceStage : public Stage {
 class WordPieceStage : public Stage {
  public:
   explicit WordPieceStage(const DecodeWordPiece& step) : step_(step) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (!first_) {
       if (!step_.prefix.empty() && piece.text.starts_with(step_.prefix)) {
         piece.text.erase(0, step_.prefix.size());
@@ -160,17 +160,17 @@ class WordPieceStage : public Stage {
 class SuffixStage : public Stage {
  public:
   explicit SuffixStage(const DecodeSuffix& step) : step_(step) {}
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (held_) emit(" ", out);
     held_ = std::move(piece);
   }
-  void finish(Pieces& out) override {
+  void finish(Parts& out) override {
     if (held_) emit("", out);
     held_.reset();
   }
 
  private:
-  void emit(std::string_view replacement, Pieces& out) {
+  void emit(std::string_view replacement, Parts& out) {
     if (!held_->verbatim) held_->text = replace_all(held_->text, {step_.suffix, false}, nullptr, replacement);
     out.push_back(std::move(*held_));
   }
@@ -182,8 +182,8 @@ class SuffixStage : public Stage {
 class WholeStage : public Stage {
  public:
   explicit WholeStage(std::unique_ptr<Stage> inner) : inner_(std::move(inner)) {}
-  void push(Piece piece, Pieces&) override { whole_ += piece.text; }
-  void finish(Pieces& out) override {
+  void push(Piece piece, Parts&) override { whole_ += piece.text; }
+  void finish(Parts& out) override {
     inner_->push({std::move(whole_)}, out);
     inner_->finish(out);
   }
@@ -195,7 +195,7 @@ class WholeStage : public Stage {
 
 class SpacesBetweenStage : public Stage {
  public:
-  void push(Piece piece, Pieces& out) override {
+  void push(Piece piece, Parts& out) override {
     if (!first_) piece.text.insert(piece.text.begin(), ' ');
     first_ = false;
     out.push_back(std::move(piece));

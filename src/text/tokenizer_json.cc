@@ -10,9 +10,6 @@
 namespace quire {
 namespace {
 
-constexpr uint64_t kMaxTokens = uint64_t(1) << 24;
-constexpr double kUnknownPenalty = 10;
-
 using Ids = std::unordered_map<std::string_view, TokenId>;
 
 std::optional<TokenId> find(const Ids& ids, const std::string& text) {

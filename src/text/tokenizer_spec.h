@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -11,6 +12,10 @@
 // A tokenizer as data. Where it came from (a tokenizer.json, a GGUF) is forgotten here: two files that say
 // the same thing give the same spec. Texts are UTF-8.
 namespace quire {
+
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581: how vocabularies write a space
+inline constexpr size_t kMaxTokens = size_t(1) << 24;           // of any vocabulary
+inline constexpr double kUnknownPenalty = 10;  // below the worst token, as SentencePiece has it
 
 // GGUF's numbering.
 enum class TokenKind : int32_t { normal = 1, unknown, control, user_defined, unused, byte };

@@ -8,12 +8,12 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kNowhere = ~uint32_t(0);
+constexpr uint32_t kNotReached = ~uint32_t(0);
 
 // The best way to reach a byte of the piece.
 struct Arrival {
   double score = 0;
-  uint32_t begin = kNowhere;  // where its last token starts
+  uint32_t begin = kNotReached;  // where its last token starts
   TokenId id = 0;
 };
 
@@ -37,7 +37,7 @@ void Unigram::encode(std::string_view piece, std::vector<TokenId>& out) const {
   const auto offer = [&](size_t begin, size_t end, double score, TokenId id) {
     const double sum = best[begin].score + score;
     Arrival& arrival = best[end];
-    if (arrival.begin == kNowhere || sum > arrival.score) arrival = {sum, uint32_t(begin), id};
+    if (arrival.begin == kNotReached || sum > arrival.score) arrival = {sum, uint32_t(begin), id};
   };
   for (size_t at = 0; at < piece.size();) {
     const uint32_t char_bytes = utf8_length(piece[at]);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "cli/explain/view.h"
 #include "cli/svg_page.h"
@@ -10,9 +12,9 @@
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kMostTokens = 2048;  // there is a share for every pair of them
-constexpr uint32_t kMostColumns = 32;   // of a picture: more tokens are taken together
-constexpr size_t kMostLines = 32;       // of prefill, and as many of decode
+constexpr uint32_t kMostAttended = 2048;  // there is a share for every pair of them
+constexpr uint32_t kMostColumns = 32;     // of a picture: more tokens are taken together
+constexpr size_t kMostLines = 32;         // of prefill, and as many of decode
 constexpr size_t kLabelWidth = 16;
 
 constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
@@ -277,9 +279,9 @@ Shown show_attention(const ExplainInput& input) {
   if (choice.cached >= input.prompt.size())
     wrong_usage("--cached {} of {} tokens of prompt: at least the last one is always computed", choice.cached,
                 input.prompt.size());
-  if (input.prompt.size() + input.generated > kMostTokens)
+  if (input.prompt.size() + input.generated > kMostAttended)
     throw Error("the view of attention has a share for every pair of tokens: at most {} of them",
-                kMostTokens);
+                kMostAttended);
   Request request = input.request();
   request.ignore_end = false;
   const AttentionTrace trace = trace_attention(input.model.engine_model(), input.engine, request, choice);

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "cli/explain/view.h"
 #include "cli/progress.h"
 #include "cli/timeline_svg.h"

@@ -1,5 +1,7 @@
 #include "explain/phases.h"
 
+#include <fmt/format.h>
+
 #include "backend/cpu/yardstick.h"
 #include "base/thread_pool.h"
 #include "cli/explain/view.h"
@@ -10,14 +12,14 @@ namespace quire::cli {
 namespace {
 
 // How long its operations, and its bytes, would take at the machine's rates.
-struct Bound {
+struct PhaseBound {
   double compute_seconds = 0, memory_seconds = 0;
 
   const char* by() const { return memory_seconds > compute_seconds ? "memory" : "arithmetic"; }
   double seconds() const { return std::max(compute_seconds, memory_seconds); }
 };
 
-Bound bound_of(const PhaseFigures& phase, const MachineRates& machine) {
+PhaseBound bound_of(const PhaseFigures& phase, const MachineRates& machine) {
   return {phase.cost.int8_ops / (machine.int8_gops * 1e9) + phase.cost.f32_ops / (machine.f32_gflops * 1e9) +
               phase.cost.bf16_ops / (machine.bf16_gflops * 1e9),
           phase.cost.bytes() / (machine.read_gb_s * 1e9)};

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "cli/explain/view.h"
 #include "cli/svg_page.h"
 #include "explain/passes.h"

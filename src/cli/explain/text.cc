@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "cli/explain/view.h"
 #include "text/detokenizer.h"
 
