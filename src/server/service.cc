@@ -230,13 +230,13 @@ std::string Service::client_name(const HttpRequest& request, const std::string& 
 }
 
 Viewer Service::viewer(const HttpRequest& request) const {
-  const std::optional<size_t> key = key_number(request);
-  if (!key) return {};
-  return {.client = client_name(request, ""), .salt_key = salts_.of_key(*key)};
+  if (options_.api_keys.empty()) return {};
+  const size_t key = key_number(request).value();  // it was admitted
+  return {.client = client_name(request, ""), .salt_key = salts_.of_key(key)};
 }
 
 CacheSalt Service::salt_of(const HttpRequest& request, const std::string& cache_salt) const {
-  return salts_.of(key_number(request).value_or(0), cache_salt);
+  return salts_.of(options_.api_keys.empty() ? 0 : key_number(request).value(), cache_salt);
 }
 
 void Service::admit_ask(const HttpRequest& request, Ask& ask) const {
