@@ -66,23 +66,42 @@ OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, do
 
 }  // namespace
 
+// They are trees of everything that the server has, until they are written.
+void Service::refuse_if_many_reports() const {
+  constexpr uint32_t kMostReports = 16;
+  if (reports_ >= kMostReports)
+    throw ApiError(503, "", "busy", "too many ask what the server is doing; try again");
+}
+
 asio::awaitable<void> Service::kv(Exchange& exchange) {
+  refuse_if_many_reports();
   const uint64_t since = query_number(exchange.request(), "since");
   const auto look = [&book = parts_.book, since](Engine& engine) {
     return kv_report(engine, book, since, Clock::now());
   };
-  OrderedJson report = co_await ask_engine(look);
-  report["format"] = options_.kv_format;
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  {
+    const Counted counted(reports_);
+    OrderedJson report = co_await ask_engine(look);
+    report["format"] = options_.kv_format;
+    response.body = co_await write_aside(std::move(report));
+  }
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::requests(Exchange& exchange) {
+  refuse_if_many_reports();
   const uint64_t since = query_number(exchange.request(), "since");
   const auto look = [this, since](Engine& engine) {
     return requests_report(engine, parts_.book, parts_.meter, since, Clock::now());
   };
-  OrderedJson report = co_await ask_engine(look);
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  {
+    const Counted counted(reports_);
+    OrderedJson report = co_await ask_engine(look);
+    response.body = co_await write_aside(std::move(report));
+  }
+  co_await exchange.respond(std::move(response));
 }
 
 // GET /requests/ID/steps and GET /requests/ID/attention
@@ -147,7 +166,9 @@ asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
     return lookup_report(engine, prompt, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
   OrderedJson report = co_await ask_engine(look);
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  response.body = co_await write_aside(std::move(report));
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
@@ -181,19 +202,12 @@ asio::awaitable<void> Service::kv_save(Exchange& exchange) {
                    "this server saves no snapshots: it was started without --kv-dir FOLDER");
   const auto understand = [&] { return snapshot_name(exchange.request().body); };
   const std::string name = co_await aside(exchange, understand);
-  if (std::exchange(saving_, true))
+  if (saves_ > 0)
     throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
+  const Counted saving(saves_);
   const Clock::time_point begin = Clock::now();
-  std::exception_ptr problem;
-  SnapshotFigures saved;
   const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
-  try {
-    saved = co_await workers_.run(Workers::Lane::saves, save);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  saving_ = false;
-  if (problem) std::rethrow_exception(problem);
+  const SnapshotFigures saved = co_await workers_.run(Workers::Lane::saves, save);
   const double seconds = milliseconds_between(begin, Clock::now()) / 1000;
   co_await exchange.respond(json_response(saved_json(name, saved, seconds)));
 }
