@@ -68,8 +68,8 @@ class ServerStrangers : public testing::Test {
 TEST_F(ServerStrangers, WhatCouldBeReadInTwoWaysIsRefusedAndTheConnectionClosed) {
   start();
   const std::string_view wrong[] = {
-      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n",
-      "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+      "GET /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: xchunked\r\n\r\n",
+      "GET /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
       "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: "
       "5\r\n\r\n0\r\n\r\n",
       "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
@@ -298,7 +298,10 @@ TEST_F(ServerStrangers, ALargeForkIsUnderstoodAsideToo) {
   options.port = 0;
   options.grace_seconds = 0.1;
   options.service.limits.open_answers = 4;
-  options.service.before_work = [](Workers::Lane) { std::this_thread::sleep_for(hours(1)); };
+  options.service.before_work = [](Workers::Lane) {
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(hours(1));
+  };
   EngineOptions engine{.context = 1024, .max_sequences = 4, .prefill_chunk = 64};
   engine.kv_bytes = size_t(8) << 20;
   Server server(tiny_model(), std::make_unique<Engine>(tiny_model().engine_model(), engine), "test", {},
@@ -306,8 +309,6 @@ TEST_F(ServerStrangers, ALargeForkIsUnderstoodAsideToo) {
   std::thread([port = server.port()] {
     RawClient client(port);
     client.ask("POST", "/v1/completions", R"({"prompt":"Hi"})");
-    RawClient(port).ask("GET", "/health");
-    ::kill(::getpid(), SIGTERM);
     client.closed();
   }).detach();
   server.run_to_the_end();

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "server/byte_budget.h"
+#include "server/counted.h"
 #include "server/http_framing.h"
 
 namespace quire {
@@ -42,18 +43,6 @@ HttpResponse failure_response(int status, std::string_view why) {
   if (status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
-
-// Counts one more while it lives.
-class Counted {
- public:
-  explicit Counted(uint32_t& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  uint32_t& count_;
-};
 
 }  // namespace
 

@@ -116,11 +116,10 @@ HttpResponse Service::refusal(const ApiError& error) {
   return response;
 }
 
-asio::awaitable<void> Service::respond_aside(Exchange& exchange, OrderedJson reply) {
+asio::awaitable<std::string> Service::write_aside(OrderedJson reply) {
   const auto write = [&reply] { return dump(std::exchange(reply, nullptr)); };
-  HttpResponse response;
-  response.body = co_await workers_.write_reply(write);
-  co_await exchange.respond(std::move(response));
+  std::string text = co_await workers_.write_reply(write);
+  co_return text;
 }
 
 void Service::check_host(const HttpRequest& request) const {

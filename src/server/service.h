@@ -9,6 +9,7 @@
 #include "openai/api_error.h"
 #include "server/cache_salts.h"
 #include "server/completions.h"
+#include "server/counted.h"
 #include "server/pin_limits.h"
 #include "server/request_attention.h"
 #include "server/snapshot_folder.h"
@@ -76,6 +77,7 @@ class Service {
   const Route& route_of(Exchange& exchange) const;
   void check_key(const Exchange& exchange, const Route& route) const;
   void refuse_if_closing() const;
+  void refuse_if_many_reports() const;
   void check_host(const HttpRequest& request) const;
   void allow_origin(Exchange& exchange) const;
   asio::awaitable<void> handle(Exchange& exchange, Handler handler);
@@ -123,8 +125,8 @@ class Service {
   asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work) {
     return workers_.run(Workers::lane_for(exchange.request().body.size()), std::move(work));
   }
-  // Writes a reply that may be large, aside too, and sends it when the tree that it was is gone.
-  asio::awaitable<void> respond_aside(Exchange& exchange, OrderedJson reply);
+  // A reply that may be large as text, made aside too; the tree that it was is gone by then.
+  asio::awaitable<std::string> write_aside(OrderedJson reply);
   // Runs `question` on the engine's thread, between two steps.
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
@@ -136,7 +138,7 @@ class Service {
   Workers workers_;
   Completions completions_;
   HeadLooks looks_;
-  bool saving_ = false;
+  uint32_t saves_ = 0, reports_ = 0;  // that are being made
   std::function<uint32_t()> connections_;
   bool closing_ = false;
 };

@@ -58,26 +58,45 @@ OrderedJson saved_json(const std::string& name, const SnapshotFigures& saved, do
 
 }  // namespace
 
+// They are trees of everything that the server has, until they are written.
+void Service::refuse_if_many_reports() const {
+  constexpr uint32_t kMostReports = 16;
+  if (reports_ >= kMostReports)
+    throw ApiError(503, "", "busy", "too many ask what the server is doing; try again");
+}
+
 asio::awaitable<void> Service::kv(Exchange& exchange) {
+  refuse_if_many_reports();
   const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
                              Clock::now()};
   const auto look = [&book = parts_.book, report_for](Engine& engine) {
     engine.end_overdue_pins();
     return kv_report(engine, book, report_for);
   };
-  OrderedJson report = co_await ask_engine(look);
-  report["format"] = options_.kv_format;
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  {
+    const Counted counted(reports_);
+    OrderedJson report = co_await ask_engine(look);
+    report["format"] = options_.kv_format;
+    response.body = co_await write_aside(std::move(report));
+  }
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::requests(Exchange& exchange) {
+  refuse_if_many_reports();
   const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
                              Clock::now()};
   const auto look = [this, report_for](Engine& engine) {
     return requests_report(engine, parts_.book, parts_.meter, report_for);
   };
-  OrderedJson report = co_await ask_engine(look);
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  {
+    const Counted counted(reports_);
+    OrderedJson report = co_await ask_engine(look);
+    response.body = co_await write_aside(std::move(report));
+  }
+  co_await exchange.respond(std::move(response));
 }
 
 // GET /requests/ID/steps and GET /requests/ID/attention
@@ -137,7 +156,9 @@ asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
     return lookup_report(engine, {body.prompt, salt}, parts_.meter.limits(), parts_.model.text->tokenizer);
   };
   OrderedJson report = co_await ask_engine(look);
-  co_await respond_aside(exchange, std::move(report));
+  HttpResponse response;
+  response.body = co_await write_aside(std::move(report));
+  co_await exchange.respond(std::move(response));
 }
 
 asio::awaitable<void> Service::kv_save(Exchange& exchange) {
@@ -150,19 +171,12 @@ asio::awaitable<void> Service::kv_save(Exchange& exchange) {
                    "a snapshot has the pages of all keys: only the first of the server's keys may save one");
   const auto read = [&] { return snapshot_name(exchange.request().body); };
   const std::string name = co_await aside(exchange, read);
-  if (std::exchange(saving_, true))
+  if (saves_ > 0)
     throw ApiError(409, "", "saving", "a snapshot is being saved already: ask again when it is done");
+  const Counted saving(saves_);
   const Clock::time_point begin = Clock::now();
-  std::exception_ptr problem;
-  SnapshotFigures saved;
   const auto save = [this, name] { return parts_.snapshots->save(parts_.loop, name); };
-  try {
-    saved = co_await workers_.run(Workers::Lane::saves, save);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  saving_ = false;
-  if (problem) std::rethrow_exception(problem);
+  const SnapshotFigures saved = co_await workers_.run(Workers::Lane::saves, save);
   const double seconds = milliseconds_between(begin, Clock::now()) / 1000;
   co_await exchange.respond(json_response(saved_json(name, saved, seconds)));
 }
