@@ -108,7 +108,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
 void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
   const size_t limit = parse_size(memory);
   const uint32_t asked = options.context, cpus = threads.value_or(usable_cpus());
-  const auto plan = [&] { return plan_memory(file, spec, options, cpus); };
+  const auto plan = [&] { return plan_memory(file, spec, options, kernels_named(kernels), cpus); };
   while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
   if (const MemoryPlan least = plan(); least.total() > limit) {
     throw Error(
@@ -130,7 +130,7 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, En
   };
   const uint32_t cpus = threads.value_or(usable_cpus());
   options.kv_bytes = bytes_of(1);
-  const MemoryPlan rest = plan_memory(file, spec, options, cpus);
+  const MemoryPlan rest = plan_memory(file, spec, options, kernels_named(kernels), cpus);
   const size_t beside = rest.weights + rest.scratch;
   const size_t given = memory.empty() ? available_memory() : parse_size(memory);
   size_t spare = given > beside ? given - beside : 0;

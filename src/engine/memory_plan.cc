@@ -9,17 +9,28 @@ constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocat
 constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
 constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
 
+// Of a matrix as the kernel set keeps it, which may be in more bits than the file has.
+size_t packed_bytes(const TensorEntry& tensor, const CpuKernels& kernels) {
+  const PanelFormat& format = kernels.panels[size_t(tensor.dtype)];
+  if (format.pack == nullptr || tensor.shape.size() < 2) return tensor.bytes;
+  const size_t matrices = tensor.shape.size() > 2 ? tensor.shape[2] : 1;
+  const size_t panels = (tensor.shape[1] + kPanelRows - 1) / kPanelRows;
+  return matrices * panels * format.panel_bytes(tensor.shape[0]);
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       uint32_t threads) {
+                       const CpuKernels& kernels, uint32_t threads) {
   MemoryPlan plan;
   size_t largest = 0, embedding = 0;
   bool has_head = false;
   for (const TensorEntry& tensor : file.tensors()) {
-    plan.weights += tensor.bytes;
-    largest = std::max(largest, size_t(tensor.bytes));
-    if (tensor.name == "token_embd.weight") embedding = tensor.bytes;
+    const size_t packed = packed_bytes(tensor, kernels);
+    const bool is_embedding = tensor.name == "token_embd.weight";
+    plan.weights += is_embedding ? tensor.bytes : packed;
+    largest = std::max(largest, tensor.bytes);
+    if (is_embedding) embedding = packed;
     has_head |= tensor.name == "output.weight";
   }
   // An embedding that is the head too is kept packed for the one and as it is for the other.

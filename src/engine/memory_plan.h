@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/cpu/kernels.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 
@@ -19,7 +20,7 @@ struct MemoryPlan {
   size_t total() const { return weights + kv + scratch; }
 };
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       uint32_t threads);
+                       const CpuKernels& kernels, uint32_t threads);
 
 // What a memory holds of the keys and values of a model in one format.
 struct KvRoom {

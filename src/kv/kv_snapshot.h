@@ -25,7 +25,7 @@ namespace quire {
 inline constexpr uint32_t kSnapshotVersion = 2;
 
 // Raised by every change after which the same tokens of the same model get other bytes in their pages.
-inline constexpr uint32_t kKvNumerics = 4;
+inline constexpr uint32_t kKvNumerics = 5;
 
 // Whose pages they are, besides their layout: pages of equal identities and layouts have equal bytes for equal tokens.
 struct KvIdentity {

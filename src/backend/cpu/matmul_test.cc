@@ -181,6 +181,12 @@ TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 37, 2048 + 96, 251).add_outliers()));
+  // Few tokens and many columns, more tokens than any set takes at a time, more rows.
+  for (DType dtype : {DType::q4_0, DType::q8_0}) {
+    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 37, 2048 + 96, 13).add_outliers()));
+    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 19, 96, 530).add_outliers()));
+    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 560, 64, 5)));
+  }
 }
 
 TEST(Matmul, OfWeightsThatAreNotQuantizedIsThatOfTheScalarTwinInEveryShape) {

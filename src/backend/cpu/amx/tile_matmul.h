@@ -13,7 +13,7 @@ inline constexpr size_t kTileSums = 4;         // tiles of sums: 2 * panel + til
 
 // Sub-blocks whose integer sums wait in memory for their scales. Two hyperthreads of a core share 48 KB of first-level
 // cache, so there are few of them.
-inline constexpr size_t kStageSubs = 2;
+inline constexpr size_t kStageSubs = 4;  // a multiple of every group's
 
 // Columns of panels that are opened and multiplied with all tokens before the next ones are: a multiple of every group,
 // and few enough that their codes stay in the first-level cache.

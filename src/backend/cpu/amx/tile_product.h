@@ -116,11 +116,8 @@ class TileProduct {
       for (size_t s = 0; s < kStageSubs; ++s) step(first + s);
       for_tiles([&](size_t tile) { scale<kStageSubs>(tile, first); });
     }
-    if (first < subs_) {
-      static_assert(kStageSubs == 2);
-      step(first);
-      for_tiles([&](size_t tile) { scale<1>(tile, first); });
-    }
+    for (size_t sub = first; sub < subs_; ++sub) step(sub);
+    scale_rest<kStageSubs - 1>(first);
     if constexpr (kHasMin) for_tiles([&](size_t tile) { add_tile_mins(tile); });
   }
 
@@ -208,6 +205,15 @@ class TileProduct {
                                               panel.differences + first * kPanelRows,
                                               reinterpret_cast<const std::byte*>(factors),
                                               block_.input_stride_bytes, block_.tokens, &results_.sums[tile]);
+  }
+
+  // The sub-blocks after the last whole stage, kMost at most.
+  template <size_t kMost>
+  void scale_rest(size_t first) const {
+    if constexpr (kMost > 0) {
+      if (subs_ - first < kMost) return scale_rest<kMost - 1>(first);
+      for_tiles([&](size_t tile) { scale<kMost>(tile, first); });
+    }
   }
 
   void add_tile_mins(size_t tile) const {
