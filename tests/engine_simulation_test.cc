@@ -43,6 +43,7 @@ struct Simulation {
       }
     }
     void forget(SequenceId) override {}
+    void forget_all() override {}
     Simulation& simulation;
   };
 
