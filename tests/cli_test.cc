@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/kernel_choice.h"
 #include "base/json.h"
 #include "cli_fixture.h"
 #include "golden_model.h"
@@ -42,7 +43,7 @@ TEST_F(Cli, RunAsJsonPrintsTheObjectOfTheContract) {
   for (const char* key : {"ttft_ms", "itl_ms_p50", "itl_ms_p99", "prefill_tok_s", "decode_tok_s"}) {
     EXPECT_GT(object["timings"][key].get<double>(), 0) << key;
   }
-  EXPECT_EQ(object["kv"]["format"], "f16");
+  EXPECT_EQ(object["kv"]["format"], std::string(name(kernels_named("auto").pages)));
   EXPECT_EQ(object["kv"]["bytes_per_token"], 2 * 2 * 2 * 16 * 2);  // layers, heads, K and V, values, bytes
   EXPECT_EQ(object["kv"]["pages"], (object["prompt_tokens"].get<int>() + 6 + 31) / 32);
   EXPECT_GT(object["kv"]["bytes"], 0);

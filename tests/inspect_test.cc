@@ -1,3 +1,4 @@
+#include "backend/cpu/kernel_choice.h"
 #include "cli_fixture.h"
 
 namespace quire {
@@ -13,7 +14,7 @@ const Json& row_named(const Json& rows, const std::string& beginning) {
 }
 
 TEST_F(Inspect, PlansAShapeWithoutAFile) {
-  const Json plan = quire_json("inspect --shape llama-13b --ctx 4096 --memory 24GiB --json");
+  const Json plan = quire_json("inspect --shape llama-13b --kv f16 --ctx 4096 --memory 24GiB --json");
   EXPECT_EQ(plan["layers"], 40);
   const Json f16 = row_named(plan["kv_formats"], "f16");
   EXPECT_EQ(f16["bytes_per_token"], 40 * 40 * 128 * 2 * 2);  // layers, heads, values, key and value, bytes
@@ -82,7 +83,7 @@ TEST_F(Inspect, WhatIfCountsTheRoomOfAnotherFormatContextAndBatch) {
   const Json plan = quire_json("inspect house --kv k=int8,v=q4,0:f16 --ctx 1024 --memory 1G --json");
   EXPECT_EQ(told["what_if"]["sequences"], row_named(plan["kv_formats"], "k=int8,v=q4,0:f16")["sequences"]);
   EXPECT_EQ(told["what_if"]["batch"], 4);
-  EXPECT_EQ(told["base"]["kv"], "f16");
+  EXPECT_EQ(told["base"]["kv"], std::string(name(kernels_named("auto").pages)));
   EXPECT_TRUE(
       contains(quire("inspect house --what-if kv=q4 --prompt 8 --seconds 0.05").out, "TTFT, prompt of 8"));
 }

@@ -21,7 +21,7 @@ constexpr uint32_t kMostTokens = 1u << 24;
 struct BenchCommand {
   ModelChoice model;
   std::optional<uint32_t> threads;
-  std::string kv = "f16";
+  mutable std::string kv;  // empty: what suits the kernels
   std::string kernels = "auto";
   uint32_t prefill_chunk = 512;
   std::vector<uint32_t> prompts;  // empty: what fits of the default
@@ -33,6 +33,7 @@ struct BenchCommand {
   std::string svg;
 
   void operator()() const {
+    if (kv.empty()) kv = usual_kv(kernels);
     const KvFormats formats = parse_kv_formats(kv);
     const std::shared_ptr<const ModelFile> file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);

@@ -21,7 +21,7 @@ struct InspectCommand {
   ModelChoice model;
   std::string shape;  // of a model that is not there
   std::string type = "q4_0";
-  std::string kv = "f16";
+  std::string kv = usual_kv("auto");
   std::optional<uint32_t> context;
   std::string memory;
   WhatIf what_if;

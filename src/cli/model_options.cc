@@ -108,7 +108,8 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
 void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
   const size_t limit = parse_size(memory);
   const uint32_t asked = options.context, cpus = threads.value_or(usable_cpus());
-  const auto plan = [&] { return plan_memory(file, spec, options, kernels_named(kernels), cpus); };
+  const CpuKernels set = kernels_named(kernels);
+  const auto plan = [&] { return plan_memory(file, spec, options, set, cpus); };
   while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
   if (const MemoryPlan least = plan(); least.total() > limit) {
     throw Error(
@@ -151,6 +152,7 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, En
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
   const LoadOptions any_context{.threads = threads.value_or(usable_cpus()), .kernels = kernels};
+  if (kv.empty()) kv = usual_kv(kernels);
   if (kv == "auto") kv = choose_kv(file, any_context);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
@@ -230,6 +232,10 @@ Request SamplingFlags::request(const LoadedModel& model) const {
   request.max_tokens = max_tokens;
   request.stop = stop;
   return request;
+}
+
+std::string usual_kv(const std::string& kernels) {
+  return std::string(name(kernels_named(kernels).pages));
 }
 
 KvFormats parse_kv_formats(const std::string& text) {

@@ -23,7 +23,7 @@ struct ModelChoice {
 struct ModelOptions : ModelChoice {
   std::optional<uint32_t> threads;
   std::optional<uint32_t> context;
-  mutable std::string kv = "f16";  // open() replaces `auto` by what it comes to
+  mutable std::string kv;  // open() replaces none, and `auto`, by what they come to
   bool no_kv_cache = false;
   std::string kv_memory;
   std::string memory;  // of the whole process
@@ -79,10 +79,13 @@ template <class... Args>
   throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
 }
 
+// What --kv is if it is not given: the format in which the kernel set is fastest.
+std::string usual_kv(const std::string& kernels);
 // Of --kv; what KvFormats::parse refuses is wrong usage.
 KvFormats parse_kv_formats(const std::string& text);
 inline constexpr const char* kKvHelp =
-    "format of the KV cache: f16, bf16, f32, int8, fp8, q4; or apart for keys and values: k=int8,v=q4; "
+    "format of the KV cache: f16 (default; bf16 where the kernels multiply it), bf16, f32, int8, fp8, q4; or "
+    "apart for keys and values: k=int8,v=q4; "
     "and others for some layers: int8,0-1:f16,last:k=f16,v=int8; or auto (not bench, inspect): the smallest "
     "that does not harm the model";
 

@@ -50,7 +50,10 @@ std::vector<CpuKernels> present_kernels() {
     if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) {
       sets.push_back(sets.back());
       use_i8mm(sets.back());
-      if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0) use_bfmmla(sets.back());
+      if ((getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0) {
+        use_bfmmla(sets.back());
+        sets.back().pages = KvFormat::bf16;
+      }
     }
   }
 #elif defined(__x86_64__)
@@ -64,7 +67,10 @@ std::vector<CpuKernels> present_kernels() {
     if (may_use_int8_tiles()) {
       sets.push_back(sets.back());
       use_amx(sets.back());
-      if (may_use_bf16_tiles()) use_amx_bf16(sets.back());
+      if (may_use_bf16_tiles()) {
+        use_amx_bf16(sets.back());
+        sets.back().pages = KvFormat::bf16;
+      }
     }
   }
 #endif

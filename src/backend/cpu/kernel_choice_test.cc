@@ -2,11 +2,17 @@
 
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#if defined(__aarch64__)
+#include "backend/cpu/bfmmla/bfmmla_kernels.h"
+#elif defined(__x86_64__)
+#include "backend/cpu/amx/tile_permission.h"
+#endif
 
 namespace quire {
 namespace {
@@ -27,6 +33,23 @@ TEST(KernelChoice, TakesTheLastSetUnlessItIsAskedForAnother) {
   EXPECT_STREQ(kernels_named("auto").name, present_kernels().back().name);
   EXPECT_STREQ(kernels_named("scalar").name, "scalar");
   EXPECT_THROW(kernels_named("abacus"), Error);
+}
+
+bool multiplies_pages_of_bf16([[maybe_unused]] const CpuKernels& kernels) {
+#if defined(__aarch64__)
+  return kernels.attend == attend_bfmmla;
+#elif defined(__x86_64__)
+  return std::string_view(kernels.name).starts_with("amx") && may_use_bf16_tiles();
+#else
+  return false;
+#endif
+}
+
+TEST(KernelChoice, PagesAreOfBf16WhereAttentionMultipliesThemAndElseOfF16) {
+  for (const CpuKernels& kernels : present_kernels())
+    EXPECT_EQ(kernels.pages, multiplies_pages_of_bf16(kernels) ? KvFormat::bf16 : KvFormat::f16)
+        << kernels.name;
+  EXPECT_EQ(exact_kernels().pages, KvFormat::f16);
 }
 
 }  // namespace

@@ -120,6 +120,7 @@ struct CpuKernels {
   void (*matmul[kDTypeCount])(const MatmulArgs& args);
   PanelFormat panels[kDTypeCount];
   void (*attend)(const AttendArgs& args);
+  KvFormat pages = KvFormat::f16;  // of 16 bits, with which `attend` is the faster
   void (*activate)(const Gate& function, const float* gate, const float* up, float* out,
                    size_t count);                                    // as activate_row
   void (*to_f16)(const float* values, size_t count, uint16_t* out);  // to nearest, ties to even
