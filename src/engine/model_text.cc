@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "engine/gguf_text.h"
 #include "model/gguf.h"
 #include "text/tokenizer_json.h"
@@ -76,8 +76,9 @@ std::optional<ChatTemplate> make_template(const ChatTemplateSources& sources, Ch
 
 // Empty if there is none.
 std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  if (!std::filesystem::exists(path)) return {};
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 // A token in tokenizer_config.json: a text, or an object with its content.
