@@ -85,9 +85,10 @@ OrderedJson detokenize_json(std::string_view request_body, const ServedModel& mo
   const OrderedJson body = parse_body(request_body);
   const JsonFields fields(body);
   if (!fields.has("tokens")) bad_field("tokens", "'tokens' is missing");
-  constexpr size_t kMostTokens = 1 << 17;  // a token may stand for many bytes
+  constexpr size_t kMostBytes = size_t(64) << 20;  // of the text, in which a token may stand for many
+  const size_t most = kMostBytes / std::max<size_t>(1, model.text->tokenizer.longest_token_bytes());
   const std::vector<TokenId> tokens =
-      fields.tokens("tokens", model.vocab, std::max<size_t>(kMostTokens, model.context));
+      fields.tokens("tokens", model.vocab, std::max<size_t>(most, model.context));
   const bool skip = fields.boolean("skip_special_tokens").value_or(false);
   const std::string text = replace_broken_utf8(
       model.text->tokenizer.decode(tokens, skip ? Tokenizer::Special::skip : Tokenizer::Special::keep));

@@ -229,6 +229,10 @@ std::optional<TokenId> Tokenizer::find(std::string_view token) const {
   return state_->vocabulary.find(token);
 }
 
+size_t Tokenizer::longest_token_bytes() const {
+  return state_->vocabulary.longest_bytes();
+}
+
 bool Tokenizer::is_special(TokenId id) const {
   const auto entry = state_->added.find(id);
   return entry != state_->added.end() && entry->second.special;

@@ -52,6 +52,7 @@ class Tokenizer {
   size_t size() const;                       // ids are below this
   std::string_view token(TokenId id) const;  // as the vocabulary spells it; empty if there is none
   std::optional<TokenId> find(std::string_view token) const;
+  size_t longest_token_bytes() const;
   bool is_special(TokenId id) const;
   std::optional<TokenId> bos() const;
   std::optional<TokenId> eos() const;
