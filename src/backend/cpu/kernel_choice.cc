@@ -71,6 +71,7 @@ std::vector<CpuKernels> present_kernels() {
         use_amx_bf16(sets.back());
         sets.back().pages = KvFormat::bf16;
       }
+      if (__builtin_cpu_supports("avx512vbmi")) use_amx_grouped(sets.back());
     }
   }
 #endif
@@ -81,7 +82,8 @@ CpuKernels kernels_named(const std::string& name) {
   const std::vector<CpuKernels> present = present_kernels();
   if (name == "auto") return present.back();
   if (name == "exact") return exact_kernels();
-  std::string known = "auto, exact";
+  if (name == "grouped") return grouped_kernels();
+  std::string known = "auto, exact, grouped";
   for (const CpuKernels& kernels : present) {
     if (name == kernels.name) return kernels;
     known += std::string(", ") + kernels.name;
@@ -90,7 +92,7 @@ CpuKernels kernels_named(const std::string& name) {
 }
 
 std::vector<std::string> kernel_names() {
-  std::vector<std::string> names = {"auto", "exact"};
+  std::vector<std::string> names = {"auto", "exact", "grouped"};
   for (const CpuKernels& kernels : present_kernels()) names.push_back(kernels.name);
   return names;
 }
