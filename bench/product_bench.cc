@@ -7,6 +7,7 @@
 // For up to 32 tokens the logits of all are computed, for more those of one.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -33,6 +34,22 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// Nearly gaussian numbers.
+class Random {
+ public:
+  float next() {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) {
+      state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
+      sum += float(state_ >> 40) * 0x1p-24f - 0.5f;
+    }
+    return sum * 1.7f;
+  }
+
+ private:
+  uint64_t state_ = 88172645463325252u;
+};
+
 // Matrices of one shape, each with panels of its own, so that none stays in a cache.
 struct Matrices {
   Shape shape;
@@ -43,14 +60,8 @@ struct Matrices {
       : shape(shape), file(std::make_shared<Buffer>(shape.rows * row_bytes(dtype, shape.cols))) {
     const size_t bytes = row_bytes(dtype, shape.cols);
     std::vector<float> values(shape.cols);
-    uint64_t state = 88172645463325252u;
-    for (float& value : values) {
-      value = 0;
-      for (int i = 0; i < 4; ++i) {
-        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-        value += float(state >> 40) * 0x1p-24f - 0.5f;
-      }
-    }
+    Random random;
+    for (float& value : values) value = random.next();
     quantize_row(dtype, values, file->data());
     for (size_t r = 1; r < shape.rows; ++r) std::copy_n(file->data(), bytes, file->data() + r * bytes);
     Weight weight;
@@ -59,14 +70,15 @@ struct Matrices {
   }
 };
 
+// The input of the down projection is a gated product, and so has outliers.
 class Activations {
  public:
   Activations(size_t cols, size_t tokens, DType dtype, const CpuBackend& backend, const CpuKernels& kernels)
       : values_(cols * tokens) {
-    uint64_t state = 2463534242u;
+    Random random;
     for (float& value : values_) {
-      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-      value = float(state >> 40) * 0x1p-24f - 0.5f;
+      value = random.next();
+      if (cols == kShapes[3].cols) value *= random.next() / (1 + std::exp(-value));
     }
     const ActivationForm form = backend.form_for(dtype);
     activation_.f32 = {values_.data(), tokens, cols, cols};

@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kSub = 32;               // columns that share a ratio
-constexpr float kLeastPeak = 0x1p-100f;   // weights below this count as zero
+constexpr float kLeastPeak = 0x1p-90f;   // weights below this count as zero
 constexpr uint16_t kNotANumber = 0x7fc0;  // of bf16
 
 // 1.5 * 2^23 leaves the rounded value at the bottom of the float's bits. REQUIRES: |value| < 2^22.

@@ -64,14 +64,13 @@ std::vector<CpuKernels> present_kernels() {
   if (has_avx512_set()) {
     sets.push_back(scalar_kernels());
     use_avx512(sets.back());
-    if (may_use_int8_tiles()) {
+    if (may_use_int8_tiles() && __builtin_cpu_supports("avx512vbmi")) {
       sets.push_back(sets.back());
       use_amx(sets.back());
       if (may_use_bf16_tiles()) {
         use_amx_bf16(sets.back());
         sets.back().pages = KvFormat::bf16;
       }
-      if (__builtin_cpu_supports("avx512vbmi")) use_amx_grouped(sets.back());
     }
   }
 #endif

@@ -37,7 +37,6 @@ void matmul(const MatmulArgs& args) {
 }  // namespace
 
 void use_amx_grouped(CpuKernels& kernels) {
-  kernels.name = "amx_grouped";
   kernels.twin = grouped_kernels;
   kernels.streamed_tokens = kGroupedStreamTiles * kGroupedTileTokens;
 #define QUIRE_FORMAT(dtype, Format, activation)                                              \

@@ -102,28 +102,66 @@ class GroupedMatmul {
 
   // ---- one token
 
+  // What a token's product needs beside its codes.
+  struct OneMemory {
+    OneMemory(size_t cols, size_t groups, size_t outliers) {
+      const size_t values_bytes = grouped_steps(cols) * kGroupedStepCols;
+      std::byte* at = panel_scratch(values_bytes + outliers * kPanelRows * sizeof(float) +
+                                    (groups + 2 * outliers + outlier_spans(cols)) * sizeof(uint32_t));
+      values = reinterpret_cast<int8_t*>(at);
+      outlier_weights = reinterpret_cast<float(*)[kPanelRows]>(at + values_bytes);
+      corrections = reinterpret_cast<int32_t*>(outlier_weights + outliers);
+      outlier_cols = reinterpret_cast<uint32_t*>(corrections + groups);
+      outlier_values = reinterpret_cast<float*>(outlier_cols + outliers);
+      outlier_ends = reinterpret_cast<uint32_t*>(outlier_values + outliers);
+    }
+    int8_t* values;
+    float (*outlier_weights)[kPanelRows];
+    int32_t* corrections;
+    uint32_t* outlier_cols;
+    float* outlier_values;
+    uint32_t* outlier_ends;
+  };
+
   void multiply_one() const {
     const Q8Row row(args_.input, cols_, kernels_.group);
-    const size_t padded = steps_ * kGroupedStepCols;
-    std::byte* memory = panel_scratch(padded + groups_ * sizeof(int32_t));
-    int32_t* corrections = reinterpret_cast<int32_t*>(memory + padded);
+    const size_t spans = outlier_spans(cols_);
+    size_t outliers = 0;
+    for (size_t span = 0; span < spans; ++span) outliers += row.outlier_counts[span];
+    const OneMemory memory(cols_, groups_, outliers);
     for (size_t g = 0; g < groups_; ++g) {
       int sum = 0;
       for (size_t i = g * kernels_.group / 32; i < std::min((g + 1) * kernels_.group, cols_) / 32; ++i)
         sum += row.sums32[i];
-      corrections[g] = -128 * sum;
+      memory.corrections[g] = -128 * sum;
     }
-    const int8_t* values = row.values;
-    if (padded != cols_) {
-      std::memset(memory, 0, padded);
-      std::memcpy(memory, row.values, cols_);
-      values = reinterpret_cast<const int8_t*>(memory);
+    for (size_t span = 0, k = 0; span < spans; ++span) {
+      const Outlier* list = row.outliers + span * most_outliers(kernels_.group);
+      for (size_t i = 0; i < row.outlier_counts[span]; ++i, ++k) {
+        memory.outlier_cols[k] = uint32_t(span * kOutlierSpan) + list[i].col;
+        memory.outlier_values[k] = list[i].value;
+      }
+      memory.outlier_ends[span] = uint32_t(k);
     }
-    const PanelOutliers outliers(args_, kernels_.outliers, kernels_.group, 0, 1);
+    const bool is_whole = cols_ % kGroupedStepCols == 0;
+    if (!is_whole) {
+      std::memset(memory.values, 0, steps_ * kGroupedStepCols);
+      std::memcpy(memory.values, row.values, cols_);
+    }
+    alignas(64) float products[1][kPanelRows];
+    GroupedOne one = {.panel = nullptr,
+                      .steps = steps_,
+                      .values = is_whole ? row.values : memory.values,
+                      .scales = row.scales,
+                      .corrections = memory.corrections,
+                      .outlier_cols = memory.outlier_cols,
+                      .outlier_values = memory.outlier_values,
+                      .outlier_ends = memory.outlier_ends,
+                      .outlier_weights = memory.outlier_weights,
+                      .out = products[0]};
     for (size_t panel = first_; panel < last_; ++panel) {
-      alignas(64) float products[1][kPanelRows];
-      kernels_.multiply_one(packed(panel), steps_, values, row.scales, corrections, products[0]);
-      outliers.add(packed(panel), products);
+      one.panel = packed(panel);
+      kernels_.multiply_one(one);
       store(panel, 0, 1, products);
     }
   }
@@ -172,10 +210,13 @@ class GroupedMatmul {
         GroupedChunk chunk = {{packed(panel, step), packed(panel + panels - 1, step)},
                               std::min(kGroupedChunkSteps, steps_ - step),
                               {},
+                              nullptr,
                               {}};
         kernels_.open_chunk[panels - 1](chunk, memory.scratch);
         for (size_t t = 0; t < tiles; ++t) {
           chunk.input = input(inputs, t, step);
+          chunk.next_values =
+              t + 1 < tiles ? input(inputs, t + 1, step).values : input(inputs, 0, step + chunk.steps).values;
           for (size_t p = 0; p < 2; ++p) chunk.sums[p] = memory.sums + 2 * t + p;
           kernels_.multiply_chunk[panels - 1](chunk, memory.scratch);
         }

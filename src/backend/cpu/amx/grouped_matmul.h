@@ -41,6 +41,22 @@ struct GroupedInput {
   const float* scales;
 };
 
+// One panel and one token.
+struct GroupedOne {
+  const uint8_t* panel;
+  size_t steps;
+  const int8_t* values;
+  const float* scales;  // by group
+  const int32_t*
+      corrections;  // by group, what is added to the sum of products of weights that are 128 more than they are
+  // Of the token, by column, ascending: read while their steps are in the first-level cache.
+  const uint32_t* outlier_cols;
+  const float* outlier_values;
+  const uint32_t* outlier_ends;          // by span
+  float (*outlier_weights)[kPanelRows];  // room for as many
+  float* out;
+};
+
 // One or two panels with all columns, and one or two tiles of tokens. When it is done, the first columns of the panels that come
 // next are open in the scratch.
 struct GroupedStream {
@@ -56,7 +72,8 @@ struct GroupedStream {
 struct GroupedChunk {
   const uint8_t* panels[2];  // of these columns
   size_t steps;
-  GroupedInput input;  // of these columns
+  GroupedInput input;         // of these columns
+  const int8_t* next_values;  // where the tokens after these begin, to be fetched
   GroupedSums* sums[2];
 };
 
@@ -65,10 +82,7 @@ struct GroupedKernels {
   size_t start_bytes, step_bytes;  // of a packed block: what stands before its steps, and one of them
   void (*configure)();
   void (*release)();
-  // The product of a panel and one token. `corrections`: by group, what is added to the sum of products of weights that are 128
-  // more than they are.
-  void (*multiply_one)(const uint8_t* panel, size_t steps, const int8_t* values, const float* scales,
-                       const int32_t* corrections, float* out);
+  void (*multiply_one)(const GroupedOne& one);
   // By panels less one, and tiles less one.
   void (*open_first[2])(GroupedStream& stream, GroupedScratch& scratch);
   void (*stream[2][kGroupedStreamTiles])(GroupedStream& stream, GroupedScratch& scratch);

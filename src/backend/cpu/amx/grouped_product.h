@@ -38,6 +38,7 @@ class GroupedProduct {
   static constexpr size_t kAheadBytes =
       8192;  // of what is read from memory: fetched to the second-level cache
   static constexpr size_t kWeights = 4, kInputs = 5;  // tiles
+  static constexpr size_t kSpanSteps = kOutlierSpan / kGroupedStepCols;
 
  public:
   static constexpr GroupedKernels kernels() {
@@ -96,17 +97,22 @@ class GroupedProduct {
   // ---- one token -----------------------------------------------------------------------------------------------------
 
   // Products are of unsigned weights, 128 more than they are; `corrections` takes that back.
-  static void multiply_one(const uint8_t* panel, size_t steps, const int8_t* values, const float* scales,
-                           const int32_t* corrections, float* out) {
+  static void multiply_one(const GroupedOne& one) {
     __m512 sum = _mm512_setzero_ps();
-    for (; steps > 0; panel += Packed::kBytes) {
-      const uint8_t* step = panel + Packed::kStart;
-      for (size_t g = 0; g < kGroups && steps > 0; ++g, ++scales, ++corrections) {
+    const uint8_t* block = one.panel;
+    const int8_t* values = one.values;
+    const float* scales = one.scales;
+    const int32_t* corrections = one.corrections;
+    size_t outlier = 0;
+    for (size_t first = 0; first < one.steps; first += kSteps, block += Packed::kBytes) {
+      const uint8_t* step = block + Packed::kStart;
+      size_t left = one.steps - first < kSteps ? one.steps - first : kSteps;
+      for (size_t g = 0; left > 0; ++g, ++scales, ++corrections) {
         __m512i rows[kPanelRows];
 #pragma GCC unroll 16
         for (size_t r = 0; r < kPanelRows; ++r) rows[r] = _mm512_setzero_si512();
-        const size_t here = steps < kGroupSteps ? steps : kGroupSteps;
-        steps -= here;
+        const size_t here = left < kGroupSteps ? left : kGroupSteps;
+        left -= here;
         for (size_t s = 0; s < here; ++s, step += Packed::kStepBytes, values += kGroupedStepCols) {
           prefetch_step(step);
           const __m512i inputs = _mm512_loadu_si512(values);
@@ -120,10 +126,17 @@ class GroupedProduct {
         }
         const __m512i total = _mm512_add_epi32(totals_of(rows), _mm512_set1_epi32(*corrections));
         sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total),
-                              _mm512_mul_ps(_mm512_set1_ps(*scales), row_scales(panel, g)), sum);
+                              _mm512_mul_ps(_mm512_set1_ps(*scales), row_scales(block, g)), sum);
       }
+      const bool ends_span = (first + kSteps) % kSpanSteps == 0 || first + kSteps >= one.steps;
+      if (!ends_span) continue;
+      for (const size_t end = one.outlier_ends[first / kSpanSteps]; outlier < end; ++outlier)
+        read_column(one.panel, one.outlier_cols[outlier], one.outlier_weights[outlier]);
     }
-    _mm512_storeu_ps(out, sum);
+    for (size_t i = 0; i < outlier; ++i)
+      sum = _mm512_fmadd_ps(_mm512_loadu_ps(one.outlier_weights[i]), _mm512_set1_ps(one.outlier_values[i]),
+                            sum);
+    _mm512_storeu_ps(one.out, sum);
   }
 
   // ---- up to 32 tokens: opening takes turns with products ----------------------------------------------------------------
@@ -211,43 +224,47 @@ class GroupedProduct {
 
   // ---- outliers ----------------------------------------------------------------------------------------------------------
 
-  // OutlierKernels::read. From so many columns on, whole steps are read.
+  // OutlierKernels::read. From so many columns of a step on, all of it is read.
   static void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
                            float* weights) {
-    constexpr size_t kMany = kOutlierSpan / 8;
-    alignas(64) int8_t open[kGroupedStepBytes];
-    const int8_t* tile = nullptr;
-    __m512 scale = _mm512_setzero_ps();
-    size_t tile_end = 0;
-    for (size_t k = 0; k < count; ++k) {
-      const size_t column = first + cols[k];
-      if (column >= tile_end) {
-        const size_t s = column / kGroupedStepCols;
+    constexpr size_t kMany = 12;
+    for (size_t k = 0; k < count;) {
+      const size_t s = (first + cols[k]) / kGroupedStepCols;
+      size_t end = k + 1;
+      while (end < count && first + cols[end] < (s + 1) * kGroupedStepCols) ++end;
+      if (end - k >= kMany) {
+        alignas(64) int8_t open[kGroupedStepBytes];
         const uint8_t* block = panel + s / kSteps * Packed::kBytes;
-        tile = codes_of(block + Packed::kStart + s % kSteps * Packed::kStepBytes, open);
-        scale = row_scales(block, s % kSteps / kGroupSteps);
-        tile_end = (s + 1) * kGroupedStepCols;
-        if (count >= kMany) {
-          read_step(tile, scale, weights + kPanelRows * (s * kGroupedStepCols - first));
-          while (k + 1 < count && first + cols[k + 1] < tile_end) ++k;
-          continue;
-        }
+        const uint8_t* step = block + Packed::kStart + s % kSteps * Packed::kStepBytes;
+        read_step(codes_of(step, open), row_scales(block, s % kSteps / kGroupSteps),
+                  weights + kPanelRows * (s * kGroupedStepCols - first));
+        k = end;
       }
-      read_column(tile, column % kGroupedStepCols, scale, weights + kPanelRows * cols[k]);
+      for (; k < end; ++k) read_column(panel, first + cols[k], weights + kPanelRows * cols[k]);
     }
   }
 
+  // Uses of a token that follow each other stay in a register.
   static void add_columns(const OutlierUse* uses, size_t count, const float* weights,
                           float (*products)[kPanelRows]) {
-    for (size_t u = 0; u < count; ++u) {
-      const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses[u].col);
-      float* product = products[uses[u].token];
-      _mm512_storeu_ps(product,
-                       _mm512_fmadd_ps(column, _mm512_set1_ps(uses[u].value), _mm512_loadu_ps(product)));
+    for (size_t u = 0; u < count;) {
+      const uint32_t token = uses[u].token;
+      __m512 product = _mm512_loadu_ps(products[token]);
+      do {
+        const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses[u].col);
+        product = _mm512_fmadd_ps(column, _mm512_set1_ps(uses[u].value), product);
+      } while (++u < count && uses[u].token == token);
+      _mm512_storeu_ps(products[token], product);
     }
   }
 
  private:
+  static constexpr size_t kAheadSteps = 2;  // of inputs, which come from the second-level cache
+  static ALWAYS_INLINE void prefetch_input(const int8_t* tile) {
+#pragma GCC unroll 16
+    for (size_t line = 0; line < kGroupedStepBytes; line += 64) __builtin_prefetch(tile + line);
+  }
+
   static ALWAYS_INLINE void prefetch_step(const uint8_t* step) {
 #pragma GCC unroll 17
     for (size_t line = 0; line < Packed::kStepBytes; line += 64)
@@ -431,9 +448,10 @@ class GroupedProduct {
         Machine::template load<kWeights>(chunk_tile(chunk, 1, s, scratch), kRowBytes);
         Machine::template multiply<1, kWeights, kInputs>();
       }
-#pragma GCC unroll 16
-      for (size_t line = 0; line < kGroupedStepBytes; line += 64)
-        __builtin_prefetch(inputs + 2 * kGroupedStepBytes + line);
+      const int8_t* ahead = s + kAheadSteps < chunk.steps
+                                ? inputs + kAheadSteps * kGroupedStepBytes
+                                : chunk.next_values + (s + kAheadSteps - chunk.steps) * kGroupedStepBytes;
+      prefetch_input(ahead);
     }
     Machine::template store<0>(scratch.ints[2 * place], kRowBytes);
     if constexpr (kPanels == 2) Machine::template store<1>(scratch.ints[2 * place + 1], kRowBytes);
@@ -465,6 +483,7 @@ class GroupedProduct {
             kOpens ? scratch.open[p][half * kSteps + k]
                    : reinterpret_cast<const int8_t*>(panels[p] + Packed::kStart + k * Packed::kStepBytes);
       multiply_step<kPanels, kTiles>(weights, inputs, k * kGroupedStepBytes);
+      for (size_t t = 0; t < kTiles; ++t) prefetch_input(inputs[t].values + (k + 1) * kGroupedStepBytes);
       if (k < after) open_step<kPanels>(next, half ^ 1, k, scratch);
       finish();
       if ((k + 1) % kGroupSteps == 0 || k + 1 == here) {
@@ -544,32 +563,87 @@ class GroupedProduct {
     }
   }
 
-  static ALWAYS_INLINE void read_column(const int8_t* tile, size_t column, __m512 scale, float* out) {
-    const __m512i rows =
-        _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                           _mm512_set1_epi32(int(kRowBytes)));
-    const __m512i fours = _mm512_i32gather_epi32(rows, tile + column / 4 * 4, 1);
-    const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(column % 4));
-    const __m512i codes = _mm512_srai_epi32(_mm512_sll_epi32(fours, to_top), 24);
-    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_cvtepi32_ps(codes), scale));
+  static ALWAYS_INLINE void read_column(const uint8_t* panel, size_t column, float* out) {
+    const size_t s = column / kGroupedStepCols, c = column % kGroupedStepCols;
+    const uint8_t* block = panel + s / kSteps * Packed::kBytes;
+    const uint8_t* step = block + Packed::kStart + s % kSteps * Packed::kStepBytes;
+    const __m512 scale = row_scales(block, s % kSteps / kGroupSteps);
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_cvtepi32_ps(column_codes(step, c)), scale));
   }
 
-  // All 64 columns, fours of them transposed at a time.
+  // Column c of a step, for sixteen rows.
+  static ALWAYS_INLINE __m512i column_codes(const uint8_t* step, size_t c) {
+    if constexpr (!kOpens) {
+      const __m512i rows =
+          _mm512_setr_epi32(0, 64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960);
+      const __m512i fours = _mm512_i32gather_epi32(rows, step + c / 4 * 4, 1);
+      return _mm512_srai_epi32(_mm512_sll_epi32(fours, _mm_cvtsi32_si128(24 - 8 * int(c % 4))), 24);
+    } else {
+      const __m512i ratios = half_words(step, c), indexes = column_indexes(step + Packed::kIndexes, c);
+      if constexpr (kCoding == GroupedCoding::table) {
+        static constexpr WideEntries kEntries = wide_entries();
+        const __m512i entries = _mm512_permutexvar_epi32(indexes, _mm512_load_si512(kEntries.of));
+        const __m512i half = _mm512_set1_epi32(1 << 14);
+        return _mm512_srai_epi32(_mm512_add_epi32(_mm512_mullo_epi32(entries, ratios), half), 15);
+      } else {
+        const __m512i offsets = half_words(step + Packed::kOffsets, c);
+        return _mm512_srai_epi32(_mm512_add_epi32(_mm512_mullo_epi32(indexes, ratios), offsets), 8);
+      }
+    }
+  }
+
+  struct WideEntries {
+    alignas(64) int32_t of[16];
+  };
+  static consteval WideEntries wide_entries() {
+    WideEntries all = {};
+    if constexpr (kCoding == GroupedCoding::table) {
+      for (size_t i = 0; i < 16; ++i) all.of[i] = grouped_entry<Format>(i);
+    }
+    return all;
+  }
+
+  // Of each row's two, that of column c.
+  static ALWAYS_INLINE __m512i half_words(const uint8_t* pairs, size_t c) {
+    const __m128i to_top = _mm_cvtsi32_si128(16 - 16 * int(c / 32));
+    return _mm512_srai_epi32(_mm512_sll_epi32(_mm512_load_si512(pairs), to_top), 16);
+  }
+
+  static ALWAYS_INLINE __m512i column_indexes(const uint8_t* pairs, size_t c) {
+    const size_t after = c / 8 * 8 + (c + 1) % 8;
+    const __m256i here = pair_bytes(pairs, c), there = pair_bytes(pairs, after);
+    const __m256i first = _mm256_and_si256(_mm256_srli_epi32(here, 2), _mm256_set1_epi32(15));
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi32(here, 6), _mm256_set1_epi32(3));
+    const __m256i high = _mm256_and_si256(_mm256_slli_epi32(there, 2), _mm256_set1_epi32(12));
+    const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(first), _mm256_or_si256(low, high), 1);
+    const __m512i by_row = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return _mm512_permutexvar_epi32(by_row, both);
+  }
+  // Byte c of each pair of rows, and others above it.
+  static ALWAYS_INLINE __m256i pair_bytes(const uint8_t* pairs, size_t c) {
+    const __m256i places = _mm256_setr_epi32(0, 64, 128, 192, 256, 320, 384, 448);
+    const __m256i fours = _mm256_i32gather_epi32(reinterpret_cast<const int*>(pairs + c / 4 * 4), places, 1);
+    return _mm256_srl_epi32(fours, _mm_cvtsi32_si128(8 * int(c % 4)));
+  }
+
+  // All 64 columns, fours of them transposed at a time. A code at the top of 32 bits is 2^24 times what it is.
   static ALWAYS_INLINE void read_step(const int8_t* tile, __m512 scale, float* out) {
     __m512i fours[16];
 #pragma GCC unroll 16
     for (size_t r = 0; r < 16; ++r) fours[r] = _mm512_load_si512(tile + r * kRowBytes);
     transpose_words(fours);
+    const __m512 share = _mm512_mul_ps(scale, _mm512_set1_ps(0x1p-24f));
 #pragma GCC unroll 16
     for (size_t i = 0; i < 16; ++i, out += 4 * kPanelRows) {
-      _mm512_storeu_ps(out, column_of(_mm512_slli_epi32(fours[i], 24), scale));
-      _mm512_storeu_ps(out + kPanelRows, column_of(_mm512_slli_epi32(fours[i], 16), scale));
-      _mm512_storeu_ps(out + 2 * kPanelRows, column_of(_mm512_slli_epi32(fours[i], 8), scale));
-      _mm512_storeu_ps(out + 3 * kPanelRows, column_of(fours[i], scale));
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const __m512i place = _mm512_set4_epi32(
+            int(0x0c808080u + unsigned(k) * 0x01000000u), int(0x08808080u + unsigned(k) * 0x01000000u),
+            int(0x04808080u + unsigned(k) * 0x01000000u), int(0x00808080u + unsigned(k) * 0x01000000u));
+        const __m512i at_top = _mm512_shuffle_epi8(fours[i], place);
+        _mm512_storeu_ps(out + k * int(kPanelRows), _mm512_mul_ps(_mm512_cvtepi32_ps(at_top), share));
+      }
     }
-  }
-  static ALWAYS_INLINE __m512 column_of(__m512i at_top, __m512 scale) {
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32(at_top, 24)), scale);
   }
 };
 
