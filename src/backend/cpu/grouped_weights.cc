@@ -8,7 +8,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kSub = 32;               // columns that share a ratio
-constexpr float kLeastPeak = 0x1p-90f;   // weights below this count as zero
+constexpr float kLeastPeak = 0x1p-90f;    // weights below this count as zero
 constexpr uint16_t kNotANumber = 0x7fc0;  // of bf16
 
 // 1.5 * 2^23 leaves the rounded value at the bottom of the float's bits. REQUIRES: |value| < 2^22.
@@ -182,16 +182,26 @@ void put_indexes(const uint8_t* indexes, size_t row, uint8_t* pairs) {
 template <class Format, size_t kGroup>
 void put_block(const GroupedRowBlock<Format, kGroup>& block, size_t row, size_t steps, uint8_t* out) {
   using Packed = GroupedBlock<Format, kGroup>;
-  for (size_t g = 0; g < Packed::kGroups; ++g)
-    std::memcpy(out + (g * kPanelRows + row) * sizeof(uint16_t), &block.scales[g], sizeof(uint16_t));
+  for (size_t g = 0; g < Packed::kGroups; ++g) {
+    uint8_t* place = out + (g * kPanelRows + row) * sizeof(uint16_t);
+    std::memcpy(place, &block.scales[g], sizeof(uint16_t));
+    if constexpr (Packed::kHasSums) {
+      int16_t sum = 0;
+      for (size_t c = g * kGroup; c < (g + 1) * kGroup; ++c) sum = int16_t(sum + block.codes[c]);
+      std::memcpy(place + Packed::kSums, &sum, sizeof(sum));
+    }
+  }
   uint8_t* step = out + Packed::kStart;
   for (size_t s = 0; s < steps; ++s, step += Packed::kStepBytes) {
     if constexpr (Packed::kCoding == GroupedCoding::byte) {
       std::memcpy(step + row * kGroupedStepCols, block.codes + s * kGroupedStepCols, kGroupedStepCols);
     } else {
       std::memcpy(step + 4 * row, block.ratios + 2 * s, 4);
-      if constexpr (Packed::kCoding == GroupedCoding::affine)
-        std::memcpy(step + Packed::kOffsets + 4 * row, block.offsets + 2 * s, 4);
+      if constexpr (Packed::kCoding == GroupedCoding::affine) {
+        const uint16_t offsets[2] = {uint16_t(block.offsets[2 * s] ^ 0x8000),
+                                     uint16_t(block.offsets[2 * s + 1] ^ 0x8000)};
+        std::memcpy(step + Packed::kOffsets + 4 * row, offsets, sizeof(offsets));
+      }
       put_indexes(block.indexes + s * kGroupedStepCols, row, step + Packed::kIndexes);
     }
   }

@@ -17,11 +17,12 @@
 // A panel has 16 rows. It is a sequence of blocks of 256 columns, of which the last may have fewer steps of 64:
 //
 //   bf16 scale[256 / group][16]
+//   i16 sum[256 / group][16], of table formats: that of the codes
 //   step[4]:  byte    i8 codes[16][64]
 //             table   i16 ratio[16][2], indexes
 //             affine  i16 ratio[16][2], i16 offset[16][2], indexes
 //
-// Ratios and offsets are by row, and those of columns 0 to 31 stand before those of 32 to 63. Indexes are u8 [8][64], a pair of
+// An offset has its highest bit turned over, so that codes are 128 more than they are, as `vpdpbusd` wants them. Ratios and offsets are by row, and those of columns 0 to 31 stand before those of 32 to 63. Indexes are u8 [8][64], a pair of
 // rows after the other: that of the first row and of column c is in bits 2 to 5 of byte c; that of the second begins in bits 6
 // and 7 and ends in bits 0 and 1 of the byte after, in a ring of eight. So a vector, and the same turned by four bits in each 64,
 // have their indexes at the same place, where they are four times themselves: the offset in bytes of a pair of 16-bit codes.
@@ -74,9 +75,10 @@ struct GroupedBlock {
   static constexpr size_t kGroup = kGroupCols;
   static constexpr size_t kGroups = kGroupedBlockCols / kGroup;
   static constexpr size_t kGroupSteps = kGroup / kGroupedStepCols;
-  static constexpr size_t kScaleBytes = kGroups * kPanelRows * sizeof(uint16_t);
-  static constexpr size_t kStart = (kScaleBytes + 63) / 64 * 64;  // of the steps
-  static constexpr size_t kOffsets = 64;                          // in a step, after its ratios
+  static constexpr size_t kSums = kGroups * kPanelRows * sizeof(uint16_t);
+  static constexpr bool kHasSums = kCoding == GroupedCoding::table;
+  static constexpr size_t kStart = ((kHasSums ? 2 : 1) * kSums + 63) / 64 * 64;  // of the steps
+  static constexpr size_t kOffsets = 64;  // in a step, after its ratios
   static constexpr size_t kIndexes = kCoding == GroupedCoding::affine ? 128 : 64;
   static constexpr size_t kStepBytes =
       kCoding == GroupedCoding::byte ? kGroupedStepBytes : kIndexes + kGroupedStepBytes / 2;

@@ -106,16 +106,18 @@ class GroupedMatmul {
   struct OneMemory {
     OneMemory(size_t cols, size_t groups, size_t outliers) {
       const size_t values_bytes = grouped_steps(cols) * kGroupedStepCols;
-      std::byte* at = panel_scratch(values_bytes + outliers * kPanelRows * sizeof(float) +
+      std::byte* at = panel_scratch(2 * values_bytes + outliers * kPanelRows * sizeof(float) +
                                     (groups + 2 * outliers + outlier_spans(cols)) * sizeof(uint32_t));
       values = reinterpret_cast<int8_t*>(at);
-      outlier_weights = reinterpret_cast<float(*)[kPanelRows]>(at + values_bytes);
+      raised = reinterpret_cast<uint8_t*>(at + values_bytes);
+      outlier_weights = reinterpret_cast<float(*)[kPanelRows]>(raised + values_bytes);
       corrections = reinterpret_cast<int32_t*>(outlier_weights + outliers);
       outlier_cols = reinterpret_cast<uint32_t*>(corrections + groups);
       outlier_values = reinterpret_cast<float*>(outlier_cols + outliers);
       outlier_ends = reinterpret_cast<uint32_t*>(outlier_values + outliers);
     }
     int8_t* values;
+    uint8_t* raised;
     float (*outlier_weights)[kPanelRows];
     int32_t* corrections;
     uint32_t* outlier_cols;
@@ -143,15 +145,14 @@ class GroupedMatmul {
       }
       memory.outlier_ends[span] = uint32_t(k);
     }
-    const bool is_whole = cols_ % kGroupedStepCols == 0;
-    if (!is_whole) {
-      std::memset(memory.values, 0, steps_ * kGroupedStepCols);
-      std::memcpy(memory.values, row.values, cols_);
-    }
+    std::memset(memory.values, 0, steps_ * kGroupedStepCols);
+    std::memcpy(memory.values, row.values, cols_);
+    for (size_t c = 0; c < steps_ * kGroupedStepCols; ++c) memory.raised[c] = uint8_t(memory.values[c] + 128);
     alignas(64) float products[1][kPanelRows];
     GroupedOne one = {.panel = nullptr,
                       .steps = steps_,
-                      .values = is_whole ? row.values : memory.values,
+                      .values = memory.values,
+                      .raised = memory.raised,
                       .scales = row.scales,
                       .corrections = memory.corrections,
                       .outlier_cols = memory.outlier_cols,
@@ -171,7 +172,6 @@ class GroupedMatmul {
   // Panels of the first half go with those of the second, so that each is a stream of its own.
   void stream(const std::byte* inputs, Memory& memory) const {
     const size_t tiles = (args_.tokens + kGroupedTileTokens - 1) / kGroupedTileTokens;
-    const PanelOutliers outliers(args_, kernels_.outliers, kernels_.group, 0, args_.tokens);
     const size_t pairs = (last_ - first_) / 2;
     GroupedStream stream = {};
     stream.steps = steps_;
@@ -188,21 +188,20 @@ class GroupedMatmul {
       }
       if (i == 0) kernels_.open_first[1](stream, memory.scratch);
       kernels_.stream[1][tiles - 1](stream, memory.scratch);
-      for (size_t p = 0; p < 2; ++p) finish(panels[p], p, 0, args_.tokens, outliers, memory);
+      for (size_t p = 0; p < 2; ++p) finish(panels[p], p, {0, args_.tokens, inputs}, memory);
     }
     if ((last_ - first_) % 2 == 0) return;
     stream.panels[0] = packed(last_ - 1);
     stream.next[0] = nullptr;
     kernels_.open_first[0](stream, memory.scratch);
     kernels_.stream[0][tiles - 1](stream, memory.scratch);
-    finish(last_ - 1, 0, 0, args_.tokens, outliers, memory);
+    finish(last_ - 1, 0, {0, args_.tokens, inputs}, memory);
   }
 
   // ---- more
 
   void multiply_share(size_t token, size_t tokens, const std::byte* inputs, Memory& memory) const {
     const size_t tiles = (tokens + kGroupedTileTokens - 1) / kGroupedTileTokens;
-    const PanelOutliers outliers(args_, kernels_.outliers, kernels_.group, token, tokens);
     for (size_t panel = first_; panel < last_; panel += 2) {
       const size_t panels = std::min<size_t>(2, last_ - panel);
       std::memset(memory.sums, 0, 2 * tiles * sizeof(GroupedSums));
@@ -221,17 +220,23 @@ class GroupedMatmul {
           kernels_.multiply_chunk[panels - 1](chunk, memory.scratch);
         }
       }
-      for (size_t p = 0; p < panels; ++p) finish(panel + p, p, token, tokens, outliers, memory);
+      for (size_t p = 0; p < panels; ++p) finish(panel + p, p, {token, tokens, inputs}, memory);
     }
   }
 
+  // Tokens that are worked on together, and their tiles.
+  struct Share {
+    size_t token, tokens;
+    const std::byte* inputs;
+  };
+
   // What is left to do for a panel when its sums are there; `place` is that of the panel among two.
-  void finish(size_t panel, size_t place, size_t token, size_t tokens, const PanelOutliers& outliers,
-              Memory& memory) const {
-    for (size_t t = 0; t < tokens; t += kGroupedTileTokens)
-      kernels_.transpose(memory.sums[t / kGroupedTileTokens * 2 + place], memory.products + t);
-    outliers.add(packed(panel), memory.products);
-    store(panel, token, tokens, memory.products);
+  void finish(size_t panel, size_t place, const Share& share, Memory& memory) const {
+    const size_t tiles = (share.tokens + kGroupedTileTokens - 1) / kGroupedTileTokens;
+    for (size_t t = 0; t < tiles; ++t)
+      kernels_.transpose(memory.sums[2 * t + place], memory.products + t * kGroupedTileTokens);
+    kernels_.add_outliers(packed(panel), cols_, share.inputs, tiles, memory.products);
+    store(panel, share.token, share.tokens, memory.products);
   }
 
   // The wanted rows of a panel's products with tokens [token, token + count).

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "backend/cpu/grouped_weights.h"
-#include "backend/cpu/panel_outliers.h"
 
 // Products with grouped weights (grouped_weights.h), but for what a machine does itself: AVX-512, and tiles of int8, which are those
 // of AMX or in a test plain code. The sum over a group is a whole number, and so the same however it is added up: one token goes
@@ -10,7 +9,8 @@
 // Tiles of weights are [16 rows][64 columns]. Activations for tiles are packed, 16 tokens at a time:
 //
 //   i8 values[steps of 64 columns][16][16 tokens][4]   columns 4 i to 4 i + 3 of a step at [i]
-//   f32 scales[groups][16 tokens]
+//   f32 scales[groups][16 tokens], in whole spans
+//   GroupedUses uses[spans]
 //
 // and so tiles of sums are [16 rows][16 tokens].
 
@@ -22,6 +22,20 @@ inline constexpr size_t kGroupedTileTokens = kInputTileTokens;
 inline constexpr size_t kGroupedChunkSteps = 8;
 inline constexpr size_t kGroupedStreamTiles =
     2;  // up to so many tiles of tokens, opening takes turns with products
+
+// An outlier of a tile's token. Places are in bytes: of the token in products, [tokens][16 rows], and of the column in the weights of
+// its group, [columns][16 rows].
+struct GroupedUse {
+  uint16_t token, column;
+  float value;
+};
+// Those of a span, group by group. Within a group the first of each token come first, then the second of each, and so on: sums that
+// follow each other do not wait for each other.
+struct alignas(64) GroupedUses {
+  uint32_t ends[kOutlierSpan / kGroupedStepCols];  // of the groups
+  GroupedUse uses[kGroupedTileTokens * most_outliers(128)];
+};
+static_assert(most_outliers(128) >= most_outliers(64) && most_outliers(128) >= most_outliers(256));
 
 using GroupedSums = float[kPanelRows][kGroupedTileTokens];
 using GroupedInts = int32_t[kPanelRows][kGroupedTileTokens];
@@ -46,9 +60,10 @@ struct GroupedOne {
   const uint8_t* panel;
   size_t steps;
   const int8_t* values;
-  const float* scales;  // by group
-  const int32_t*
-      corrections;  // by group, what is added to the sum of products of weights that are 128 more than they are
+  const uint8_t* raised;  // the values, each 128 more
+  const float* scales;    // by group
+  // By group, what is added to the sum of products of weights that are 128 more than they are.
+  const int32_t* corrections;
   // Of the token, by column, ascending: read while their steps are in the first-level cache.
   const uint32_t* outlier_cols;
   const float* outlier_values;
@@ -88,10 +103,12 @@ struct GroupedKernels {
   void (*stream[2][kGroupedStreamTiles])(GroupedStream& stream, GroupedScratch& scratch);
   void (*open_chunk[2])(const GroupedChunk& chunk, GroupedScratch& scratch);
   void (*multiply_chunk[2])(const GroupedChunk& chunk, GroupedScratch& scratch);
+  // Adds what the outliers of some tiles come to to their products with a panel. `tile`: the first of them.
+  void (*add_outliers)(const uint8_t* panel, size_t cols, const std::byte* tile, size_t tiles,
+                       float (*products)[kPanelRows]);
   // [tokens][rows]
   void (*transpose)(const GroupedSums& sums, float (*out)[kPanelRows]);
   InputFormat inputs;
-  OutlierKernels outliers;
 };
 
 // REQUIRES: the weight is packed as grouped_panel_format does it.

@@ -61,12 +61,12 @@ class GroupedProduct {
     kernels.multiply_chunk[1] = multiply_chunk<2>;
     kernels.transpose = transpose;
     kernels.inputs = {.most_rows = 1, .tile_bytes = input_tile_bytes, .pack = pack_input};
-    kernels.outliers = {read_columns, add_columns};
+    kernels.add_outliers = add_outliers;
     return kernels;
   }
 
   static size_t input_tile_bytes(size_t cols) {
-    return grouped_steps(cols) * kGroupedStepBytes + (cols + kGroup - 1) / kGroup * kRowBytes;
+    return uses_at(cols) + outlier_spans(cols) * sizeof(GroupedUses);
   }
 
   // ---- activations ---------------------------------------------------------------------------------------------------
@@ -92,15 +92,20 @@ class GroupedProduct {
       for (size_t g = args.col_begin / kGroup; g < (args.col_end + kGroup - 1) / kGroup; ++g)
         scales[g * kGroupedTileTokens + t] = t < args.tokens ? from[g] : 0.0f;
     }
+    GroupedUses* uses = reinterpret_cast<GroupedUses*>(args.tile + uses_at(args.cols));
+    for (size_t span = (args.col_begin + kOutlierSpan - 1) / kOutlierSpan; span * kOutlierSpan < args.col_end;
+         ++span)
+      list_uses(args, span, uses[span]);
   }
 
   // ---- one token -----------------------------------------------------------------------------------------------------
 
-  // Products are of unsigned weights, 128 more than they are; `corrections` takes that back.
+  // `vpdpbusd` takes one operand unsigned. Codes of a table are taken as they are, and values 128 more than they are, which the sums of
+  // the codes take back; other codes are 128 more, which `corrections` takes back.
   static void multiply_one(const GroupedOne& one) {
     __m512 sum = _mm512_setzero_ps();
     const uint8_t* block = one.panel;
-    const int8_t* values = one.values;
+    const int8_t* values = Packed::kHasSums ? reinterpret_cast<const int8_t*>(one.raised) : one.values;
     const float* scales = one.scales;
     const int32_t* corrections = one.corrections;
     size_t outlier = 0;
@@ -119,12 +124,23 @@ class GroupedProduct {
 #pragma GCC unroll 8
           for (size_t pair = 0; pair < kPanelRows / 2; ++pair) {
             __m512i even, odd;
-            read_rows<0x80>(step, pair, even, odd);
-            rows[2 * pair] = _mm512_dpbusd_epi32(rows[2 * pair], even, inputs);
-            rows[2 * pair + 1] = _mm512_dpbusd_epi32(rows[2 * pair + 1], odd, inputs);
+            if constexpr (Packed::kHasSums) {
+              read_rows<0>(step, pair, even, odd);
+              rows[2 * pair] = _mm512_dpbusd_epi32(rows[2 * pair], inputs, even);
+              rows[2 * pair + 1] = _mm512_dpbusd_epi32(rows[2 * pair + 1], inputs, odd);
+            } else {
+              read_rows<0x80>(step, pair, even, odd);
+              rows[2 * pair] = _mm512_dpbusd_epi32(rows[2 * pair], even, inputs);
+              rows[2 * pair + 1] = _mm512_dpbusd_epi32(rows[2 * pair + 1], odd, inputs);
+            }
           }
         }
-        const __m512i total = _mm512_add_epi32(totals_of(rows), _mm512_set1_epi32(*corrections));
+        __m512i total = totals_of(rows);
+        if constexpr (Packed::kHasSums) {
+          total = _mm512_sub_epi32(total, _mm512_slli_epi32(row_sums(block, g), 7));
+        } else {
+          total = _mm512_add_epi32(total, _mm512_set1_epi32(*corrections));
+        }
         sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total),
                               _mm512_mul_ps(_mm512_set1_ps(*scales), row_scales(block, g)), sum);
       }
@@ -224,41 +240,95 @@ class GroupedProduct {
 
   // ---- outliers ----------------------------------------------------------------------------------------------------------
 
-  // OutlierKernels::read. From so many columns of a step on, all of it is read.
-  static void read_columns(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
-                           float* weights) {
-    constexpr size_t kMany = 12;
-    for (size_t k = 0; k < count;) {
-      const size_t s = (first + cols[k]) / kGroupedStepCols;
-      size_t end = k + 1;
-      while (end < count && first + cols[end] < (s + 1) * kGroupedStepCols) ++end;
-      if (end - k >= kMany) {
-        alignas(64) int8_t open[kGroupedStepBytes];
-        const uint8_t* block = panel + s / kSteps * Packed::kBytes;
-        const uint8_t* step = block + Packed::kStart + s % kSteps * Packed::kStepBytes;
-        read_step(codes_of(step, open), row_scales(block, s % kSteps / kGroupSteps),
-                  weights + kPanelRows * (s * kGroupedStepCols - first));
-        k = end;
+  static void add_outliers(const uint8_t* panel, size_t cols, const std::byte* tile, size_t tiles,
+                           float (*products)[kPanelRows]) {
+    constexpr size_t kSpanGroups = kOutlierSpan / kGroup;
+    constexpr size_t kFew = 12;  // uses that are worth no more than their own columns
+    const size_t tile_bytes = input_tile_bytes(cols), at = uses_at(cols);
+    alignas(64) float weights[kGroup][kPanelRows];
+    for (size_t span = 0; span < outlier_spans(cols); ++span) {
+      const std::byte* first = tile + at + span * sizeof(GroupedUses);
+      const auto uses_of = [&](size_t t) __attribute__((always_inline)) {
+        return reinterpret_cast<const GroupedUses*>(first + t * tile_bytes);
+      };
+      for (size_t g = 0; g < kSpanGroups; ++g) {
+        size_t count = 0;
+        for (size_t t = 0; t < tiles; ++t) count += group_end(*uses_of(t), g) - group_begin(*uses_of(t), g);
+        if (count == 0) continue;
+        const size_t column = span * kOutlierSpan + g * kGroup;
+        if (count >= kFew) read_group(panel, column, cols, weights);
+        for (size_t t = 0; t < tiles; ++t) {
+          const GroupedUses& uses = *uses_of(t);
+          const GroupedUse* use = uses.uses + group_begin(uses, g);
+          const GroupedUse* end = uses.uses + group_end(uses, g);
+          if (count < kFew) {
+            for (const GroupedUse* each = use; each != end; ++each)
+              read_column(panel, column + each->column / kRowBytes, weights[each->column / kRowBytes]);
+          }
+          add_uses(use, end, weights[0], products[t * kGroupedTileTokens]);
+        }
       }
-      for (; k < end; ++k) read_column(panel, first + cols[k], weights + kPanelRows * cols[k]);
-    }
-  }
-
-  // Uses of a token that follow each other stay in a register.
-  static void add_columns(const OutlierUse* uses, size_t count, const float* weights,
-                          float (*products)[kPanelRows]) {
-    for (size_t u = 0; u < count;) {
-      const uint32_t token = uses[u].token;
-      __m512 product = _mm512_loadu_ps(products[token]);
-      do {
-        const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses[u].col);
-        product = _mm512_fmadd_ps(column, _mm512_set1_ps(uses[u].value), product);
-      } while (++u < count && uses[u].token == token);
-      _mm512_storeu_ps(products[token], product);
     }
   }
 
  private:
+  // Where the uses of outliers are in a packed tile.
+  static ALWAYS_INLINE size_t uses_at(size_t cols) {
+    return grouped_steps(cols) * kGroupedStepBytes + (cols + kGroup - 1) / kGroup * kRowBytes;
+  }
+
+  static void list_uses(const PackInputArgs& args, size_t span, GroupedUses& out) {
+    const Outlier* next[kGroupedTileTokens];
+    const Outlier* end[kGroupedTileTokens];
+    for (size_t t = 0; t < args.tokens; ++t) {
+      const Q8Row row(args.rows + t * args.stride_bytes, args.cols, kGroup);
+      next[t] = row.outliers + span * most_outliers(kGroup);
+      end[t] = next[t] + row.outlier_counts[span];
+    }
+    uint32_t count = 0;
+    for (size_t g = 0; g < kOutlierSpan / kGroup; ++g) {
+      for (bool is_more = true; is_more;) {
+        is_more = false;
+        for (size_t t = 0; t < args.tokens; ++t) {
+          if (next[t] == end[t] || next[t]->col >= (g + 1) * kGroup) continue;
+          out.uses[count++] = {uint16_t(t * kRowBytes), uint16_t(next[t]->col % kGroup * kRowBytes),
+                               next[t]->value};
+          ++next[t];
+          is_more = true;
+        }
+      }
+      out.ends[g] = count;
+    }
+  }
+  static ALWAYS_INLINE size_t group_begin(const GroupedUses& uses, size_t g) {
+    return g == 0 ? 0 : uses.ends[g - 1];
+  }
+  static ALWAYS_INLINE size_t group_end(const GroupedUses& uses, size_t g) {
+    return uses.ends[g];
+  }
+
+  static ALWAYS_INLINE void add_uses(const GroupedUse* use, const GroupedUse* end, const float* weights,
+                                     float* products) {
+    for (; use != end; ++use) {
+      float* product = products + use->token / sizeof(float);
+      const __m512 column = _mm512_load_ps(weights + use->column / sizeof(float));
+      _mm512_storeu_ps(product,
+                       _mm512_fmadd_ps(column, _mm512_set1_ps(use->value), _mm512_loadu_ps(product)));
+    }
+  }
+
+  // The weights of a group of columns.
+  static void read_group(const uint8_t* panel, size_t column, size_t cols, float (*weights)[kPanelRows]) {
+    const size_t last = grouped_steps(cols);
+    for (size_t s = column / kGroupedStepCols; s < (column + kGroup) / kGroupedStepCols && s < last; ++s) {
+      alignas(64) int8_t open[kGroupedStepBytes];
+      const uint8_t* block = panel + s / kSteps * Packed::kBytes;
+      const uint8_t* step = block + Packed::kStart + s % kSteps * Packed::kStepBytes;
+      read_step(codes_of(step, open), row_scales(block, s % kSteps / kGroupSteps),
+                weights[s * kGroupedStepCols - column]);
+    }
+  }
+
   static constexpr size_t kAheadSteps = 2;  // of inputs, which come from the second-level cache
   static ALWAYS_INLINE void prefetch_input(const int8_t* tile) {
 #pragma GCC unroll 16
@@ -275,6 +345,12 @@ class GroupedProduct {
   static ALWAYS_INLINE __m512 row_scales(const uint8_t* block, size_t g) {
     const __m256i upper = _mm256_load_si256(reinterpret_cast<const __m256i*>(block + 2 * kPanelRows * g));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16));
+  }
+
+  // Those of the codes.
+  static ALWAYS_INLINE __m512i row_sums(const uint8_t* block, size_t g) {
+    const uint8_t* sums = block + Packed::kSums + 2 * kPanelRows * g;
+    return _mm512_cvtepi16_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(sums)));
   }
 
   // ---- opening
@@ -314,20 +390,23 @@ class GroupedProduct {
   // Rows 2 pair and 2 pair + 1 of a step: their codes, each xor kFlip.
   template <int kFlip>
   static ALWAYS_INLINE void read_rows(const uint8_t* step, size_t pair, __m512i& even, __m512i& odd) {
-    const __m512i flip = _mm512_set1_epi8(char(kFlip));
+    const auto flipped = [](__m512i codes) __attribute__((always_inline)) {
+      return _mm512_xor_si512(codes, _mm512_set1_epi8(char(0x80)));
+    };
     if constexpr (!kOpens) {
       even = _mm512_load_si512(step + 2 * pair * kRowBytes);
       odd = _mm512_load_si512(step + (2 * pair + 1) * kRowBytes);
       if constexpr (kFlip != 0) {
-        even = _mm512_xor_si512(even, flip);
-        odd = _mm512_xor_si512(odd, flip);
+        even = flipped(even);
+        odd = flipped(odd);
       }
     } else {
       const __m512i indexes = _mm512_load_si512(step + Packed::kIndexes + pair * kRowBytes);
       __m512i first = codes_by_index(step, 2 * pair), second = codes_by_index(step, 2 * pair + 1);
-      if constexpr (kFlip != 0) {
-        first = _mm512_xor_si512(first, flip);
-        second = _mm512_xor_si512(second, flip);
+      constexpr int kIsFlipped = kCoding == GroupedCoding::affine ? 0x80 : 0;  // by their offsets
+      if constexpr (kFlip != kIsFlipped) {
+        first = flipped(first);
+        second = flipped(second);
       }
       even = Machine::permute_bytes(first, places(indexes));
       odd = Machine::permute_bytes(second, places(_mm512_ror_epi64(indexes, 4)));
@@ -586,7 +665,7 @@ class GroupedProduct {
         const __m512i half = _mm512_set1_epi32(1 << 14);
         return _mm512_srai_epi32(_mm512_add_epi32(_mm512_mullo_epi32(entries, ratios), half), 15);
       } else {
-        const __m512i offsets = half_words(step + Packed::kOffsets, c);
+        const __m512i offsets = half_words(step + Packed::kOffsets, c, 0x8000);
         return _mm512_srai_epi32(_mm512_add_epi32(_mm512_mullo_epi32(indexes, ratios), offsets), 8);
       }
     }
@@ -604,9 +683,10 @@ class GroupedProduct {
   }
 
   // Of each row's two, that of column c.
-  static ALWAYS_INLINE __m512i half_words(const uint8_t* pairs, size_t c) {
+  static ALWAYS_INLINE __m512i half_words(const uint8_t* pairs, size_t c, unsigned flip = 0) {
     const __m128i to_top = _mm_cvtsi32_si128(16 - 16 * int(c / 32));
-    return _mm512_srai_epi32(_mm512_sll_epi32(_mm512_load_si512(pairs), to_top), 16);
+    const __m512i words = _mm512_xor_si512(_mm512_load_si512(pairs), _mm512_set1_epi16(short(flip)));
+    return _mm512_srai_epi32(_mm512_sll_epi32(words, to_top), 16);
   }
 
   static ALWAYS_INLINE __m512i column_indexes(const uint8_t* pairs, size_t c) {
