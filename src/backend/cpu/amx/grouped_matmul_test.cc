@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/amx/plain_grouped_kernels.h"
+#include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
 #include "backend/cpu/matmul_case.h"
 
@@ -136,6 +137,40 @@ TEST_F(GroupedMatmul, TakesInputsThatWerePackedForAllRowsAtOnce) {
                                         .out = out.data(),
                                         .out_stride = test.rows});
     ASSERT_EQ(out, test.product(grouped_kernels())) << tokens;
+  }
+}
+
+// Two matrices of one input and a third of another type: the first two share packed tiles.
+TEST_F(GroupedMatmul, OfTheBackendIsThatOfItsTwinForAnyNumberOfTokens) {
+  CpuBackend backend(kernels, 3);
+  for (size_t tokens : {1u, 5u, 33u, 200u}) {
+    std::vector<MatmulCase> cases = {
+        {DType::q4_0, 70, 768, tokens}, {DType::q4_0, 33, 768, tokens}, {DType::q6_k, 50, 768, tokens}};
+    for (MatmulCase& test : cases) {
+      test.input = cases[0].input;
+      test.add_outliers();
+    }
+    for (MatmulCase& test : cases) test.input = cases[0].input;
+    const Buffer rows = cases[0].input_rows(kernels);
+    const ActivationForm form = kernels.form[size_t(DType::q4_0)];
+    Activation in;
+    in.f32 = {cases[0].input.data(), tokens, 768, 768};
+    in.forms |= form;
+    in.data[size_t(form)] = rows.data();
+    in.stride[size_t(form)] = activation_row_bytes(form, 768);
+    std::vector<std::vector<float>> outs;
+    for (const MatmulCase& test : cases) outs.emplace_back(tokens * test.rows, NAN);
+    std::vector<Projection> projections;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      Weight weight;
+      weight.view = cases[i].matrix();
+      projections.push_back({.weight = backend.prepare(weight, 1),
+                             .bias = {},
+                             .out = {outs[i].data(), tokens, cases[i].rows, cases[i].rows}});
+    }
+    backend.project({.in = in, .projections = projections});
+    for (size_t i = 0; i < cases.size(); ++i)
+      ASSERT_EQ(outs[i], cases[i].product(grouped_kernels())) << tokens << " " << i;
   }
 }
 
