@@ -101,7 +101,7 @@ std::vector<CpuKernels> attention_kernels() {
 // Sets that multiply bf16 by instructions with an order of their own.
 bool multiplies_bf16(const CpuKernels& kernels) {
   const std::string_view name = kernels.name;
-  return name == "plain tiles" || name == "amx" || name == "i8mm";
+  return name == "plain tiles" || name == "amx_grouped" || name == "i8mm";
 }
 bool has_bf16(const Case& test) {
   return test.shape.key_format == KvFormat::bf16 || test.shape.value_format == KvFormat::bf16;

@@ -11,8 +11,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kLargePageBytes = 2 << 20;  // of the usual machine
-constexpr size_t kFewTokens = 4;
+constexpr size_t kLargePageBytes = 2 << 20;     // of the usual machine
 constexpr size_t kPartCols = 2 * kOutlierSpan;  // of a row that threads share
 constexpr size_t kPartBytes = 4 * kPartCols;
 constexpr size_t kLeastRows = 2 * kPanelRows, kMostRows = 32 * kPanelRows;  // of a block with many tokens
@@ -31,7 +30,7 @@ size_t round_up(size_t n, size_t multiple) {
 }  // namespace
 
 CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads)
-    : kernels_(kernels), unpacked_(scalar_kernels()), pool_(threads) {}
+    : kernels_(kernels), unpacked_(kernels.twin()), pool_(threads) {}
 
 Buffer CpuBackend::allocate(size_t bytes) {
   Buffer buffer(bytes);
@@ -154,7 +153,7 @@ std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Prod
   BlockRows sizes{.large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows),
                   .small = std::max(round_up(quarter, kPanelRows), kLeastRows)};
   size_t parts = 1;
-  if (tokens > kFewTokens) {
+  if (tokens > kernels_.streamed_tokens) {
     sizes.large = std::min(sizes.large, kMostRows);
     sizes.small = std::max(round_up(quarter / 4, kPanelRows), kLeastRows);
     // Where there are not rows enough for all threads, tokens are divided too.
@@ -163,7 +162,9 @@ std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Prod
   }
   std::vector<ProductBlock> blocks, short_blocks;
   for (const Product& product : products) {
-    size_t part = tokens > kFewTokens ? round_up((product.tokens + parts - 1) / parts, kPartTokens) : tokens;
+    size_t part = tokens > kernels_.streamed_tokens
+                      ? round_up((product.tokens + parts - 1) / parts, kPartTokens)
+                      : tokens;
     if (form_for(product.weight.dtype) == ActivationForm::bf16) part = std::min(part, kBf16PartTokens);
     for (size_t token = 0; token < product.tokens; token += part) {
       const size_t count = std::min(part, product.tokens - token), end = product.weight.rows;
@@ -184,10 +185,16 @@ void CpuBackend::multiply(const ProductBlock& block) {
   const bool needs_panels = kernels_.panels[type].pack != nullptr;
   const CpuKernels& kernels = needs_panels && product.panels == nullptr ? unpacked_ : kernels_;
   float* out = product.out + block.token * product.out_stride;
+  const std::byte* tiles = product.in_tiles;
+  if (tiles != nullptr) {
+    CHECK(block.token % kInputTileTokens == 0);
+    tiles += block.token / kInputTileTokens * kernels_.inputs[type].tile_bytes(product.weight.cols);
+  }
   kernels.matmul[type]({.weight = product.weight,
                         .panels = product.panels,
                         .input = product.in + block.token * product.in_stride,
                         .input_stride_bytes = product.in_stride,
+                        .input_tiles = tiles,
                         .tokens = block.tokens,
                         .row_begin = block.row_begin,
                         .row_end = block.row_end,
@@ -200,7 +207,52 @@ void CpuBackend::multiply(const ProductBlock& block) {
   }
 }
 
-void CpuBackend::run(std::span<const Product> products) {
+void CpuBackend::pack_inputs(std::span<Product> products) {
+  struct Part {  // of a tile
+    const Product* product;
+    size_t token, col;
+    size_t at;  // in the tiles, of the whole tile
+  };
+  std::vector<Part> parts;
+  std::vector<size_t> places(products.size(), SIZE_MAX);
+  size_t bytes = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Product& product = products[i];
+    const InputFormat& format = kernels_.inputs[size_t(product.weight.dtype)];
+    if (format.pack == nullptr || product.panels == nullptr || product.tokens <= format.most_rows) continue;
+    if (i > 0 && places[i - 1] != SIZE_MAX && products[i - 1].in == product.in &&
+        kernels_.inputs[size_t(products[i - 1].weight.dtype)].pack == format.pack) {
+      places[i] = places[i - 1];  // as K after Q
+      continue;
+    }
+    places[i] = bytes;
+    for (size_t t = 0; t < product.tokens;
+         t += kInputTileTokens, bytes += format.tile_bytes(product.weight.cols)) {
+      for (size_t c = 0; c < product.weight.cols; c += kPartCols) parts.push_back({&product, t, c, bytes});
+    }
+  }
+  if (parts.empty()) return;
+  if (input_tiles_.size() < bytes) input_tiles_ = Buffer(bytes);
+  pool_.parallel_for(parts.size(), 1, [&](size_t begin, size_t end) {
+    for (const Part& part : std::span(parts).subspan(begin, end - begin)) {
+      const Product& product = *part.product;
+      kernels_.inputs[size_t(product.weight.dtype)].pack(
+          {.rows = product.in + part.token * product.in_stride,
+           .stride_bytes = product.in_stride,
+           .tokens = std::min(kInputTileTokens, product.tokens - part.token),
+           .cols = product.weight.cols,
+           .col_begin = part.col,
+           .col_end = std::min(part.col + kPartCols, product.weight.cols),
+           .tile = input_tiles_.data() + part.at});
+    }
+  });
+  for (size_t i = 0; i < products.size(); ++i) {
+    if (places[i] != SIZE_MAX) products[i].in_tiles = input_tiles_.data() + places[i];
+  }
+}
+
+void CpuBackend::run(std::span<Product> products) {
+  pack_inputs(products);
   const std::vector<ProductBlock> blocks = blocks_of(products);
   outliers_.clear();
   pool_.parallel_for(blocks.size(), 1, [&](size_t first, size_t last) {
@@ -233,7 +285,7 @@ void CpuBackend::activate(const ActivateParams& params) {
 
 void CpuBackend::logits(const LogitsParams& params) {
   if (params.in.f32.rows == 0) return;
-  const Product head = product(params.in, params.head, params.bias, params.out);
+  Product head = product(params.in, params.head, params.bias, params.out);
   run({&head, 1});
   if (params.scale == 1 && params.soft_cap == 0) return;
   pool_.parallel_for(params.out.rows, 1, [&](size_t begin, size_t end) {

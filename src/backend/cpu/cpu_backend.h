@@ -50,6 +50,7 @@ class CpuBackend : public Backend {
     const float* bias = nullptr;
     const std::byte* in = nullptr;
     size_t in_stride = 0;
+    const std::byte* in_tiles = nullptr;  // see InputFormat
     size_t tokens = 0;
     float* out = nullptr;
     size_t out_stride = 0;
@@ -60,7 +61,9 @@ class CpuBackend : public Backend {
     size_t row_begin, row_end;
     size_t token, tokens;
   };
-  void run(std::span<const Product> products);
+  void run(std::span<Product> products);
+  // Packs what the kernels want in tiles, each input once.
+  void pack_inputs(std::span<Product> products);
   std::vector<ProductBlock> blocks_of(std::span<const Product> products) const;
   void multiply(const ProductBlock& block);
   // The panels of matrix `index` of a stack, or null.
@@ -73,6 +76,7 @@ class CpuBackend : public Backend {
   CpuKernels kernels_;
   CpuKernels
       unpacked_;  // for weights that are not in panels: bit-equal to the others, but for bf16 in matrix instructions
+  Buffer input_tiles_;     // of the products that run; grown on demand
   OutlierLists outliers_;  // of the products that run
   ThreadPool pool_;
   BatchView batch_;

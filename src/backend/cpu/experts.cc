@@ -48,8 +48,7 @@ void CpuBackend::route_experts(const RouteExpertsParams& params) {
   const size_t tokens = params.in.f32.rows;
   const size_t count = params.router.view.rows;
   std::vector<float> scores(tokens * count);
-  const Product router =
-      product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
+  Product router = product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
   run({&router, 1});
   for (size_t t = 0; t < tokens; ++t) {
     route(params.routing, {scores.data() + t * count, count},
@@ -112,14 +111,14 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
         input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
     const auto of = [&](const Weight& w, size_t rows, const Weight& its_bias, const std::byte* input,
                         size_t stride, float* out) {
-      return Product{w.view.slice(expert * rows, rows),
-                     panels_of(w, rows, expert),
-                     bias(its_bias, rows),
-                     input,
-                     stride,
-                     end - begin,
-                     out + begin * rows,
-                     rows};
+      return Product{.weight = w.view.slice(expert * rows, rows),
+                     .panels = panels_of(w, rows, expert),
+                     .bias = bias(its_bias, rows),
+                     .in = input,
+                     .in_stride = stride,
+                     .tokens = end - begin,
+                     .out = out + begin * rows,
+                     .out_stride = rows};
     };
     first.push_back(of(params.gate, width, params.gate_bias, in, in_stride, experts_.gate.data()));
     first.push_back(of(params.up, width, params.up_bias, in, in_stride, experts_.up.data()));

@@ -64,7 +64,7 @@ std::vector<CpuKernels> present_kernels() {
   if (has_avx512_set()) {
     sets.push_back(scalar_kernels());
     use_avx512(sets.back());
-    if (may_use_int8_tiles()) {
+    if (may_use_int8_tiles() && __builtin_cpu_supports("avx512vbmi")) {
       sets.push_back(sets.back());
       use_amx(sets.back());
       if (may_use_bf16_tiles()) {
@@ -81,7 +81,8 @@ CpuKernels kernels_named(const std::string& name) {
   const std::vector<CpuKernels> present = present_kernels();
   if (name == "auto") return present.back();
   if (name == "exact") return exact_kernels();
-  std::string known = "auto, exact";
+  if (name == "grouped") return grouped_kernels();
+  std::string known = "auto, exact, grouped";
   for (const CpuKernels& kernels : present) {
     if (name == kernels.name) return kernels;
     known += std::string(", ") + kernels.name;
@@ -90,7 +91,7 @@ CpuKernels kernels_named(const std::string& name) {
 }
 
 std::vector<std::string> kernel_names() {
-  std::vector<std::string> names = {"auto", "exact"};
+  std::vector<std::string> names = {"auto", "exact", "grouped"};
   for (const CpuKernels& kernels : present_kernels()) names.push_back(kernels.name);
   return names;
 }

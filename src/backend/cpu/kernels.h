@@ -94,6 +94,8 @@ struct MatmulArgs {
       panels;              // the weight as the kernel set packed it; null where it packs nothing of this type
   const std::byte* input;  // rows in the form of the weight's type, aligned to 4 bytes
   size_t input_stride_bytes;
+  const std::byte* input_tiles =
+      nullptr;  // the same as InputFormat packs it, if it was packed for all rows at once
   size_t tokens;
   size_t row_begin, row_end;
   float* out;
@@ -110,6 +112,23 @@ struct PanelFormat {
   void (*pack)(const MatrixView& weight, size_t panel, std::byte* out) = nullptr;
 };
 
+// How a kernel set wants activations for products with a weight type, beside their rows: in tiles of kInputTileTokens tokens,
+// the last one filled up with zeros. They are the same for all rows of all matrices, so they are packed once.
+inline constexpr size_t kInputTileTokens = 16;
+struct PackInputArgs {
+  const std::byte* rows;  // in the form of the weight's type
+  size_t stride_bytes;
+  size_t tokens;  // kInputTileTokens at most
+  size_t cols;
+  size_t col_begin, col_end;  // of which these are packed: a multiple of 256, or all
+  std::byte* tile;            // as a whole
+};
+struct InputFormat {
+  size_t most_rows = 0;  // up to so many tokens are read from their rows
+  size_t (*tile_bytes)(size_t cols) = nullptr;
+  void (*pack)(const PackInputArgs& args) = nullptr;
+};
+
 struct Gate;
 
 // The kernels of one instruction set, by weight type. i32 has none.
@@ -119,11 +138,14 @@ struct CpuKernels {
   void (*quantize_activation[kActivationFormCount])(const float* values, size_t n, std::byte* row);
   void (*matmul[kDTypeCount])(const MatmulArgs& args);
   PanelFormat panels[kDTypeCount];
+  InputFormat inputs[kDTypeCount];
+  size_t streamed_tokens;  // up to so many, what a product takes is its weights on the way from memory
   void (*attend)(const AttendArgs& args);
   KvFormat pages = KvFormat::f16;  // of 16 bits, with which `attend` is the faster
   void (*activate)(const Gate& function, const float* gate, const float* up, float* out,
                    size_t count);                                    // as activate_row
   void (*to_f16)(const float* values, size_t count, uint16_t* out);  // to nearest, ties to even
+  CpuKernels (*twin)();  // plain code with the same bits, but for bf16 and attention in matrix instructions
 };
 
 // Dequantized weights, f32 activations: what goldens compare with.
@@ -131,5 +153,7 @@ CpuKernels exact_kernels();
 
 // The scalar twin: the quantized activations and the order of operations that fast kernels share.
 CpuKernels scalar_kernels();
+// The same with grouped weights (grouped_weights.h), for sets with tiles of int8.
+CpuKernels grouped_kernels();
 
 }  // namespace quire

@@ -24,10 +24,11 @@ std::vector<DType> weight_types() {
   return types;
 }
 
-// The exact reference, the scalar twin, and every instruction set of this machine.
+// The exact reference, the twins, and every instruction set of this machine.
 std::vector<CpuKernels> all_kernels() {
   std::vector<CpuKernels> sets = present_kernels();
   sets.push_back(exact_kernels());
+  sets.push_back(grouped_kernels());
   return sets;
 }
 
@@ -128,7 +129,7 @@ TEST(ScalarMatmul, IsTheExactProductOfTheRoundedActivations) {
   }
 }
 
-// Matrix instructions of bf16 add products as they like. All others follow the scalar twin to the bit.
+// Matrix instructions of bf16 add products as they like. All others follow their twin in plain code to the bit.
 bool adds_in_its_own_order(const CpuKernels& kernels, DType dtype) {
   return dtype == DType::bf16 && kernels.panels[size_t(dtype)].pack != nullptr;
 }
@@ -138,9 +139,9 @@ void expect_nearly(const std::vector<float>& out, const std::vector<float>& expe
   for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 2e-6 * magnitudes[i]) << i;
 }
 
-void expect_the_scalar_product(const Case& test) {
-  const std::vector<float> expected = test.product(scalar_kernels());
+void expect_the_twins_product(const Case& test) {
   for (const CpuKernels& kernels : present_kernels()) {
+    const std::vector<float> expected = test.product(kernels.twin());
     SCOPED_TRACE(std::string(kernels.name) + " " + std::string(traits(test.dtype).name) + " " +
                  std::to_string(test.rows) + " x " + std::to_string(test.cols) + ", " +
                  std::to_string(test.tokens) + " tokens");
@@ -152,22 +153,21 @@ void expect_the_scalar_product(const Case& test) {
   }
 }
 
-TEST(Matmul, OfEveryInstructionSetIsThatOfTheScalarTwin) {
+TEST(Matmul, OfEveryInstructionSetIsThatOfItsTwin) {
   for (DType dtype : weight_types()) {
     for (size_t tokens : {1u, 2u, 3u, 6u, 13u, 35u}) {
       for (size_t blocks : {1u, 3u, 9u}) {
-        ASSERT_NO_FATAL_FAILURE(
-            expect_the_scalar_product(Case(dtype, 37, ugly_width(dtype, blocks), tokens)));
+        ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, 37, ugly_width(dtype, blocks), tokens)));
       }
     }
   }
 }
 
-TEST(Matmul, WithOutliersIsThatOfTheScalarTwinWhateverStandsBesideThem) {
+TEST(Matmul, WithOutliersIsThatOfItsTwinWhateverStandsBesideThem) {
   for (DType dtype : weight_types()) {
     for (size_t tokens : {1u, 2u, 5u, 35u, 300u}) {  // few columns with outliers, and most of them
       const Case test = Case(dtype, tokens < 300 ? 37 : 19, ugly_width(dtype, 9), tokens).add_outliers();
-      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(test));
+      ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(test));
       for (const CpuKernels& kernels : present_kernels())
         ASSERT_EQ(test.product(kernels, 3, 11), test.product(kernels))
             << kernels.name << " " << traits(dtype).name;
@@ -175,31 +175,31 @@ TEST(Matmul, WithOutliersIsThatOfTheScalarTwinWhateverStandsBesideThem) {
   }
 }
 
-TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfTheScalarTwin) {
+TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfItsTwin) {
   // Without and with minimums, and with sub-blocks of 16 values.
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(DType::q4_1, 37, 2048 + 96, 251).add_outliers()));
+  ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_1, 37, 2048 + 96, 251).add_outliers()));
   // Few tokens and many columns, more tokens than any set takes at a time, more rows.
   for (DType dtype : {DType::q4_0, DType::q8_0}) {
-    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 37, 2048 + 96, 13).add_outliers()));
-    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 19, 96, 530).add_outliers()));
-    ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 560, 64, 5)));
+    ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, 37, 2048 + 96, 13).add_outliers()));
+    ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, 19, 96, 530).add_outliers()));
+    ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, 560, 64, 5)));
   }
 }
 
-TEST(Matmul, OfWeightsThatAreNotQuantizedIsThatOfTheScalarTwinInEveryShape) {
+TEST(Matmul, OfWeightsThatAreNotQuantizedIsThatOfItsTwinInEveryShape) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (size_t tokens = 1; tokens <= 14; ++tokens) {
       for (size_t rows : {1u, 2u, 3u, 19u}) {
         for (size_t cols : {1u, 15u, 16u, 33u, 160u}) {
-          ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, rows, cols, tokens)));
+          ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, rows, cols, tokens)));
         }
       }
     }
     for (size_t tokens : {1u, 4u, 203u}) {
-      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(Case(dtype, 75, 2048 + 48 + 7, tokens)));
+      ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(dtype, 75, 2048 + 48 + 7, tokens)));
     }
   }
 }
@@ -217,7 +217,7 @@ TEST(Matmul, OfEveryInstructionSetTakesAnyCodesAndTheLargestActivations) {
         for (size_t i = 0; i < test.input.size(); ++i) {
           test.input[i] = i < test.cols || random() % 2 == 0 ? 1.0f : -1.0f;
         }
-        const std::vector<float> expected = test.product(scalar_kernels()), out = test.product(kernels);
+        const std::vector<float> expected = test.product(kernels.twin()), out = test.product(kernels);
         for (size_t i = 0; i < out.size(); ++i) {
           if (std::isnan(expected[i]) && std::isnan(out[i])) continue;  // random scales may be NaN
           ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), std::bit_cast<uint32_t>(expected[i]))
@@ -231,7 +231,7 @@ TEST(Matmul, OfEveryInstructionSetTakesAnyCodesAndTheLargestActivations) {
 TEST(Matmul, OfEveryInstructionSetTakesHundredsOfTokens) {
   for (const CpuKernels& kernels : present_kernels()) {
     const Case test(DType::q6_k, 17, 256, 251);
-    EXPECT_EQ(test.product(kernels), test.product(scalar_kernels())) << kernels.name;
+    EXPECT_EQ(test.product(kernels), test.product(kernels.twin())) << kernels.name;
   }
 }
 

@@ -109,12 +109,25 @@ __attribute__((target("avx512f,avx512vnni"))) double run_avx512_vnni(const PeakP
   return total_of<int32_t>(sums);
 }
 
-// Tiles 0 to 3 are the sums, 4 and 5 come from the left, 6 and 7 from the right.
+// Tiles 0 to 3 are the sums, 4 comes from the left and 5 from the right. There are two operands at a time: a thread that shares its
+// core has hardly more tiles than it can name, and with four operands it is up to twice as slow.
 constexpr size_t kTileRows = 16;
 constexpr size_t kTileRowBytes = 64;
 constexpr size_t kTileBytes = kTileRows * kTileRowBytes;
 enum class TileNumber { int8, bf16 };
-template <TileNumber kNumber>
+
+// Written out: the compiler's own functions want the number of a tile as a literal.
+template <TileNumber kNumber, int kSum>
+inline __attribute__((always_inline)) void multiply_tiles() {
+  if constexpr (kNumber == TileNumber::int8) {
+    asm volatile("tdpbssd %%tmm5, %%tmm4, %%tmm%c0" : : "i"(kSum));
+  } else {
+    asm volatile("tdpbf16ps %%tmm5, %%tmm4, %%tmm%c0" : : "i"(kSum));
+  }
+}
+
+// kWide: two tiles from the left by two from the right, five loads for four products; otherwise by one, three for two.
+template <TileNumber kNumber, bool kWide>
 __attribute__((target("amx-tile,amx-int8,amx-bf16"))) double run_amx(const PeakPanels& panels,
                                                                      size_t sweeps) {
   struct alignas(64) Config {
@@ -136,20 +149,16 @@ __attribute__((target("amx-tile,amx-int8,amx-bf16"))) double run_amx(const PeakP
   _tile_zero(3);
   for (size_t sweep = 0; sweep < sweeps; ++sweep) {
     for (size_t k = 0; k < PeakPanels::kBytes; k += 2 * kTileBytes) {
+      _tile_loadd(5, panels.right + k, kTileRowBytes);
       _tile_loadd(4, panels.left + k, kTileRowBytes);
-      _tile_loadd(5, panels.left + k + kTileBytes, kTileRowBytes);
-      _tile_loadd(6, panels.right + k, kTileRowBytes);
-      _tile_loadd(7, panels.right + k + kTileBytes, kTileRowBytes);
-      if constexpr (kNumber == TileNumber::int8) {
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
-        _tile_dpbssd(2, 5, 6);
-        _tile_dpbssd(3, 5, 7);
-      } else {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+      multiply_tiles<kNumber, 0>();
+      _tile_loadd(4, panels.left + k + kTileBytes, kTileRowBytes);
+      multiply_tiles<kNumber, 1>();
+      if constexpr (kWide) {
+        _tile_loadd(5, panels.right + k + kTileBytes, kTileRowBytes);
+        multiply_tiles<kNumber, 2>();
+        _tile_loadd(4, panels.left + k, kTileRowBytes);
+        multiply_tiles<kNumber, 3>();
       }
     }
   }
@@ -163,8 +172,13 @@ __attribute__((target("amx-tile,amx-int8,amx-bf16"))) double run_amx(const PeakP
   return total_of<Sum>(sums);
 }
 
-constexpr double kTileProducts = 4.0 * double(PeakPanels::kBytes / (2 * kTileBytes));  // of a sweep
-
+template <TileNumber kNumber>
+std::vector<PeakKernel> tile_peak_kernels(const char* instruction) {
+  constexpr double kOps = 2 * 16 * 16 * (kNumber == TileNumber::int8 ? 64 : 32);
+  constexpr double kSteps = double(PeakPanels::kBytes / (2 * kTileBytes));  // of a sweep
+  return {{instruction, 4 * kSteps * kOps, run_amx<kNumber, true>},
+          {instruction, 2 * kSteps * kOps, run_amx<kNumber, false>}};
+}
 constexpr size_t kFmaSide = 3;  // 9 sums, 6 operands in 16 registers
 __attribute__((target("avx2,fma"))) double run_fma256(const PeakPanels& panels, size_t sweeps) {
   constexpr size_t kSide = kFmaSide;
@@ -213,10 +227,8 @@ bool has_avx_vnni() {
 }  // namespace
 
 std::vector<PeakKernel> int8_peak_kernels() {
+  if (may_use_int8_tiles()) return tile_peak_kernels<TileNumber::int8>("amx tdpbssd");
   std::vector<PeakKernel> kernels;
-  if (may_use_int8_tiles()) {
-    kernels.push_back({"amx tdpbssd", 2 * 16 * 16 * 64 * kTileProducts, run_amx<TileNumber::int8>});
-  }
   if (__builtin_cpu_supports("avx512vnni")) {
     kernels.push_back({"avx512 vpdpbusd", 2 * 64 * products_per_sweep(64, kAvx512Side), run_avx512_vnni});
   }
@@ -244,7 +256,7 @@ std::vector<PeakKernel> f32_peak_kernels() {
 
 std::vector<PeakKernel> bf16_peak_kernels() {
   if (!may_use_bf16_tiles()) return {};
-  return {{"amx tdpbf16ps", 2 * 16 * 16 * 32 * kTileProducts, run_amx<TileNumber::bf16>}};
+  return tile_peak_kernels<TileNumber::bf16>("amx tdpbf16ps");
 }
 
 }  // namespace quire

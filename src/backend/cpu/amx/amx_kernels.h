@@ -4,9 +4,11 @@
 
 namespace quire {
 
-// The int8 tiles of AMX. REQUIRES: may_use_int8_tiles(), and `kernels` is the set of use_avx512, whose panels it reads
-// and whose products it keeps for few tokens.
+// The int8 tiles of AMX: grouped weights (grouped_weights.h), which is an arithmetic of its own; Q2_K and Q3_K are multiplied as all
+// sets do it. REQUIRES: may_use_int8_tiles(), the CPU has VBMI, and `kernels` is the set of use_avx512, some of whose panels it reads
+// and whose products it keeps where these have few tokens.
 void use_amx(CpuKernels& kernels);
+void use_amx_grouped(CpuKernels& kernels);  // its grouped part
 // Its bf16 tiles, for bf16 weights and pages of bf16. REQUIRES: may_use_bf16_tiles().
 void use_amx_bf16(CpuKernels& kernels);
 

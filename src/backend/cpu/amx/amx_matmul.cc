@@ -1,5 +1,5 @@
-// Matrix products by `tdpbssd`, which multiplies a tile of tokens with a tile of codes over up to 64 columns: four of
-// the codes' rows are a row of an opened panel. What it leaves is scaled by AVX-512.
+// Products of the types that are not grouped (grouped_weights.h) by `tdpbssd`, which multiplies a tile of tokens with a tile of
+// codes over 64 columns: four of the codes' rows are a row of an opened panel. What it leaves is scaled by AVX-512.
 //
 // Compiled for AVX-512 with VNNI, so nothing here may be inlined elsewhere.
 #if defined(__x86_64__)
@@ -64,11 +64,10 @@ void open_folded(const uint8_t* panel, size_t cols, const OpenPanel& out) {
 }
 
 struct Amx : TileInstructions {
-  template <size_t kSub>
   static void configure(size_t tokens) {
     TileConfig config;
     for (size_t tile = 0; tile < 8; ++tile) {
-      const TileShape shape = tile_shape(tile, tokens, kSub);
+      const TileShape shape = tile_shape(tile, tokens);
       config.set(tile, shape.rows, shape.row_bytes);
     }
     config.load();
@@ -83,17 +82,12 @@ struct Amx : TileInstructions {
     __m512 v;
 
     static ALWAYS_INLINE Lanes load(const float* values) { return {_mm512_loadu_ps(values)}; }
-    static ALWAYS_INLINE Lanes load_moved(const int32_t* sums) {
-      const __m512i moved = _mm512_add_epi32(_mm512_loadu_si512(sums), _mm512_set1_epi32(kMagicBits));
-      return {_mm512_castsi512_ps(moved)};
-    }
     static ALWAYS_INLINE Lanes broadcast(const float* value) { return {_mm512_set1_ps(*value)}; }
     ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v); }
   };
   static ALWAYS_INLINE Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
     return {_mm512_fmadd_ps(a.v, b.v, c.v)};
   }
-  static ALWAYS_INLINE Lanes subtract(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
   static ALWAYS_INLINE Lanes multiply(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
   static ALWAYS_INLINE Lanes multiply_subtract(Lanes a, Lanes b, Lanes c) {
     return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
@@ -120,34 +114,29 @@ struct Amx : TileInstructions {
     return {_mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_loadu_si512(low), above))};
   }
 
-  template <class Format, ActivationForm kForm>
+  template <class Format>
   static void open(const uint8_t* panel, size_t cols, const OpenPanel& out) {
-    if constexpr (In256<Format>) {
-      open_folded<Format>(panel, cols, out);
-    } else {
-      open_panel<Format, kForm, 0>(panel, cols, out);
-    }
+    open_folded<Format>(panel, cols, out);
   }
 
   template <class Format>
   static constexpr OutlierKernels kOutliers = kOutlierKernels<Format>;
 };
 
-template <class Format, ActivationForm kForm>
+template <class Format>
 void matmul(const MatmulArgs& args) {
-  if (args.tokens < kLeastTileTokens) return matmul_vnni<Format, kForm>(args);
-  static constexpr TileKernels kKernels = tile_kernels<Amx, Format, kForm>();
+  if (args.tokens < kLeastTileTokens) return matmul_vnni<Format, ActivationForm::q8_256>(args);
+  static constexpr TileKernels kKernels = tile_kernels<Amx, Format>();
   multiply_tiles(args, kKernels);
 }
 
 }  // namespace
 
 void use_amx(CpuKernels& kernels) {
-  kernels.name = "amx";
-#define QUIRE_FORMAT(dtype, Format, activation) \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>;
-#include "backend/cpu/quantized_formats.inc"
-#undef QUIRE_FORMAT
+  kernels.name = "amx_grouped";
+  kernels.matmul[size_t(DType::q2_k)] = matmul<format::Q2_K>;
+  kernels.matmul[size_t(DType::q3_k)] = matmul<format::Q3_K>;
+  use_amx_grouped(kernels);
 }
 
 }  // namespace quire

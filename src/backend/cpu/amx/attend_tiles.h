@@ -25,8 +25,10 @@
 namespace quire {
 namespace {
 
+// A tile that holds something costs other tiles, for a thread that shares its core has hardly more than it can name. So what is
+// no longer needed is set to zero, which takes none.
 struct AttendTile {
-  enum : size_t { rows, even_scores, odd_scores, queries, even_values, odd_values, even_shares, odd_shares };
+  enum : size_t { rows, even_scores, odd_scores, queries, even_values, odd_values, shares };
 };
 constexpr size_t kTileKeys = 16, kTileColumns = 32;
 
@@ -72,6 +74,9 @@ struct TileBf16 {
     }
     Machine::template store<T::even_scores>(out, 4 * N);
     Machine::template store<T::odd_scores>(out + kTileKeys * N, 4 * N);
+    Machine::template zero<T::even_scores>();
+    Machine::template zero<T::odd_scores>();
+    Machine::template zero<T::queries>();
   }
 
   template <size_t N>
@@ -88,14 +93,17 @@ struct TileBf16 {
       Machine::template load<T::odd_values>(out + d + 16, 4 * stride);
       for (size_t i = 0; i < 2; ++i) {
         Machine::template load<T::rows>(rows.bytes + i * half + 2 * d, rows.row_bytes);
-        Machine::template load<T::even_shares>(even + i * N, 64);
-        Machine::template multiply<T::even_values, T::even_shares, T::rows>();
-        Machine::template load<T::odd_shares>(odd + i * N, 64);
-        Machine::template multiply<T::odd_values, T::odd_shares, T::rows>();
+        Machine::template load<T::shares>(even + i * N, 64);
+        Machine::template multiply<T::even_values, T::shares, T::rows>();
+        Machine::template load<T::shares>(odd + i * N, 64);
+        Machine::template multiply<T::odd_values, T::shares, T::rows>();
       }
       Machine::template store<T::even_values>(out + d, 4 * stride);
       Machine::template store<T::odd_values>(out + d + 16, 4 * stride);
     }
+    Machine::template zero<T::even_values>();
+    Machine::template zero<T::odd_values>();
+    Machine::template zero<T::shares>();
   }
 
   static void put_in_order(float* sums, size_t dim) {

@@ -8,7 +8,7 @@
 
 namespace quire {
 
-inline constexpr size_t kBf16TileTokens = 16;  // at most; every tile of a call has as many
+inline constexpr size_t kBf16TileTokens = kInputTileTokens;  // at most; every tile of a call has as many
 inline constexpr size_t kBf16TileBytes = kBf16Cols * kPanelRows * sizeof(uint16_t);  // of weights
 
 // One tile of sums, [tokens][rows].
@@ -17,11 +17,12 @@ using Bf16TileSums = float[kBf16TileTokens][kPanelRows];
 // Some columns of one or two panels and of one or two tiles of tokens.
 struct Bf16TileBlock {
   const std::byte* panels[2];  // tiles of weights one after the other, as bf16_panel_format<2> has them
-  const std::byte* inputs[2];  // the first row of a tile's tokens
-  size_t input_stride_bytes;
-  size_t steps;              // of kBf16Cols columns
-  bool is_first;             // whose sums begin at zero
-  Bf16TileSums* sums[2][2];  // by panel and tile of tokens
+  const std::byte* inputs[2];  // a tile's tokens
+  size_t input_stride_bytes;   // from a token to the next
+  size_t input_step_bytes;     // and from some columns to the next
+  size_t steps;                // of kBf16Cols columns
+  bool is_first;               // whose sums begin at zero
+  Bf16TileSums* sums[2][2];    // by panel and tile of tokens
 };
 
 struct Bf16TileKernels {
@@ -34,6 +35,9 @@ struct Bf16TileKernels {
   Multiply multiply[2][2];
   Multiply fetch_and_multiply[2][2];  // for weights that are not in a cache
 };
+
+// Tokens for two tiles or more: [steps of kBf16Cols columns][16 tokens][kBf16Cols].
+InputFormat bf16_input_format();
 
 // REQUIRES: the weight is packed as bf16_panel_format<2> does it.
 void multiply_bf16_tiles(const MatmulArgs& args, const Bf16TileKernels& kernels);

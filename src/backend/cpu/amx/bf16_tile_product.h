@@ -13,28 +13,27 @@
 //     template <size_t kSums, size_t kInputs, size_t kWeights> static void multiply();  // sums += inputs * weights
 //   };
 //
-// Tiles 0 to 3 hold sums (2 * panel + tile of tokens), [tokens][16 rows] of f32; 4 and 5 some columns of the tokens'
-// activations, [tokens][32] of bf16; 6 and 7 the same columns of the panels, [16 pairs of columns][16 rows][2].
+// Tiles 0 to 3 hold sums (2 * panel + tile of tokens), [tokens][16 rows] of f32; 4 some columns of a tile of tokens, [tokens][32]
+// of bf16; 5 the same columns of a panel, [16 pairs of columns][16 rows][2]. Two operands, even though one is loaded twice: a
+// thread that shares its core has hardly more tiles than it can name, and when all are in use each load waits for one.
 
 namespace quire {
 
 constexpr size_t bf16_tile_rows(size_t tile, size_t tokens) {
-  return tile < 6 ? tokens : 16;
+  return tile < 5 ? tokens : 16;
 }
 
-// The rows of a tile lie apart, and the CPU itself follows fewer streams than two tiles have rows. What is prefetched
-// beyond the end of a row does no harm.
-static inline __attribute__((always_inline)) void prefetch_bf16_rows(const std::byte* row,
-                                                                     size_t stride_bytes) {
+static inline __attribute__((always_inline)) void prefetch_bf16_tile(const std::byte* tile) {
 #pragma GCC unroll 16
-  for (size_t t = 0; t < kBf16TileTokens; ++t, row += stride_bytes) __builtin_prefetch(row);
+  for (size_t line = 0; line < kBf16TileBytes; line += 64) __builtin_prefetch(tile + line);
 }
 
 template <class Machine, size_t kPanels, size_t kTiles, bool kFetch>
 void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   constexpr size_t kRowBytes = 64;
   constexpr size_t kAheadBytes = 16384;  // of weights that are fetched, to the third-level cache
-  constexpr size_t kInputsAheadBytes = 2 * kRowBytes;  // of a token's: further would be too much at once
+  constexpr size_t kInputsAheadBytes = 2048;
+  constexpr size_t kInputs = 4, kWeights = 5;
   if (block.is_first) {
     Machine::template zero<0>();
     if constexpr (kTiles == 2) Machine::template zero<1>();
@@ -48,6 +47,7 @@ void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   }
   const std::byte *first = block.panels[0], *second = block.panels[1];
   const std::byte *inputs = block.inputs[0], *more_inputs = block.inputs[1];
+  const size_t stride = block.input_stride_bytes;
   for (size_t step = 0; step < block.steps; ++step) {
     if constexpr (kFetch) {
 #pragma GCC unroll 16
@@ -56,26 +56,29 @@ void multiply_bf16_tile_block(const Bf16TileBlock& block) {
         if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line, 0, 1);
       }
     }
-    if constexpr (kTiles == 2) {  // which are full ones then
-      prefetch_bf16_rows(inputs + kInputsAheadBytes, block.input_stride_bytes);
-      prefetch_bf16_rows(more_inputs + kInputsAheadBytes, block.input_stride_bytes);
+    if constexpr (kTiles == 2) {  // packed ones
+      prefetch_bf16_tile(inputs + kInputsAheadBytes);
+      prefetch_bf16_tile(more_inputs + kInputsAheadBytes);
     }
-    Machine::template load<6>(first, kRowBytes);
-    Machine::template load<4>(inputs, block.input_stride_bytes);
-    Machine::template multiply<0, 4, 6>();
+    Machine::template load<kWeights>(first, kRowBytes);
+    Machine::template load<kInputs>(inputs, stride);
+    Machine::template multiply<0, kInputs, kWeights>();
     if constexpr (kTiles == 2) {
-      Machine::template load<5>(more_inputs, block.input_stride_bytes);
-      Machine::template multiply<1, 5, 6>();
-      more_inputs += kRowBytes;
+      Machine::template load<kInputs>(more_inputs, stride);
+      Machine::template multiply<1, kInputs, kWeights>();
     }
     if constexpr (kPanels == 2) {
-      Machine::template load<7>(second, kRowBytes);
-      Machine::template multiply<2, 4, 7>();
-      if constexpr (kTiles == 2) Machine::template multiply<3, 5, 7>();
+      Machine::template load<kWeights>(second, kRowBytes);
+      if constexpr (kTiles == 2) {
+        Machine::template multiply<3, kInputs, kWeights>();
+        Machine::template load<kInputs>(inputs, stride);
+      }
+      Machine::template multiply<2, kInputs, kWeights>();
       second += kBf16TileBytes;
     }
     first += kBf16TileBytes;
-    inputs += kRowBytes;
+    inputs += block.input_step_bytes;
+    more_inputs += block.input_step_bytes;
   }
   Machine::template store<0>(block.sums[0][0], kRowBytes);
   if constexpr (kTiles == 2) Machine::template store<1>(block.sums[0][1], kRowBytes);

@@ -28,6 +28,7 @@ void matmul(const MatmulArgs& args) {
 void use_amx_bf16(CpuKernels& kernels) {
   kernels.matmul[size_t(DType::bf16)] = matmul;
   kernels.panels[size_t(DType::bf16)] = bf16_panel_format<2>();
+  kernels.inputs[size_t(DType::bf16)] = bf16_input_format();
   kernels.attend = attend_amx;
 }
 

@@ -8,23 +8,44 @@
 // and a plane of what is above, both int8. Then tiles add over all 256 columns, 64 at a time, and only two sums, of the
 // low and of the high plane, are left to scale: sum = low + 128 * high, exactly.
 //
-// `Machine` is as in tile_product.h, and has besides
+// `Machine` has eight tiles and vectors of sixteen floats:
 //
-//   struct Pairs { static Pairs load(const int16_t*); };  // two numbers for each of sixteen rows
-//   struct Ints { static Ints zero(); };                  // one
-//   static Ints add_products(Ints sum, Pairs, const int16_t* two);  // of each row's two with these
-//   static Lanes to_floats(Ints);
-//   static Lanes to_floats(const int32_t* low, const int32_t* high);  // low + 128 * high
-//   static Lanes multiply(a, b);
-//   static Lanes multiply_subtract(a, b, c);  // c - a * b, rounded once
+//   struct Machine {
+//     template <size_t kTile> static void zero();
+//     template <size_t kTile> static void load(const void* rows, size_t stride_bytes);
+//     template <size_t kTile> static void store(void* rows, size_t stride_bytes);
+//     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply();  // sums += inputs * codes
+//     struct Lanes {
+//       static Lanes load(const float*);
+//       static Lanes broadcast(const float*);
+//       void store(float*) const;
+//     };
+//     struct Pairs { static Pairs load(const int16_t*); };  // two numbers for each of sixteen rows
+//     struct Ints { static Ints zero(); };                  // one
+//     static Ints add_products(Ints sum, Pairs, const int16_t* two);  // of each row's two with these
+//     static Lanes to_floats(Ints);
+//     static Lanes to_floats(const int32_t* low, const int32_t* high);  // low + 128 * high
+//     static Lanes multiply(a, b);
+//     static Lanes multiply_add(a, b, c);       // a * b + c, rounded once
+//     static Lanes multiply_subtract(a, b, c);  // c - a * b, rounded once
+//   };
 //
-// Tiles 0 and 1 hold the low sums of the tokens' tiles, 2 and 3 the high ones; 4 and 5 the tokens' activations, 6 and 7 the
-// low and the high plane.
+// It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
+//
+// Tiles 0 and 1 hold the low sums of the tokens' tiles, 2 and 3 the high ones, [tokens][16 rows]; 4 a tile of activations, [tokens][64],
+// and 5 a plane's tile, [16][16 rows][4]. Two operands, even though one is loaded twice: see bf16_tile_product.h.
 
 namespace quire {
 
 inline constexpr size_t kFoldBits = 7;
 inline constexpr size_t kFoldCols = 64;  // multiplied at a time
+
+struct TileShape {
+  size_t rows, row_bytes;
+};
+constexpr ALWAYS_INLINE TileShape tile_shape(size_t tile, size_t tokens) {
+  return tile < 5 ? TileShape{tokens, 64} : TileShape{16, 64};
+}
 
 template <class Machine, size_t kSub, bool kHasMin, size_t kPanels, size_t kTokenTiles>
 class FoldedProduct {
@@ -37,7 +58,6 @@ class FoldedProduct {
       : block_(block), scratch_(scratch), results_(results) {}
 
   void run() {
-    static_assert(kStageSubs >= 2);
     for (size_t p = 0; p < kPanels; ++p) multiply_panel(p);
     for (size_t p = 0; p < kPanels; ++p) {
       for (size_t i = 0; i < kTokenTiles; ++i) scale(p, i);
@@ -57,13 +77,16 @@ class FoldedProduct {
     const uint8_t* high = low + kPanelRows * kBlock;
 #pragma GCC unroll 4
     for (size_t step = 0; step < kSteps; ++step) {
-      load_inputs(step * kFoldCols);
-      Machine::template load<6>(low + step * kPanelRows * kFoldCols, kPanelRows * 4);
-      Machine::template load<7>(high + step * kPanelRows * kFoldCols, kPanelRows * 4);
-      multiply<0, 4, 6>();
-      multiply<1, 5, 6>();
-      multiply<2, 4, 7>();
-      multiply<3, 5, 7>();
+      const size_t at = step * kPanelRows * kFoldCols;
+      load_inputs<0>(step * kFoldCols);
+      Machine::template load<5>(low + at, kPanelRows * 4);
+      multiply<0, 4, 5>();
+      load_inputs<1>(step * kFoldCols);
+      multiply<1, 4, 5>();
+      Machine::template load<5>(high + at, kPanelRows * 4);
+      multiply<3, 4, 5>();
+      if constexpr (kTokenTiles == 2) load_inputs<0>(step * kFoldCols);
+      multiply<2, 4, 5>();
       prefetch_next(p * kSteps + step);
     }
     store<0>(p);
@@ -86,18 +109,17 @@ class FoldedProduct {
   template <size_t kTile>
   ALWAYS_INLINE void store(size_t p) const {
     if constexpr (has_tile(kTile)) {
-      Machine::template store<kTile>(scratch_.prefixes[kTile][p], sizeof(TileInts) / kTileTokens);
+      Machine::template store<kTile>(scratch_.sums[kTile][p], sizeof(TileInts) / kTileTokens);
     }
   }
+  template <size_t kTile>
   ALWAYS_INLINE void load_inputs(size_t column) const {
-    const size_t at = block_.col_begin + column;
-    Machine::template load<4>(block_.inputs[0] + at, block_.input_stride_bytes);
-    if constexpr (kTokenTiles == 2) {
-      Machine::template load<5>(block_.inputs[1] + at, block_.input_stride_bytes);
-    }
+    if constexpr (kTile < kTokenTiles)
+      Machine::template load<4>(block_.inputs[kTile] + block_.col_begin + column, block_.input_stride_bytes);
   }
 
-  // As in TileProduct: a part of the next tokens' rows with each step.
+  // Brings what the next tokens' rows have in as many columns to the first-level cache, a part with each step: nothing else fetches
+  // it in time.
   ALWAYS_INLINE void prefetch_next(size_t step) const {
     const std::byte* row = block_.next_inputs + step * kNextRows * block_.input_stride_bytes;
     const size_t scale = block_.cols + block_.next_col / kBlock * sizeof(float);
@@ -117,7 +139,7 @@ class FoldedProduct {
     const std::byte* factors = reinterpret_cast<const std::byte*>(row.scales + block);
     const std::byte* sums =
         reinterpret_cast<const std::byte*>((kSub == 32 ? row.sums32 : row.sums16) + kSubs * block);
-    const TileInts &low = scratch_.prefixes[i][p], &high = scratch_.prefixes[2 + i][p];
+    const TileInts &low = scratch_.sums[i][p], &high = scratch_.sums[2 + i][p];
     TileFloats& results = results_.sums[2 * p + i];
     const Lanes scale = Lanes::load(panel.scales), min_scale = Lanes::load(panel.min_scales);
     typename Machine::Pairs mins[kSubs / 2];

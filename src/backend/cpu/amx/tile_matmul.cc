@@ -94,7 +94,6 @@ class TileMatmul {
   void clear() const {
     for (size_t pair = 0; pair < pairs(); ++pair) {
       std::memset(results_[pair].sums, 0, sizeof(results_[pair].sums));
-      if (kernels_.has_min_sums) std::memset(results_[pair].min_sums, 0, sizeof(results_[pair].min_sums));
     }
   }
 
@@ -153,14 +152,7 @@ class TileMatmul {
     TileResults& results = results_[token % share_ / kPairTokens];
     for (size_t i = 0; i < tiles.count; ++i) {
       TileFloats& sums = results.sums[2 * p + i];
-      if (kernels_.has_min_sums) subtract(sums, results.min_sums[2 * p + i]);
       std::memcpy(products_[tiles.firsts[i] - first], sums, tile_tokens_ * sizeof(sums[0]));
-    }
-  }
-
-  static void subtract(TileFloats& sums, const TileFloats& min_sums) {
-    for (size_t t = 0; t < kTileTokens; ++t) {
-      for (size_t r = 0; r < kPanelRows; ++r) sums[t][r] -= min_sums[t][r];
     }
   }
 

@@ -2,21 +2,17 @@
 
 #include "backend/cpu/panel_matmul.h"
 
-// Products with weights in panels by instructions that multiply tiles, but for what a machine does itself: it opens a
-// panel, and multiplies one or two of them with one or two tiles of tokens. The machine is AMX, or in a test plain code.
+// Products with weights in panels of blocks of 256, of types that are not grouped (grouped_weights.h), by instructions that multiply
+// tiles, but for what a machine does itself: it opens a panel, and multiplies one or two of them with one or two tiles of tokens.
+// The machine is AMX, or in a test plain code.
 
 namespace quire {
 
 inline constexpr size_t kTileTokens = 16;      // at most; every tile of a product has as many
 inline constexpr size_t kLeastTileTokens = 8;  // for fewer, vectors are as fast
-inline constexpr size_t kTileSums = 4;         // tiles of sums: 2 * panel + tile of tokens
+inline constexpr size_t kTileSums = 4;         // tiles of sums: 2 * plane + tile of tokens
 
-// Sub-blocks whose integer sums wait in memory for their scales. Two hyperthreads of a core share 48 KB of first-level
-// cache, so there are few of them.
-inline constexpr size_t kStageSubs = 4;  // a multiple of every group's
-
-// Columns of panels that are opened and multiplied with all tokens before the next ones are: a multiple of every group,
-// and few enough that their codes stay in the first-level cache.
+// Columns of panels that are opened and multiplied with all tokens before the next ones are: a block.
 inline constexpr size_t kChunkCols = 256;
 
 // One tile of sums, [tokens][rows].
@@ -24,13 +20,12 @@ using TileInts = int32_t[kTileTokens][kPanelRows];
 using TileFloats = float[kTileTokens][kPanelRows];
 
 struct alignas(64) TileScratch {
-  TileInts prefixes[kTileSums][kStageSubs];
+  TileInts sums[kTileSums][2];  // of each panel
 };
 
 // What the columns so far of a block come to.
 struct alignas(64) TileResults {
-  TileFloats sums[kTileSums];
-  TileFloats min_sums[kTileSums];
+  TileFloats sums[4];  // 2 * panel + tile of tokens
 };
 
 // Some columns of one or two panels and of one or two tiles of tokens, with activations in rows of Q8Row.
@@ -51,7 +46,6 @@ struct TileKernels {
   size_t block_bytes, block_values;  // of a packed block
   size_t sub, group;                 // values that share a scale: of the weights, of the activations
   size_t planes;                     // of codes in an open panel
-  bool has_min_sums;                 // what minimums come to is summed apart from the products
   void (*open)(const uint8_t* panel, size_t cols, const OpenPanel& out);
   // Sets up the tiles of this thread for so many tokens each. They are given back at the end of a call: while they are
   // in use, the thread costs more to switch from and to.

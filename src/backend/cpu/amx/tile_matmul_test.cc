@@ -65,12 +65,11 @@ struct PlainTiles {
   static inline thread_local PlainTile tiles[8];
   static inline thread_local bool is_configured = false;
 
-  template <size_t kSub>
   static void configure(size_t tokens) {
     CHECK(!is_configured);
     is_configured = true;
     for (size_t i = 0; i < std::size(tiles); ++i) {
-      tiles[i] = {tile_shape(i, tokens, kSub), {}};
+      tiles[i] = {tile_shape(i, tokens), {}};
       CHECK(tiles[i].shape.rows >= 1 && tiles[i].shape.rows <= 16);
       CHECK(tiles[i].shape.row_bytes % 4 == 0 && tiles[i].shape.row_bytes <= 64);
     }
@@ -129,11 +128,6 @@ struct PlainTiles {
       std::memcpy(lanes.v, values, sizeof(lanes.v));
       return lanes;
     }
-    static Lanes load_moved(const int32_t* sums) {
-      Lanes lanes;
-      for (size_t i = 0; i < kPanelRows; ++i) lanes.v[i] = std::bit_cast<float>(sums[i] + kMagicBits);
-      return lanes;
-    }
     static Lanes broadcast(const float* value) {
       Lanes lanes;
       std::fill(std::begin(lanes.v), std::end(lanes.v), *value);
@@ -144,11 +138,6 @@ struct PlainTiles {
   static Lanes multiply_add(const Lanes& a, const Lanes& b, const Lanes& c) {
     Lanes result;
     for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = std::fma(a.v[i], b.v[i], c.v[i]);
-    return result;
-  }
-  static Lanes subtract(const Lanes& a, const Lanes& b) {
-    Lanes result;
-    for (size_t i = 0; i < kPanelRows; ++i) result.v[i] = a.v[i] - b.v[i];
     return result;
   }
 
@@ -191,7 +180,7 @@ struct PlainTiles {
     return result;
   }
 
-  template <class Format, ActivationForm kForm>
+  template <class Format>
   static void open(const uint8_t* panel, size_t cols, const OpenPanel& out) {
     using Packed = PackedBlock<Format>;
     for (size_t c = 0; c < cols; ++c) {
@@ -200,21 +189,13 @@ struct PlainTiles {
       for (size_t r = 0; r < kPanelRows; ++r) {
         const size_t place = c / 4 * 64 + 4 * r + c % 4;
         const int code = code_at<Format>(step, r, c % 32);
-        if constexpr (In256<Format>) {
-          const size_t sub = c % Packed::kValues / Packed::kSub;
-          const int product = code * int8_t(block[Packed::kSubScales + kPanelRows * sub + r]);
-          out.codes[place] = uint8_t(product & 127);
-          out.codes[kPanelRows * cols + place] = uint8_t(product >> kFoldBits);
-        } else {
-          out.codes[place] = uint8_t(code);
-        }
+        const size_t sub = c % Packed::kValues / Packed::kSub;
+        const int product = code * int8_t(block[Packed::kSubScales + kPanelRows * sub + r]);
+        out.codes[place] = uint8_t(product & 127);
+        out.codes[kPanelRows * cols + place] = uint8_t(product >> kFoldBits);
       }
     }
-    if constexpr (In256<Format>) {
-      PanelScales<Format, PlainRows>::open_blocks(panel, cols, out);
-    } else {
-      PanelScales<Format, PlainRows>::open(panel, cols, group_values(kForm), out);
-    }
+    PanelScales<Format, PlainRows>::open_blocks(panel, cols, out);
   }
 
   template <class Format>
@@ -246,30 +227,22 @@ struct PlainTiles {
   static constexpr OutlierKernels kOutliers = {read_columns<Format>, add_columns};
 };
 
-template <class Format, ActivationForm kForm>
+template <class Format>
 void matmul(const MatmulArgs& args) {
-  static constexpr TileKernels kKernels = tile_kernels<PlainTiles, Format, kForm>();
+  static constexpr TileKernels kKernels = tile_kernels<PlainTiles, Format>();
   multiply_tiles(args, kKernels);
 }
 
-// Only for quantized weights, and kLeastTileTokens tokens or more.
+// Only for weights of kTypes, and kLeastTileTokens tokens or more.
+constexpr DType kTypes[] = {DType::q2_k, DType::q3_k};
 CpuKernels plain_tile_kernels() {
   CpuKernels kernels = scalar_kernels();
   kernels.name = "plain tiles";
-#define QUIRE_FORMAT(dtype, Format, activation)                                              \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
-  kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
-#include "backend/cpu/quantized_formats.inc"
-#undef QUIRE_FORMAT
+  kernels.matmul[size_t(DType::q2_k)] = matmul<format::Q2_K>;
+  kernels.panels[size_t(DType::q2_k)] = panel_format<format::Q2_K>();
+  kernels.matmul[size_t(DType::q3_k)] = matmul<format::Q3_K>;
+  kernels.panels[size_t(DType::q3_k)] = panel_format<format::Q3_K>();
   return kernels;
-}
-
-std::vector<DType> quantized_types() {
-  std::vector<DType> types;
-#define QUIRE_FORMAT(dtype, Format, activation) types.push_back(DType::dtype);
-#include "backend/cpu/quantized_formats.inc"
-#undef QUIRE_FORMAT
-  return types;
 }
 
 void expect_the_scalar_product(const MatmulCase& test) {
@@ -279,7 +252,7 @@ void expect_the_scalar_product(const MatmulCase& test) {
 }
 
 TEST(TileMatmul, IsThatOfTheScalarTwinForAnyWidth) {
-  for (DType dtype : quantized_types()) {
+  for (DType dtype : kTypes) {
     for (size_t blocks : {1u, 2u, 3u, 4u, 5u, 11u}) {
       const size_t cols = blocks * traits(dtype).block_values;
       ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(dtype, 21, cols, 21)));
@@ -288,31 +261,30 @@ TEST(TileMatmul, IsThatOfTheScalarTwinForAnyWidth) {
 }
 
 TEST(TileMatmul, IsThatOfTheScalarTwinForAnyNumberOfTokens) {
-  for (DType dtype : {DType::q4_0, DType::q4_1, DType::q4_k, DType::q2_k}) {
-    const size_t cols = dtype == DType::q4_0 || dtype == DType::q4_1 ? 160 : 256;
+  for (DType dtype : kTypes) {
     for (size_t tokens = kLeastTileTokens; tokens <= 50; ++tokens) {
-      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(dtype, 33, cols, tokens)));
+      ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(dtype, 33, 256, tokens)));
     }
   }
 }
 
 TEST(TileMatmul, IsThatOfTheScalarTwinWhenTokensDoNotShareAnOpening) {
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q5_1, 17, 320, 257)));
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q6_k, 5, 8192 * 2, 100)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q2_k, 17, 512, 257)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q3_k, 5, 8192 * 2, 100)));
 }
 
 TEST(TileMatmul, WithOutliersIsThatOfTheScalarTwin) {
-  for (DType dtype : quantized_types()) {
+  for (DType dtype : kTypes) {
     ASSERT_NO_FATAL_FAILURE(
         expect_the_scalar_product(MatmulCase(dtype, 37, 5 * traits(dtype).block_values, 19).add_outliers()));
   }
   // The tokens of an opening are 32 here, so that one remains, and its tile begins among those of the opening before.
-  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q4_k, 5, 8192 * 4, 65).add_outliers()));
+  ASSERT_NO_FATAL_FAILURE(expect_the_scalar_product(MatmulCase(DType::q2_k, 5, 8192 * 4, 65).add_outliers()));
 }
 
 TEST(TileMatmul, TakesAnyCodesAndTheLargestActivations) {
   std::mt19937 random(9);
-  for (DType dtype : quantized_types()) {
+  for (DType dtype : kTypes) {
     MatmulCase test(dtype, 37, 5 * traits(dtype).block_values, 19);
     for (std::byte& byte : test.weight) byte = std::byte(random());
     // 127 or -127 each; the first token's are all of one sign.
@@ -330,7 +302,7 @@ TEST(TileMatmul, TakesAnyCodesAndTheLargestActivations) {
 }
 
 TEST(TileMatmul, IsTheSameForAnySplitOfRows) {
-  for (DType dtype : {DType::q8_0, DType::q4_k}) {
+  for (DType dtype : kTypes) {
     const MatmulCase test(dtype, 75, 512, 40);
     const std::vector<float> whole = test.product(scalar_kernels());
     for (size_t call_rows : {1u, 5u, 16u, 32u, 48u}) {
@@ -340,7 +312,7 @@ TEST(TileMatmul, IsTheSameForAnySplitOfRows) {
 }
 
 TEST(TileMatmul, GivesTheTilesBack) {
-  MatmulCase(DType::q4_0, 16, 64, 16).product(plain_tile_kernels());
+  MatmulCase(DType::q2_k, 16, 256, 16).product(plain_tile_kernels());
   EXPECT_FALSE(PlainTiles::is_configured);
 }
 

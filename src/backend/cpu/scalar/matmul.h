@@ -56,4 +56,11 @@ void matmul_bf16(const MatmulArgs& args);
 template <class Format, ActivationForm kForm>
 void matmul_q8(const MatmulArgs& args);
 
+// Grouped weights (grouped_weights.h), activations in kForm with the same group. With S_g the integer sum of a group's products,
+// d_g the scale of the weights and a_g that of the activations:
+//   sum = fma(float(S_g), a_g * d_g, sum) for each group; S_g is exact as a float.
+// Then sum = fma(d_g * code, value, sum) for each outlier, by column, where d_g * code is exact.
+template <class Format, ActivationForm kForm>
+void matmul_grouped(const MatmulArgs& args);
+
 }  // namespace quire::scalar

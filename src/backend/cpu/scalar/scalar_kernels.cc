@@ -35,12 +35,15 @@ CpuKernels exact_kernels() {
   kernels.attend = attend_exact;
   kernels.activate = activate_row;
   kernels.to_f16 = scalar::to_f16;
+  kernels.streamed_tokens = 4;
+  kernels.twin = exact_kernels;
   return kernels;
 }
 
 CpuKernels scalar_kernels() {
   CpuKernels kernels = exact_kernels();
   kernels.name = "scalar";
+  kernels.twin = scalar_kernels;
   kernels.attend = attend_baseline;
   kernels.form[size_t(DType::bf16)] = ActivationForm::bf16;
   kernels.matmul[size_t(DType::bf16)] = scalar::matmul_bf16;
@@ -48,6 +51,18 @@ CpuKernels scalar_kernels() {
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_q8<format::Format, ActivationForm::activation>;
 #include "backend/cpu/quantized_formats.inc"
+#undef QUIRE_FORMAT
+  return kernels;
+}
+
+CpuKernels grouped_kernels() {
+  CpuKernels kernels = scalar_kernels();
+  kernels.name = "grouped";
+  kernels.twin = grouped_kernels;
+#define QUIRE_FORMAT(dtype, Format, activation)                    \
+  kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
+  kernels.matmul[size_t(DType::dtype)] = scalar::matmul_grouped<format::Format, ActivationForm::activation>;
+#include "backend/cpu/grouped_formats.inc"
 #undef QUIRE_FORMAT
   return kernels;
 }
