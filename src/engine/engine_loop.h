@@ -75,8 +75,8 @@ class EngineLoop {
 
   std::unique_ptr<Engine> engine_;
   std::function<void(const Engine&)> after_step_;
-  std::map<uint32_t, Open> open_;         // by ticket; engine thread only, as the next
-  std::map<SequenceId, Place> place_;     // of each sequence that has not finished
+  std::map<uint32_t, Open> open_;      // by ticket; engine thread only, as the next
+  std::map<SequenceId, Place> place_;  // of each sequence that has not finished
 
   std::mutex mutex_;
   std::condition_variable wake_;

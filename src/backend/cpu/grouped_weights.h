@@ -42,21 +42,15 @@ inline constexpr GroupedCoding kGroupedCoding<format::Q4_0> = GroupedCoding::tab
 template <>
 inline constexpr GroupedCoding kGroupedCoding<format::Iq4Nl> = GroupedCoding::table;
 template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Iq4Xs> = GroupedCoding::table;
-template <>
 inline constexpr GroupedCoding kGroupedCoding<format::Mxfp4> = GroupedCoding::table;
 template <>
 inline constexpr GroupedCoding kGroupedCoding<format::Q4_1> = GroupedCoding::affine;
-template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Q4_K> = GroupedCoding::affine;
 
 // Such that a ratio fits in 16 bits: the largest entry becomes 127 at most.
 template <class Format>
 inline constexpr int kTableShift = 4;
 template <>
 inline constexpr int kTableShift<format::Iq4Nl> = 1;
-template <>
-inline constexpr int kTableShift<format::Iq4Xs> = 1;
 
 // What an index of a table format is multiplied as.
 template <class Format>

@@ -4,8 +4,8 @@
 
 namespace quire {
 
-// The int8 tiles of AMX: grouped weights (grouped_weights.h), which is an arithmetic of its own; Q2_K and Q3_K are multiplied as all
-// sets do it. REQUIRES: may_use_int8_tiles(), the CPU has VBMI, and `kernels` is the set of use_avx512, some of whose panels it reads
+// The int8 tiles of AMX: grouped weights (grouped_weights.h), which is an arithmetic of its own; types in blocks of 256 are multiplied as
+// all sets do it. REQUIRES: may_use_int8_tiles(), the CPU has VBMI, and `kernels` is the set of use_avx512, some of whose panels it reads
 // and whose products it keeps where these have few tokens.
 void use_amx(CpuKernels& kernels);
 void use_amx_grouped(CpuKernels& kernels);  // its grouped part

@@ -136,6 +136,10 @@ void use_amx(CpuKernels& kernels) {
   kernels.name = "amx_grouped";
   kernels.matmul[size_t(DType::q2_k)] = matmul<format::Q2_K>;
   kernels.matmul[size_t(DType::q3_k)] = matmul<format::Q3_K>;
+  kernels.matmul[size_t(DType::q4_k)] = matmul<format::Q4_K>;
+  kernels.matmul[size_t(DType::q5_k)] = matmul<format::Q5_K>;
+  kernels.matmul[size_t(DType::q6_k)] = matmul<format::Q6_K>;
+  kernels.matmul[size_t(DType::iq4_xs)] = matmul<format::Iq4Xs>;
   use_amx_grouped(kernels);
 }
 

@@ -234,14 +234,23 @@ void matmul(const MatmulArgs& args) {
 }
 
 // Only for weights of kTypes, and kLeastTileTokens tokens or more.
-constexpr DType kTypes[] = {DType::q2_k, DType::q3_k};
+constexpr DType kTypes[] = {DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k, DType::iq4_xs};
+
+template <class Format>
+void use_plain_tiles(CpuKernels& kernels, DType dtype) {
+  kernels.matmul[size_t(dtype)] = matmul<Format>;
+  kernels.panels[size_t(dtype)] = panel_format<Format>();
+}
+
 CpuKernels plain_tile_kernels() {
   CpuKernels kernels = scalar_kernels();
   kernels.name = "plain tiles";
-  kernels.matmul[size_t(DType::q2_k)] = matmul<format::Q2_K>;
-  kernels.panels[size_t(DType::q2_k)] = panel_format<format::Q2_K>();
-  kernels.matmul[size_t(DType::q3_k)] = matmul<format::Q3_K>;
-  kernels.panels[size_t(DType::q3_k)] = panel_format<format::Q3_K>();
+  use_plain_tiles<format::Q2_K>(kernels, DType::q2_k);
+  use_plain_tiles<format::Q3_K>(kernels, DType::q3_k);
+  use_plain_tiles<format::Q4_K>(kernels, DType::q4_k);
+  use_plain_tiles<format::Q5_K>(kernels, DType::q5_k);
+  use_plain_tiles<format::Q6_K>(kernels, DType::q6_k);
+  use_plain_tiles<format::Iq4Xs>(kernels, DType::iq4_xs);
   return kernels;
 }
 
