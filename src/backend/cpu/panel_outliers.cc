@@ -89,7 +89,8 @@ PanelOutliers::PanelOutliers(const MatmulArgs& args, const OutlierKernels& kerne
   thread_local Memory memory;
   const OutlierRows rows{args.input + first_token * args.input_stride_bytes, args.input_stride_bytes,
                          args.weight.cols, group, tokens};
-  if (args.outliers != nullptr) {
+  // A list of few tokens is made sooner than the threads have waited for each other.
+  if (args.outliers != nullptr && tokens > kFewTokens) {
     list_ = &args.outliers->of(rows);
   } else {
     memory.own.fill(rows);
