@@ -9,7 +9,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 #include "tensor/float16.h"
 
 namespace quire {
@@ -34,12 +34,11 @@ void measure(const CpuKernels& kernels, uint32_t threads, KvFormat format, uint3
                            .key_format = format,
                            .value_format = format};
   const KvLayout layout = make_kv_layout(std::vector(kLayers, shape));
-  KvCache kv(layout, pages_for(layout, depth + tokens, depth + tokens, 1),
-             [](size_t bytes) { return Buffer(bytes); });
+  HostKv kv(layout, pages_for(layout, depth + tokens, depth + tokens, 1));
   PageTable table = kv.make_table();
   if (!kv.reserve(table, depth + tokens)) std::abort();
   const PageTable* tables[] = {&table};
-  KvCache::FlatTables flat;
+  KvTables flat;
   const std::vector<KvGroupView> groups = kv.view(tables, flat);
   uint32_t state = 1;
   const auto random = [&] { return float(int32_t(state = state * 1664525u + 1013904223u)) * 0x1p-31f; };

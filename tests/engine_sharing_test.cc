@@ -137,10 +137,9 @@ class EngineSharing : public testing::TestWithParam<Case> {
 
   // Some head of it has more rows than another.
   static bool has_unequal_heads(const KvCache& kv, const PageTable& table) {
-    KvCache::FlatTables flat;
     const PageTable* tables[] = {&table};
-    return std::ranges::any_of(kv.view(tables, flat),
-                               [](const KvGroupView& group) { return !group.heads_begin.empty(); });
+    return std::ranges::any_of(kv.flatten(tables).groups,
+                               [](const KvTables::Group& group) { return !group.heads_begin.empty(); });
   }
 
   const std::vector<Result>& alone() {

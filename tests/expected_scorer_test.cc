@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kv_rows.h"
-#include "engine/pruning/prompt_watcher.h"
 #include "engine/window_runner.h"
 #include "golden_model.h"
 
@@ -78,56 +77,84 @@ Matrix hadamard(size_t n) {
   return matrix;
 }
 
-// All queries, keys and values of one text as its layers saw them, not turned.
-class Recorder : public AttentionWatcher {
- public:
+// All queries, keys and values of one text, not turned.
+struct Seen {
   struct Row {
     Vector key, value;
   };
   std::vector<std::vector<Vector>> queries;  // [layer][token * heads + head]
   std::vector<std::vector<Row>> rows;        // [layer][row * kv_heads + head]
-
-  explicit Recorder(const ModelSpec& spec)
-      : queries(spec.layers.size()), rows(spec.layers.size()), spec_(spec) {}
-
-  void begin(uint32_t first, uint32_t count, PromptWatcher* scorer) {
-    first_ = first;
-    count_ = count;
-    scorer_ = scorer;
-  }
-  void see(size_t layer, const AttendParams& params) override {
-    const KvLayerShape& shape = params.kv.layer->shape;
-    const Matrix turn = hadamard(shape.key_dim);
-    for (uint32_t t = 0; t < count_; ++t) {
-      for (uint32_t h = 0; h < spec_.heads; ++h) {
-        const float* row = params.query.row(t) + h * shape.key_dim;
-        const Vector query(row, row + shape.key_dim);
-        queries[layer].push_back(is_rotated(shape.key_format) ? times(turn, query) : query);
-      }
-    }
-    if (scorer_ != nullptr) scorer_->see(layer, params);
-    if (shape.window > 0) return;
-    rows[layer].clear();
-    for (uint32_t row = 0; row < first_ + count_; ++row) {
-      for (uint32_t h = 0; h < shape.kv_heads; ++h) {
-        std::vector<float> key(shape.key_dim), value(shape.value_dim);
-        load_kv_row(shape.key_format, params.kv.key_row(0, h, row), key);
-        load_kv_row(shape.value_format, params.kv.value_row(0, h, row), value);
-        const Vector wide(key.begin(), key.end());
-        rows[layer].push_back(
-            {is_rotated(shape.key_format) ? times(turn, wide) : wide, Vector(value.begin(), value.end())});
-      }
-    }
-  }
-
- private:
-  const ModelSpec& spec_;
-  uint32_t first_ = 0, count_ = 0;
-  PromptWatcher* scorer_ = nullptr;
 };
 
+Vector row_of(WindowRunner& runner, const WindowRunner::RowPlace& place) {
+  const KvLayout::Place at = runner.layout().places[place.layer];
+  const KvLayerShape& shape = runner.layout().groups[at.group].layers[at.slot].shape;
+  const bool is_key = place.which == WindowRunner::Which::key;
+  std::vector<float> values(is_key ? shape.key_dim : shape.value_dim);
+  load_kv_row(is_key ? shape.key_format : shape.value_format, runner.bytes(place).data(), values);
+  const Vector wide(values.begin(), values.end());
+  return is_key && is_rotated(shape.key_format) ? times(hadamard(shape.key_dim), wide) : wide;
+}
+
+// Computes the text in one pass and looks at everything.
+Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenId> text) {
+  Seen seen{std::vector<std::vector<Vector>>(spec.layers.size()),
+            std::vector<std::vector<Seen::Row>>(spec.layers.size())};
+  const size_t width = size_t(spec.heads) * spec.key_dim;
+  std::vector<Tap> taps;
+  for (uint32_t l = 0; l < spec.layers.size(); ++l) {
+    for (uint32_t t = 0; t < text.size(); ++t)
+      taps.push_back({.what = Tap::What::queries,
+                      .layer = l,
+                      .token = t,
+                      .heads = spec.heads,
+                      .width = spec.key_dim,
+                      .at = taps.size() * width});
+  }
+  const std::vector<Tap> asked = taps;
+  const std::vector<float> values = runner
+                                        .compute(text, WindowRunner::Wanted::last_row, std::move(taps),
+                                                 std::vector<float>(asked.size() * width))
+                                        .values;
+  for (const Tap& tap : asked) {
+    for (uint32_t h = 0; h < spec.heads; ++h) {
+      const auto from = values.begin() + ptrdiff_t(tap.at + h * spec.key_dim);
+      seen.queries[tap.layer].emplace_back(from, from + spec.key_dim);
+    }
+  }
+  for (uint32_t l = 0; l < spec.layers.size(); ++l) {
+    if (spec.layers[l].window > 0) continue;
+    for (uint32_t row = 0; row < text.size(); ++row) {
+      for (uint32_t h = 0; h < spec.kv_heads; ++h)
+        seen.rows[l].push_back({row_of(runner, {l, h, row, WindowRunner::Which::key}),
+                                row_of(runner, {l, h, row, WindowRunner::Which::value})});
+    }
+  }
+  return seen;
+}
+
+// Shows the scorer the text in chunks, and then what it expects.
+void show(TokenScorer& scorer, WindowRunner& runner, std::span<const TokenId> text, uint32_t chunk) {
+  const uint32_t first_seen = scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens());
+  while (runner.done() < text.size()) {
+    const uint32_t first = runner.done(), count = std::min(chunk, uint32_t(text.size()) - first);
+    std::vector<Tap> taps;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (first + i >= first_seen) scorer.ask({.place = i, .row = first + i, .at = 0}, taps);
+    }
+    scorer.take(runner
+                    .compute(text.subspan(first, count), WindowRunner::Wanted::last_row, std::move(taps),
+                             scorer.values())
+                    .values);
+  }
+  ASSERT_TRUE(scorer.pass(0, text).has_value());
+  std::vector<float> values;
+  std::vector<Expectation> expectations = scorer.expectations(values);
+  scorer.take(runner.expect(std::move(expectations), std::move(values)));
+}
+
 // The shares that one query head expects to pay.
-Vector expected_shares(const ModelSpec& spec, const Recorder& seen, size_t layer, uint32_t head,
+Vector expected_shares(const ModelSpec& spec, const Seen& seen, size_t layer, uint32_t head,
                        uint32_t tokens) {
   const uint32_t samples = std::min(tokens, ExpectedScorer::kSamples);
   const size_t n = spec.key_dim;
@@ -186,15 +213,7 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
     for (const uint32_t chunk : {tokens, 17u}) {
       WindowRunner runner(model.engine_model(), GetParam().formats, tokens, chunk);
       OpenScorer scorer({.share = 0.5}, spec, runner.layout(), tokens);
-      Recorder seen(spec);
-      while (runner.done() < tokens) {
-        const uint32_t first = runner.done(), count = std::min(chunk, tokens - first);
-        PromptWatcher watcher(model.backend, runner.layout());
-        watcher.watch(scorer, {.begin = 0, .count = count}, first,
-                      tokens - std::min(tokens, scorer.observed_tokens()));
-        seen.begin(first, count, watcher.needed() ? &watcher : nullptr);
-        runner.compute(std::span(prompt).subspan(first, count), WindowRunner::Wanted::last_row, &seen);
-      }
+      show(scorer, runner, prompt, chunk);
       std::vector<std::vector<float>> scores;
       for (size_t l = 0; l < spec.layers.size(); ++l) {
         if (spec.layers[l].window > 0) continue;
@@ -206,6 +225,9 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
         continue;
       }
       before = scores;
+      WindowRunner looked_at(model.engine_model(), GetParam().formats, tokens, tokens,
+                             WindowRunner::Passed::stays);
+      const Seen seen = seen_in(looked_at, spec, prompt);
       size_t place = 0;
       const uint32_t group = spec.heads / spec.kv_heads;
       for (size_t l = 0; l < spec.layers.size(); ++l) {

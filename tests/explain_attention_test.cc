@@ -28,44 +28,54 @@ EngineOptions in_chunks(uint32_t chunk) {
   return {.prefill_chunk = chunk, .kv_formats = KvFormat::f32};
 }
 
-// The shares of all heads of one layer, for all tokens computed in one pass, by the definition.
-class SoftmaxByHand : public AttentionWatcher {
- public:
-  SoftmaxByHand(uint32_t layer, uint32_t tokens, uint32_t window)
-      : layer_(layer), tokens_(tokens), window_(window) {}
+// The shares of all heads of one layer, for all tokens computed in one pass, by the definition: [head][query][key].
+using HeadShares = std::vector<std::vector<std::vector<double>>>;
 
-  void see(size_t layer, const AttendParams& params) override {
-    if (layer != layer_) return;
-    const KvLayerShape& shape = params.kv.layer->shape;
-    shares.resize(params.heads);
-    for (uint32_t head = 0; head < params.heads; ++head) {
-      const uint32_t kv_head = head * shape.kv_heads / params.heads;
-      for (uint32_t q = 0; q < tokens_; ++q) {
-        std::vector<double> row(q + 1);
-        double sum = params.sinks ? std::exp(double(params.sinks.vector()[head])) : 0;
-        for (uint32_t k = 0; k <= q; ++k) {
-          if (window_ > 0 && q - k >= window_) continue;
-          std::vector<float> key(shape.key_dim);
-          std::memcpy(key.data(), params.kv.key_row(0, kv_head, k), key.size() * sizeof(float));
-          double score = 0;
-          for (uint32_t d = 0; d < shape.key_dim; ++d)
-            score += double(params.query.row(q)[head * shape.key_dim + d]) * double(key[d]);
-          score *= double(params.scale);
-          const double cap = double(params.soft_cap);
-          if (cap > 0) score = cap * std::tanh(score / cap);
-          sum += row[k] = std::exp(score);
-        }
-        for (double& share : row) share /= sum;
-        shares[head].push_back(row);
+HeadShares softmax_by_hand(BareModel& model, uint32_t layer, std::span<const TokenId> fed, uint32_t window) {
+  const ModelSpec& spec = model.spec;
+  const uint32_t tokens = uint32_t(fed.size()), width = spec.heads * spec.key_dim;
+  WindowRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens, WindowRunner::Passed::stays);
+  std::vector<Tap> taps;
+  for (uint32_t t = 0; t < tokens; ++t) {
+    taps.push_back({.what = Tap::What::queries,
+                    .layer = layer,
+                    .token = t,
+                    .heads = spec.heads,
+                    .width = spec.key_dim,
+                    .at = size_t(t) * width});
+  }
+  const std::vector<float> queries = runner
+                                         .compute(fed, WindowRunner::Wanted::last_row, std::move(taps),
+                                                  std::vector<float>(size_t(tokens) * width))
+                                         .values;
+  HeadShares shares(spec.heads);
+  for (uint32_t head = 0; head < spec.heads; ++head) {
+    std::vector<std::vector<float>> keys(tokens, std::vector<float>(spec.key_dim));
+    for (uint32_t k = 0; k < tokens; ++k) {
+      const std::vector<std::byte> bytes =
+          runner.bytes({.layer = layer, .head = head * spec.kv_heads / spec.heads, .row = k});
+      std::memcpy(keys[k].data(), bytes.data(), bytes.size());
+    }
+    const Weight& sinks = model.weights.layers[layer].sinks;
+    for (uint32_t q = 0; q < tokens; ++q) {
+      std::vector<double> row(q + 1);
+      double sum = sinks ? std::exp(double(sinks.vector()[head])) : 0;
+      for (uint32_t k = 0; k <= q; ++k) {
+        if (window > 0 && q - k >= window) continue;
+        double score = 0;
+        for (uint32_t d = 0; d < spec.key_dim; ++d)
+          score += double(queries[size_t(q) * width + head * spec.key_dim + d]) * double(keys[k][d]);
+        score *= double(spec.attention_scale);
+        const double cap = double(spec.attention_soft_cap);
+        if (cap > 0) score = cap * std::tanh(score / cap);
+        sum += row[k] = std::exp(score);
       }
+      for (double& share : row) share /= sum;
+      shares[head].push_back(row);
     }
   }
-
-  std::vector<std::vector<std::vector<double>>> shares;  // [head][query][key]
-
- private:
-  const uint32_t layer_, tokens_, window_;
-};
+  return shares;
+}
 
 struct Config {
   explicit Config(const std::string& name) {
@@ -101,15 +111,13 @@ TEST_P(ExplainAttention, SharesAreTheSoftmaxOfQueriesAndKeys) {
     EXPECT_EQ(trace.sinks, sinks);
 
     const uint32_t tokens = uint32_t(fed.size());
-    SoftmaxByHand by_hand(layer, tokens, config.windows[layer]);
-    WindowRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens);
-    runner.compute(fed, WindowRunner::Wanted::last_row, &by_hand);
+    const HeadShares by_hand = softmax_by_hand(model, layer, fed, config.windows[layer]);
     for (uint32_t q = 0; q < tokens; ++q) {
       const AttentionRow& row = trace.rows[q];
       EXPECT_EQ(row.position, q);
       ASSERT_EQ(row.shares.size(), q + 1) << "nothing above the diagonal";
       for (uint32_t k = 0; k <= q; ++k) {
-        EXPECT_NEAR(double(row.shares[k]), by_hand.shares[head][q][k], 1e-5) << q << " looks at " << k;
+        EXPECT_NEAR(double(row.shares[k]), by_hand[head][q][k], 1e-5) << q << " looks at " << k;
         if (k < row.first) {
           EXPECT_EQ(row.shares[k], 0.0f) << "behind the window";
         }

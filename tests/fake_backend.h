@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -56,24 +57,26 @@ class FakeBackend : public Backend {
       states_[t] = mix(states_[t], sum);
     }
   }
-  void attention_shares(const AttentionSharesParams& params) override {
-    const uint32_t run = batch_.run_of_token[params.token];
-    const uint32_t last = batch_.runs[run].row_of(params.token, params.kv.layer->shape.window);
-    for (uint32_t h = 0; h < params.heads; ++h) {
-      for (uint32_t row = 0; row <= last; ++row)
-        params.out.row(h)[row] = float(mix(read(params.kv, run, row), batch_.positions[params.token]) % 1000);
+  void tap(const Tap& tap, const AttendParams& params, std::span<float> values) override {
+    const uint32_t run = batch_.run_of_token[tap.token];
+    const uint32_t last = batch_.runs[run].row_of(tap.token, params.kv.layer->shape.window);
+    for (uint32_t h = 0; h < tap.heads; ++h) {
+      float* to = &values[tap.at + size_t(h / tap.heads_per_row) * tap.width];
+      for (uint32_t i = 0; i < tap.width; ++i) {
+        const bool seen = tap.what == Tap::What::shares && i <= last;
+        const float value =
+            seen ? float(mix(read(params.kv, run, i), batch_.positions[tap.token]) % 1000) : 0.0f;
+        if (tap.join == Tap::Join::store) to[i] = value;
+        if (tap.join == Tap::Join::sum) to[i] += value;
+        if (tap.join == Tap::Join::most) to[i] = std::max(to[i], value);
+      }
     }
   }
-  void read_queries(const ReadQueriesParams& params) override {
-    for (uint32_t h = 0; h < params.heads; ++h) std::fill_n(params.out.row(h), params.out.width, 0.0f);
-  }
   void expected_scores(const ExpectedScoresParams& params) override {
-    const uint32_t run = batch_.run_of_token[params.token];
-    const uint32_t last = batch_.runs[run].row_of(params.token, 0);
     for (const Rows& rows : {params.scores, params.value_norms}) {
       for (size_t h = 0; h < rows.rows; ++h) {
-        for (uint32_t row = 0; row <= last; ++row)
-          rows.row(h)[row] = float(mix(read(params.kv, run, row), h) % 1000) / 100;
+        for (uint32_t row = 0; row < params.rows; ++row)
+          rows.row(h)[row] = float(mix(read(params.kv, params.run, row), h) % 1000) / 100;
       }
     }
   }

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
-#include "engine/batch.h"
+#include "engine/window_runner.h"
 
 namespace quire {
 
@@ -52,26 +52,13 @@ EngineModel BareModel::engine_model() {
 
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
                               const KvFormats& formats) {
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, formats));
-  KvCache kv(layout, pages_for(layout, uint32_t(tokens.size()), chunk, 1),
-             [](size_t bytes) { return Buffer(bytes); });
-  Decoder decoder(model.spec, model.weights, model.backend);
-  PageTable table = kv.make_table();
+  WindowRunner runner(model.engine_model(), formats, uint32_t(tokens.size()), chunk);
   std::vector<float> result;
-  for (uint32_t done = 0; done < tokens.size();) {
-    const uint32_t count = std::min(chunk, uint32_t(tokens.size()) - done);
-    CHECK(kv.reserve(table, done + count));
-    Batch batch;
-    batch.add(tokens.subspan(done, count), done, Batch::Logits::all);
-    KvCache::FlatTables flat;
-    const PageTable* tables[] = {&table};
-    const Rows logits = decoder.forward(batch.view(), layout, kv.view(tables, flat));
-    for (uint32_t i = 0; i < count; ++i)
-      result.insert(result.end(), logits.row(i), logits.row(i) + logits.width);
-    done += count;
-    kv.release_behind_window(table, done);
+  while (runner.done() < tokens.size()) {
+    const uint32_t done = runner.done(), count = std::min(chunk, uint32_t(tokens.size()) - done);
+    const StepOutput output = runner.compute(tokens.subspan(done, count));
+    result.insert(result.end(), output.logits.begin(), output.logits.end());
   }
-  kv.check_invariants();
   return result;
 }
 

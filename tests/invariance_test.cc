@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kernel_choice.h"
-#include "engine/batch.h"
+#include "runner/runner.h"
 #include "synth_file.h"
 
 namespace quire {
@@ -69,13 +69,13 @@ TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
 
   // Steps in which one run of mine stands among runs of others: prefill chunks and single tokens mixed.
   const KvLayout layout = make_kv_layout(kv_shapes(model.spec, GetParam().format));
-  KvCache kv(layout, pages_for(layout, 64, 64, 9), [](size_t bytes) { return Buffer(bytes); });
-  Decoder decoder(model.spec, model.weights, model.backend);
+  KvCache kv(layout, pages_for(layout, 64, 64, 9));
+  Runner runner(model.engine_model().runner_model(), layout, kv.pages_per_group());
   std::vector<PageTable> tables(9, kv.make_table());
   std::vector<uint32_t> computed(9, 0);
   std::vector<float> batched;
   for (uint32_t step = 0; computed[0] < mine.size(); ++step) {
-    Batch batch;
+    StepInput input;
     std::vector<const PageTable*> used;
     uint32_t my_run_begin = 0;
     uint32_t my_count = 0;
@@ -87,17 +87,18 @@ TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
       if (count == 0) continue;
       ASSERT_TRUE(kv.reserve(tables[who], computed[who] + count));
       used.push_back(&tables[who]);
-      if (who == 0) my_run_begin = uint32_t(batch.logit_rows.size());
-      batch.add(std::span(tokens).subspan(computed[who], count), computed[who],
-                who == 0 ? Batch::Logits::all : Batch::Logits::last);
+      if (who == 0) my_run_begin = uint32_t(input.logit_rows.size());
+      input.add(std::span(tokens).subspan(computed[who], count), computed[who],
+                who == 0 ? StepInput::Logits::all : StepInput::Logits::last);
       if (who == 0) my_count = count;
       computed[who] += count;
     }
-    KvCache::FlatTables flat;
-    const Rows logits = decoder.forward(batch.view(), layout, kv.view(used, flat));
+    input.tables = kv.flatten(used);
+    input.report = StepInput::Report::logits;
+    const StepOutput output = runner.collect(runner.launch(std::move(input)));
     for (uint32_t i = 0; i < my_count; ++i) {
-      const float* row = logits.row(my_run_begin + i);
-      batched.insert(batched.end(), row, row + logits.width);
+      const std::span<const float> row = output.logits_of(my_run_begin + i);
+      batched.insert(batched.end(), row.begin(), row.end());
     }
   }
   expect_same_bits(batched, alone, "among eight others");

@@ -174,7 +174,7 @@ TEST_F(SnapshotsOfServers, AFolderThatIsGoneIsAnErrorThatSaysSo) {
 
 class KilledSavers : public SnapshotTest {
  protected:
-  std::unique_ptr<KvCache> filled(uint32_t from) {
+  std::unique_ptr<HostKv> filled(uint32_t from) {
     auto kv = make(shapes_, 512);
     compute(*kv, counted(1500, from));
     return kv;

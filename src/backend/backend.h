@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "backend/activation.h"
 #include "backend/sample.h"
+#include "backend/tap.h"
 #include "base/check.h"
 #include "base/id.h"
 #include "kv/kv_view.h"
@@ -151,39 +152,17 @@ struct AttendParams {
   Activation out;  // [tokens, heads * value_dim]
 };
 
-// Where one token looks: for every query head, the share that each row of its context has in the sum. For those who choose
-// rows or show them; attend does not need it.
-struct AttentionSharesParams {
-  Rows query;  // [tokens, heads * head_dim], as attend takes it
-  uint32_t heads = 0;
-  KvView kv;
-  float scale = 1;
-  float soft_cap = 0;
-  Weight sinks;
-  uint32_t token = 0;  // of the batch
-  Rows out;  // [heads, rows up to its own, by head]; 0 where a window hides a row, and beyond its own
-  std::optional<uint32_t> head = {};  // the only one asked for: the rows of the others mean nothing
-};
-
-// One token's queries before the format of its layer's keys turned them.
-struct ReadQueriesParams {
-  Rows query;  // [tokens, heads * head_dim], as attend takes it
-  uint32_t heads = 0;
-  KvView kv;
-  uint32_t token = 0;  // of the batch
-  Rows out;            // [heads, head_dim]
-};
-
-// What queries to come are expected to make of the rows up to a token's own. Those of a head are taken to be normally
+// What queries to come are expected to make of the first rows of a run. Those of a head are taken to be normally
 // distributed like its samples, so that the exponential of a score has the mean exp(score).
 struct ExpectedScoresParams {
   Rows samples;  // [samples, heads * head_dim], not turned
   uint32_t heads = 0;
   KvView kv;  // of a layer without a window
   float scale = 1;
-  uint32_t token = 0;  // of the batch
-  Rows scores;         // [heads, rows]
-  Rows value_norms;    // [kv_heads, rows]
+  uint32_t run = 0;  // of the batch
+  uint32_t rows = 0;
+  Rows scores;       // [heads, rows]
+  Rows value_norms;  // [kv_heads, rows]
 };
 
 // What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
@@ -220,20 +199,31 @@ struct LogitsParams {
   Rows out;            // [rows, vocab]
 };
 
-// The operations a model is made of, at fused grain. Eager: each has finished when it returns, or is ordered
-// on the backend's stream. Each output element is computed by a sequence of operations that depends on the
+// A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager backend it has
+// happened when the call returns, of another when `wait` says so, and until then what the call refers to must stay. Each output element is computed by a sequence of operations that depends on the
 // model and the token's position only. Engine thread only.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual Buffer allocate(size_t bytes) = 0;
+  // Either may be in its own memory or in the host's; they may overlap.
+  virtual void copy(std::byte* to, const std::byte* from, size_t bytes) { std::memmove(to, from, bytes); }
+  // The place in the order of all that was asked for so far; and all of it up to there has happened.
+  using Mark = uint64_t;
+  virtual Mark mark() { return 0; }
+  virtual void wait(Mark /*mark*/) {}
   // The weight of a product in the layout that this backend's kernels want: once, after loading. A stack of experts has
   // `stacked` matrices one after the other.
   virtual Weight prepare(const Weight& weight, size_t stacked = 1) = 0;
   virtual ActivationForm form_for(DType weight) const = 0;
   virtual size_t activation_bytes(ActivationForm form, size_t width) const = 0;
 
+  // Puts what was drawn in the place of tokens that nobody knew when the step was made.
+  virtual void feed_drawn(std::span<TokenId> tokens, std::span<const DrawnToken> drawn,
+                          std::span<const SampleResult> results) {
+    for (const DrawnToken& one : drawn) tokens[one.token] = results[one.draw].token;
+  }
   // Set once per step: the operations read tokens, positions and runs from it.
   virtual void begin_step(const BatchView& batch) = 0;
 
@@ -244,10 +234,9 @@ class Backend {
   virtual void rope_table(const RopeTableParams& params) = 0;
   virtual void rope_store(const RopeStoreParams& params) = 0;
   virtual void attend(const AttendParams& params) = 0;
-  // REQUIRES: the token's keys are stored.
-  virtual void attention_shares(const AttentionSharesParams& params) = 0;
-  virtual void read_queries(const ReadQueriesParams& params) = 0;
-  // REQUIRES: as attention_shares.
+  // `attend`: what attend gets at the tap's layer. REQUIRES: the token's keys are stored.
+  virtual void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) = 0;
+  // REQUIRES: the rows are stored.
   virtual void expected_scores(const ExpectedScoresParams& params) = 0;
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;

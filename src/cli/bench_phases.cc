@@ -1,7 +1,7 @@
 #include "cli/bench_phases.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -14,45 +14,46 @@ std::string_view name(Phase phase) {
 
 PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend& backend,
                          const Options& options)
-    : spec_(spec),
-      backend_(backend),
+    : model_{&spec, &weights, &backend},
       options_(options),
       layout_(make_kv_layout(kv_shapes(spec, options.kv_formats))),
-      cost_(spec, weights, backend),
-      decoder_(spec, weights, backend) {
+      cost_(spec, weights, backend) {
   // One page is computed. This also brings the weights into memory, where they are in a run of any length.
   const uint32_t tokens = std::min(kPageTokens, spec.context);
-  KvCache kv(layout_, pages_for(layout_, tokens, tokens, 1),
-             [&](size_t bytes) { return backend_.allocate(bytes); });
-  std::vector<PageTable> tables(1, kv.make_table());
-  step(kv, tables, {.sequences = 1, .tokens = tokens, .depth = 0, .logit_rows = 1});
-  const PageTable* table = tables.data();
-  KvCache::FlatTables flat;
-  for (const KvGroupView& group : kv.view({&table, 1}, flat)) {
-    sample_pages_.emplace_back(group.page(0, 0), group.page(0, 0) + group.layout->page_bytes);
+  Pages pages(model_, layout_, pages_for(layout_, tokens, tokens, 1));
+  std::vector<PageTable> tables(1, pages.kv.make_table());
+  step(pages, tables, {.sequences = 1, .tokens = tokens, .depth = 0, .logit_rows = 1});
+  KvMoves moves;
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+    std::vector<std::byte>& page = sample_pages_.emplace_back(layout_.groups[g].page_bytes);
+    moves.list.push_back({.group = g,
+                          .bytes = page.size(),
+                          .from = tables[0].pages(g)[0]->id().value * uint64_t(page.size()),
+                          .host_to = page.data()});
   }
+  pages.runner.make(moves);
 }
 
-std::vector<uint32_t> PhaseRunner::pages(const PhaseShape& shape) const {
+std::vector<uint32_t> PhaseRunner::page_counts(const PhaseShape& shape) const {
   return pages_for(layout_, shape.depth + shape.tokens, options_.prefill_chunk, shape.batch);
 }
 
 size_t PhaseRunner::kv_bytes(const PhaseShape& shape) const {
-  return quire::kv_bytes(layout_, pages(shape));
+  return quire::kv_bytes(layout_, page_counts(shape));
 }
 
 PhaseRun PhaseRunner::run(const PhaseShape& shape) {
-  KvCache kv(layout_, pages(shape), [&](size_t bytes) { return backend_.allocate(bytes); });
+  Pages pages(model_, layout_, page_counts(shape));
   {
     // Memory is handed out when it is first written: that is no part of a phase.
-    std::vector<PageTable> tables(shape.batch, kv.make_table());
-    for (PageTable& table : tables) fill(kv, table, shape.depth + shape.tokens);
+    std::vector<PageTable> tables(shape.batch, pages.kv.make_table());
+    for (PageTable& table : tables) fill(pages, table, shape.depth + shape.tokens);
   }
-  PhaseRun first = repetition(kv, shape);
+  PhaseRun first = repetition(pages, shape);
   if (first.seconds >= options_.least_seconds) return first;
   PhaseRun sum;  // without the first, which warmed up
   do {
-    const PhaseRun run = repetition(kv, shape);
+    const PhaseRun run = repetition(pages, shape);
     sum.seconds += run.seconds;
     sum.tokens += run.tokens;
     sum.cost += run.cost;
@@ -60,9 +61,9 @@ PhaseRun PhaseRunner::run(const PhaseShape& shape) {
   return sum;
 }
 
-PhaseRun PhaseRunner::repetition(KvCache& kv, const PhaseShape& shape) {
-  std::vector<PageTable> tables(shape.batch, kv.make_table());
-  for (PageTable& table : tables) fill(kv, table, shape.depth);
+PhaseRun PhaseRunner::repetition(Pages& pages, const PhaseShape& shape) {
+  std::vector<PageTable> tables(shape.batch, pages.kv.make_table());
+  for (PageTable& table : tables) fill(pages, table, shape.depth);
   const uint32_t chunk = shape.phase == Phase::prefill ? options_.prefill_chunk : 1;
   PhaseRun run;
   for (uint32_t done = 0; done < shape.tokens;) {
@@ -73,7 +74,7 @@ PhaseRun PhaseRunner::repetition(KvCache& kv, const PhaseShape& shape) {
                                .depth = shape.depth + done,
                                .logit_rows = wants_logits ? shape.batch : 0};
     const auto start = Clock::now();
-    step(kv, tables, step_shape);
+    step(pages, tables, step_shape);
     run.seconds += milliseconds_between(start, Clock::now()) / 1e3;
     run.cost += cost_.step(step_shape, layout_);
     done += count;
@@ -82,44 +83,40 @@ PhaseRun PhaseRunner::repetition(KvCache& kv, const PhaseShape& shape) {
   return run;
 }
 
-void PhaseRunner::fill(KvCache& kv, PageTable& table, uint32_t tokens) const {
+void PhaseRunner::fill(Pages& pages, PageTable& table, uint32_t tokens) const {
   for (uint32_t done = 0; done < tokens;) {
     const uint32_t count = std::min(options_.prefill_chunk, tokens - done);
-    CHECK(kv.reserve(table, done + count));
-    const PageTable* tables[] = {&table};
-    KvCache::FlatTables flat;
-    const std::vector<KvGroupView> groups = kv.view(tables, flat);
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const uint32_t page_tokens = groups[g].layout->page_tokens;
+    CHECK(pages.kv.reserve(table, done + count));
+    KvMoves moves;
+    for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+      const uint32_t page_tokens = layout_.groups[g].page_tokens;
       for (uint32_t page = done / page_tokens; page * page_tokens < done + count; ++page) {
-        std::memcpy(groups[g].page(0, page), sample_pages_[g].data(), sample_pages_[g].size());
+        const size_t bytes = sample_pages_[g].size();
+        moves.list.push_back({.group = g,
+                              .bytes = bytes,
+                              .to = table.pages(g)[page]->id().value * uint64_t(bytes),
+                              .host_from = sample_pages_[g].data()});
       }
     }
+    pages.runner.make(moves);
     done += count;
-    kv.release_behind_window(table, done);
+    pages.kv.release_behind_window(table, done);
   }
 }
 
-void PhaseRunner::step(KvCache& kv, std::span<PageTable> tables, const StepShape& shape) {
-  std::vector<TokenId> tokens;
-  std::vector<uint32_t> positions, run_of_token, logit_rows;
-  std::vector<TokenRun> runs;
+void PhaseRunner::step(Pages& pages, std::span<PageTable> tables, const StepShape& shape) {
+  StepInput input;
   std::vector<const PageTable*> of_run;
   for (PageTable& table : tables) {
-    CHECK(kv.reserve(table, shape.depth + shape.tokens));
-    const uint32_t run = uint32_t(runs.size());
-    runs.push_back({uint32_t(tokens.size()), shape.tokens, shape.depth, shape.depth});
+    CHECK(pages.kv.reserve(table, shape.depth + shape.tokens));
+    std::vector<TokenId> tokens;
+    for (uint32_t i = 0; i < shape.tokens; ++i) tokens.push_back(TokenId(random_() % model_.spec->vocab));
+    input.add(tokens, shape.depth, shape.logit_rows > 0 ? StepInput::Logits::last : StepInput::Logits::none);
     of_run.push_back(&table);
-    for (uint32_t i = 0; i < shape.tokens; ++i) {
-      tokens.push_back(TokenId(random_() % spec_.vocab));
-      positions.push_back(shape.depth + i);
-      run_of_token.push_back(run);
-    }
-    if (shape.logit_rows > 0) logit_rows.push_back(uint32_t(tokens.size()) - 1);
   }
-  KvCache::FlatTables flat;
-  decoder_.forward({tokens, positions, run_of_token, runs, logit_rows}, layout_, kv.view(of_run, flat));
-  for (PageTable& table : tables) kv.release_behind_window(table, shape.depth + shape.tokens);
+  input.tables = pages.kv.flatten(of_run);
+  pages.runner.collect(pages.runner.launch(std::move(input)));
+  for (PageTable& table : tables) pages.kv.release_behind_window(table, shape.depth + shape.tokens);
 }
 
 }  // namespace quire::cli

@@ -6,7 +6,7 @@
 
 #include "kv/kv_cache.h"
 #include "model/cost.h"
-#include "model/decoder.h"
+#include "runner/runner.h"
 
 namespace quire::cli {
 
@@ -26,7 +26,7 @@ struct PhaseRun {
   StepCost cost;  // of all that was computed in these seconds
 };
 
-// Runs phases of a model on random tokens: the decoder over pages, without an engine or a tokenizer. What a phase finds
+// Runs phases of a model on random tokens: steps over pages, without an engine or a tokenizer. What a phase finds
 // cached was not computed for it: every page is a copy of one that was, with finite rows as good as any for speed.
 class PhaseRunner {
  public:
@@ -43,19 +43,23 @@ class PhaseRunner {
   PhaseRun run(const PhaseShape& shape);
 
  private:
-  std::vector<uint32_t> pages(const PhaseShape& shape) const;
+  struct Pages {
+    Pages(const RunnerModel& model, const KvLayout& layout, const std::vector<uint32_t>& counts)
+        : kv(layout, counts), runner(model, layout, counts) {}
+    KvCache kv;
+    Runner runner;
+  };
+  std::vector<uint32_t> page_counts(const PhaseShape& shape) const;
   // Makes the first `tokens` positions of a sequence look computed.
-  void fill(KvCache& kv, PageTable& table, uint32_t tokens) const;
-  PhaseRun repetition(KvCache& kv, const PhaseShape& shape);
+  void fill(Pages& pages, PageTable& table, uint32_t tokens) const;
+  PhaseRun repetition(Pages& pages, const PhaseShape& shape);
   // Computes `shape.tokens` tokens of every table.
-  void step(KvCache& kv, std::span<PageTable> tables, const StepShape& shape);
+  void step(Pages& pages, std::span<PageTable> tables, const StepShape& shape);
 
-  const ModelSpec& spec_;
-  Backend& backend_;
+  const RunnerModel model_;
   const Options options_;
   KvLayout layout_;
   CostModel cost_;
-  Decoder decoder_;
   std::mt19937 random_{1};
   std::vector<std::vector<std::byte>> sample_pages_;  // by layer group
 };

@@ -62,13 +62,14 @@ void DiskLoads::ask_for_more(Load& load) {
   }
 }
 
-bool DiskLoads::take(Load& load, const DiskTier::Arrival& arrival) {
+bool DiskLoads::take(Load& load, DiskTier::Arrival& arrival) {
   const DiskMatch::Page& page = load.match.pages[load.arrived++];
   const size_t bytes = kv_.layout().groups[page.group].page_bytes;
   load.tickets.pop_front();
   load.bytes_on_the_way -= bytes;
   load.match.bytes -= bytes;
-  if (!arrival.bytes || !kv_.bring_back(page.group, prefix_of(load, page), arrival.bytes.get(), load.use))
+  if (!arrival.bytes ||
+      !kv_.bring_back(page.group, prefix_of(load, page), std::move(arrival.bytes), load.use))
     return false;
   ++load.brought_back;
   return true;
@@ -76,7 +77,7 @@ bool DiskLoads::take(Load& load, const DiskTier::Arrival& arrival) {
 
 void DiskLoads::advance() {
   const Sequence* touched = nullptr;
-  for (const DiskTier::Arrival& arrival : tier_.take_arrivals()) {
+  for (DiskTier::Arrival& arrival : tier_.take_arrivals()) {
     // One that nobody wants any more is not taken: the tier still has it.
     if (line_.empty() || line_.front().tickets.empty() || line_.front().tickets.front() != arrival.ticket)
       continue;

@@ -43,7 +43,7 @@ class DiskLoads {
   };
   bool start_front();  // false: there is nothing to read
   void ask_for_more(Load& load);
-  bool take(Load& load, const DiskTier::Arrival& arrival);
+  bool take(Load& load, DiskTier::Arrival& arrival);
   void end_front();
   SaltedTokens prefix_of(const Load& load, const DiskMatch::Page& page) const;
 

@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/batch.h"
+#include "engine/plan_input.h"
 #include "engine/pruning/zip_scorer.h"
-#include "engine/step_watcher.h"
+#include "engine/step_taps.h"
 
 namespace quire {
 namespace {
@@ -26,14 +26,13 @@ EngineOptions settled(EngineOptions options, const ModelSpec& spec) {
   return options;
 }
 
-KvCache make_cache(const ModelSpec& spec, const EngineOptions& options, Backend& backend) {
+KvCache make_cache(const ModelSpec& spec, const EngineOptions& options) {
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
   const auto pages =
       options.kv_bytes == 0
           ? pages_for(layout, options.context, options.prefill_chunk, options.max_sequences)
           : pages_within(layout, options.kv_bytes, options.prefill_chunk, options.max_sequences);
-  return KvCache(layout, pages, [&](size_t bytes) { return backend.allocate(bytes); },
-                 {.sharing = options.sharing && options.kv_cache});
+  return KvCache(layout, pages, {.sharing = options.sharing && options.kv_cache});
 }
 
 double percentile(std::vector<double> values, double share) {
@@ -66,8 +65,8 @@ Timings measure(const Sequence& sequence) {
 Engine::Engine(const EngineModel& model, const EngineOptions& options, std::unique_ptr<Drafter> drafter)
     : model_(model),
       options_(settled(options, *model.spec)),
-      kv_(make_cache(*model.spec, options_, *model.backend)),
-      decoder_(*model.spec, *model.weights, *model.backend),
+      kv_(make_cache(*model.spec, options_)),
+      runner_(model.runner_model(), kv_.layout(), kv_.pages_per_group()),
       scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
       costs_(*model.spec, *model.weights, *model.backend),
       budget_(options_.itl_target_ms,
@@ -310,9 +309,11 @@ bool Engine::step() {
 
 void Engine::recover() {
   const std::vector<SequenceId> served = std::exchange(being_computed_, {});
+  runner_.abandon();
   try {
+    kv_.moved(runner_.take_made());
     for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
-    if (!served.empty()) return;
+    if (!served.empty() && kv_.moves_on_their_way() == 0) return;
   } catch (const std::exception&) {
     // There is no memory even for that.
   }
@@ -338,6 +339,7 @@ bool Engine::compute_step() {
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (plan.runs.empty() && !plan.scorings.empty()) return true;
   if (plan.runs.empty() && loads_ && loads_->any()) {
+    settle_moves();
     loads_->wait();
     return true;
   }
@@ -348,24 +350,16 @@ bool Engine::compute_step() {
     }
     return true;
   }
-  std::vector<const PageTable*> tables;
-  for (const StepPlan::Run& run : plan.runs) tables.push_back(&run.sequence->table);
-  KvCache::FlatTables flat;
-  const std::vector<KvGroupView> views = kv_.view(tables, flat);
-  const Batch batch = make_batch(plan);
-  StepWatcher watcher(*model_.backend, kv_.layout());
-  for (size_t r = 0; r < plan.runs.size(); ++r) {
-    Sequence& sequence = *plan.runs[r].sequence;
-    if (sequence.request.watch) watcher.heads.watch(sequence, batch.runs[r]);
-    if (!sequence.scorer || sequence.dropped > 0) continue;
-    const uint32_t scored = sequence.scorer->tokens();
-    watcher.prompts.watch(*sequence.scorer, batch.runs[r], sequence.computed,
-                          scored - std::min(scored, sequence.scorer->observed_tokens()));
-  }
+  StepInput input = input_of(plan, kv_);
+  StepTaps taps;
+  for (size_t r = 0; r < plan.runs.size(); ++r) taps.ask(*plan.runs[r].sequence, input.runs[r], input);
+  const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
+  const double pairs = attention_pairs(input.batch());
   for (const StepPlan::Run& run : plan.runs) being_computed_.push_back(run.sequence->id);
-  const Rows logits =
-      decoder_.forward(batch.view(), kv_.layout(), views, watcher.needed() ? &watcher : nullptr);
-  const std::span<const SampleResult> results = sampler_.sample(*model_.backend, plan, logits);
+  input.moves = kv_.take_moves();
+  const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
+  kv_.moved(runner_.take_made());
+  taps.tell(output);
   being_computed_.clear();
   times.end = options_.now();
   times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
@@ -377,31 +371,56 @@ bool Engine::compute_step() {
               .prompt_tokens = plan.prefill_tokens,
               .stream_tokens = plan.tokens - plan.prefill_tokens - draft_tokens,
               .draft_tokens = draft_tokens,
-              .cost = cost_of(costs_, batch.view(), kv_.layout()),
-              .attention_pairs = attention_pairs(batch.view())});
+              .cost = cost,
+              .attention_pairs = pairs});
   budget_.learn(step_ms, plan.tokens - plan.prefill_tokens, plan.prefill_tokens);
   if (plan.prefill_tokens == 0) {
     pace_.learn_step(milliseconds_between(times.planned, times.end),
                      milliseconds_between(times.begin, times.planned), uint32_t(plan.runs.size()),
                      plan.tokens - uint32_t(plan.runs.size()));
   }
-  settle(plan, results, times);
+  settle(plan, output.draws, times);
   return true;
+}
+
+void Engine::settle_moves() {
+  const KvMoves moves = kv_.take_moves();
+  runner_.make(moves);
+  kv_.moved(moves);
+}
+
+MakeMoves Engine::make_moves() {
+  return [this](const KvMoves& moves) {
+    settle_moves();
+    runner_.make(moves);
+  };
 }
 
 void Engine::score(const StepPlan::Scoring& scoring) {
   Sequence& sequence = *scoring.sequence;
   const Clock::time_point begin = options_.now();
   const ScoringPass& pass = *sequence.due_pass();
-  Batch batch;
-  const uint32_t row = pass.row + sequence.pass_done;
-  batch.add(std::span(pass.tokens).subspan(sequence.pass_done, scoring.count), row, Batch::Logits::none);
+  StepInput input;
+  StepTaps taps;
   const PageTable* tables[] = {&sequence.table};
-  KvCache::FlatTables flat;
-  PromptWatcher watcher(*model_.backend, kv_.layout());
-  watcher.watch(*sequence.scorer, batch.runs[0], row,
-                pass.row + uint32_t(pass.tokens.size()) - pass.observed);
-  decoder_.forward(batch.view(), kv_.layout(), kv_.view(tables, flat), &watcher, pass.layers);
+  input.tables = kv_.flatten(tables);
+  input.layers = pass.layers;
+  if (pass.tokens.empty()) {
+    input.expectations = sequence.scorer->expectations(input.values);
+  } else {
+    const uint32_t row = pass.row + sequence.pass_done;
+    input.add(std::span(pass.tokens).subspan(sequence.pass_done, scoring.count), row,
+              StepInput::Logits::none);
+    taps.ask(*sequence.scorer, input.runs[0], row, pass.row + uint32_t(pass.tokens.size()) - pass.observed,
+             input);
+  }
+  const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
+  const double pairs = attention_pairs(input.batch());
+  input.moves = kv_.take_moves();
+  const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
+  kv_.moved(runner_.take_made());
+  taps.tell(output);
+  if (pass.tokens.empty()) sequence.scorer->take(output.values);
   sequence.pass_done += scoring.count;
   // Of a pass over the prompt itself nothing is needed again; one that follows it must leave the windows as they are.
   if (pass.row == 0) kv_.release_behind_window(sequence.table, sequence.pass_done);
@@ -411,10 +430,10 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   record.ms = milliseconds_between(begin, end);
   record.runs = 1;
   record.prompt_tokens = scoring.count;
-  record.cost = cost_of(costs_, batch.view(), kv_.layout());
+  record.cost = cost;
   const double computed_share = double(pass.layers) / double(model_.spec->layers.size());
   record.cost *= computed_share;
-  record.attention_pairs = attention_pairs(batch.view()) * computed_share;
+  record.attention_pairs = pairs * computed_share;
   steps_.add(record);
   if (!sequence.started) sequence.answer.account.queue_ms = milliseconds_between(sequence.submitted, begin);
   sequence.started = true;

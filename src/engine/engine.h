@@ -13,13 +13,13 @@
 #include "engine/disk_loads.h"
 #include "engine/drafter.h"
 #include "engine/request.h"
-#include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "engine/step_budget.h"
 #include "engine/telemetry.h"
 #include "kv/kv_cache.h"
-#include "model/decoder.h"
+#include "model/cost.h"
 #include "model/head_place.h"
+#include "runner/runner.h"
 
 namespace quire {
 
@@ -50,6 +50,8 @@ struct EngineModel {
   const Tokenizer* tokenizer = nullptr;      // null: answers have ids and no text
   std::vector<TokenId> end_tokens;           // the model's own
   std::vector<TokenId> repeat_request = {};  // what, after a text, asks the model to say it again
+
+  RunnerModel runner_model() const { return {spec, weights, backend}; }
 };
 
 struct PinTerms {
@@ -107,6 +109,8 @@ class Engine {
 
   const KvCache& kv() const { return kv_; }
   KvCache& kv() { return kv_; }  // for snapshots, between two steps
+  // For the same: moves pages after all that was decided and computed before.
+  MakeMoves make_moves();
   const Scheduler& scheduler() const { return scheduler_; }
   DiskTier* disk() const { return disk_.get(); }  // null: there is none
   const StepLog& steps() const { return steps_; }
@@ -123,6 +127,8 @@ class Engine {
   void check_pruning(const Request& request) const;
   void check_watch(const Request& request) const;
   bool compute_step();
+  // Makes the moves that no step takes along.
+  void settle_moves();
   // What it throws leaves nothing half done.
   template <class Work>
   std::invoke_result_t<Work> guarded(Work&& work);
@@ -150,11 +156,10 @@ class Engine {
   EngineModel model_;
   EngineOptions options_;
   KvCache kv_;
-  Decoder decoder_;
+  Runner runner_;
   Scheduler scheduler_;
   std::unique_ptr<DiskTier> disk_;    // null: there is none
   std::unique_ptr<DiskLoads> loads_;  // as many
-  Sampler sampler_;
   CostModel costs_;
   StepLog steps_;
   StepBudget budget_;

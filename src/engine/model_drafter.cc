@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/batch.h"
-#include "engine/sampler.h"
+#include "engine/plan_input.h"
 
 namespace quire {
 namespace {
@@ -12,8 +11,20 @@ namespace {
 KvCache make_cache(const EngineModel& draft, const EngineOptions& options) {
   const KvFormatPair rest = options.kv_formats.rest();  // the layers that are named are not this model's
   const KvLayout layout = make_kv_layout(kv_shapes(*draft.spec, KvFormats(rest.key, rest.value)));
-  return KvCache(layout, pages_for(layout, options.context, options.prefill_chunk, options.max_sequences),
-                 [&](size_t bytes) { return draft.backend->allocate(bytes); });
+  return KvCache(layout, pages_for(layout, options.context, options.prefill_chunk, options.max_sequences));
+}
+
+// With the same keys as the large model will draw.
+void add_draw(const Sequence& sequence, StepInput& input) {
+  std::vector<SampleParams::Seen> seen;
+  if (has_penalties(sequence.request.sampling)) {
+    std::map<TokenId, uint32_t> counts = sequence.seen;
+    for (TokenId draft : sequence.drafts) ++counts[draft];
+    for (const auto& [token, in_answer] : counts) seen.push_back({token, in_answer});
+  }
+  SampleParams how = draw_params(sequence, uint32_t(sequence.drafts.size()), seen);
+  how.logprobs = false;
+  input.add_draw(how);
 }
 
 }  // namespace
@@ -23,7 +34,7 @@ ModelDrafter::ModelDrafter(const EngineModel& draft, const ModelSpec& target, co
       context_(draft.spec->learned_positions ? draft.spec->context : options.context),
       chunk_(options.prefill_chunk),
       kv_(make_cache(draft, options)),
-      decoder_(*draft.spec, *draft.weights, *draft.backend) {
+      runner_(draft.runner_model(), kv_.layout(), kv_.pages_per_group()) {
   if (draft.spec->vocab != target.vocab) {
     throw Error("the draft model has {} tokens and the model {}: they cannot work together",
                 draft.spec->vocab, target.vocab);
@@ -40,6 +51,7 @@ void ModelDrafter::forget(SequenceId id) {
 
 void ModelDrafter::forget_all() {
   states_.clear();
+  runner_.abandon();
   kv_.forget_everything();
 }
 
@@ -62,11 +74,10 @@ void ModelDrafter::compute_prompt(const Sequence& sequence, State& state) {
   while (state.fed.size() + chunk_ < sequence.tokens.size()) {
     const auto part = std::span(sequence.tokens).subspan(state.fed.size(), chunk_);
     if (!feed(state, part)) return;
-    Batch batch;
-    batch.add(part, uint32_t(state.fed.size() - part.size()), Batch::Logits::none);
-    KvCache::FlatTables flat;
+    StepInput input;
+    input.add(part, uint32_t(state.fed.size() - part.size()), StepInput::Logits::none);
     const PageTable* tables[] = {&state.table};
-    decoder_.forward(batch.view(), kv_.layout(), kv_.view(tables, flat));
+    run(std::move(input), tables);
     kv_.publish(state.table, state.fed, uint32_t(state.fed.size()));
     kv_.release_behind_window(state.table, uint32_t(state.fed.size()));
   }
@@ -79,9 +90,17 @@ bool ModelDrafter::feed(State& state, std::span<const TokenId> tokens) {
   return true;
 }
 
+StepOutput ModelDrafter::run(StepInput input, std::span<const PageTable* const> tables) {
+  input.tables = kv_.flatten(tables);
+  input.moves = kv_.take_moves();
+  StepOutput output = runner_.collect(runner_.launch(std::move(input)));
+  kv_.moved(runner_.take_made());
+  return output;
+}
+
 void ModelDrafter::propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) {
   for (uint32_t round = 0;; ++round) {
-    Batch batch;
+    StepInput input;
     std::vector<const PageTable*> tables;
     std::vector<Sequence*> asked;
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -94,29 +113,15 @@ void ModelDrafter::propose(std::span<Sequence* const> sequences, std::span<const
       const auto next = round == 0 ? std::span(std::as_const(sequence.tokens)).subspan(from)
                                    : std::span(std::as_const(sequence.drafts)).last(1);
       if (next.size() > chunk_ || !feed(state, next)) continue;
-      batch.add(next, from, Batch::Logits::last);
+      input.add(next, from, StepInput::Logits::last);
+      add_draw(sequence, input);
       tables.push_back(&state.table);
       asked.push_back(&sequence);
     }
     if (asked.empty()) return;
-    KvCache::FlatTables flat;
-    const Rows logits = decoder_.forward(batch.view(), kv_.layout(), kv_.view(tables, flat));
-    std::vector<std::vector<SampleParams::Seen>> seen(asked.size());
-    std::vector<SampleParams> params;
+    const StepOutput output = run(std::move(input), tables);
     for (size_t i = 0; i < asked.size(); ++i) {
-      if (has_penalties(asked[i]->request.sampling)) {
-        std::map<TokenId, uint32_t> counts = asked[i]->seen;
-        for (TokenId draft : asked[i]->drafts) ++counts[draft];
-        for (const auto& [token, in_answer] : counts) seen[i].push_back({token, in_answer});
-      }
-      params.push_back(
-          draw_params(*asked[i], uint32_t(asked[i]->drafts.size()), {logits.row(i), logits.width}, seen[i]));
-      params.back().logprobs = false;
-    }
-    std::vector<SampleResult> results(params.size());
-    draft_.backend->sample(params, results);
-    for (size_t i = 0; i < asked.size(); ++i) {
-      asked[i]->drafts.push_back(results[i].token);
+      asked[i]->drafts.push_back(output.draws[i].token);
       // Pages that only guesses have filled are not for others.
       State& state = states_.at(asked[i]->id);
       const uint32_t sure = uint32_t(std::min(state.fed.size(), asked[i]->tokens.size()));

@@ -28,11 +28,12 @@ class ModelDrafter : public Drafter {
   State& caught_up(const Sequence& sequence);
   void compute_prompt(const Sequence& sequence, State& state);
   bool feed(State& state, std::span<const TokenId> tokens);
+  StepOutput run(StepInput input, std::span<const PageTable* const> tables);
 
   EngineModel draft_;
   uint32_t context_, chunk_;
   KvCache kv_;
-  Decoder decoder_;
+  Runner runner_;
   std::map<SequenceId, State> states_;
 };
 

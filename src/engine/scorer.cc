@@ -29,8 +29,8 @@ void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, 
     while (runner.done() + 1 < window.size()) {  // the last token predicts nothing inside the window
       const uint32_t done = runner.done(),
                      count = std::min<uint32_t>(chunk, uint32_t(window.size()) - 1 - done);
-      const Rows logits = runner.compute(window.subspan(done, count));
-      for (uint32_t i = 0; i < count; ++i) take(begin + done + i, {logits.row(i), logits.width});
+      const StepOutput output = runner.compute(window.subspan(done, count));
+      for (uint32_t i = 0; i < count; ++i) take(begin + done + i, output.logits_of(i));
     }
   }
 }

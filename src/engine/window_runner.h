@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 #include "kv/kv_cache.h"
-#include "model/decoder.h"
+#include "runner/runner.h"
 
 namespace quire {
 
@@ -12,23 +12,36 @@ namespace quire {
 // nothing of an engine. One thread.
 class WindowRunner {
  public:
-  // For texts of at most `tokens`, computed `chunk` at a time. The model must outlive it.
-  WindowRunner(const EngineModel& model, const KvFormats& formats, uint32_t tokens, uint32_t chunk);
+  // For texts of at most `tokens`, computed `chunk` at a time. What a layer's window has passed goes, or stays to be looked at.
+  // The model must outlive it.
+  enum class Passed : uint8_t { goes, stays };
+  WindowRunner(const EngineModel& model, const KvFormats& formats, uint32_t tokens, uint32_t chunk,
+               Passed passed = Passed::goes);
 
-  // The logits of the next tokens: one row for each, or of the last alone. Valid until the next call.
+  // What comes of the next tokens, with the logits of each or of the last alone. `taps`: of tokens counted from the first of
+  // these; they join `values`.
   enum class Wanted : uint8_t { all_rows, last_row };
-  Rows compute(std::span<const TokenId> next, Wanted wanted = Wanted::all_rows,
-               AttentionWatcher* watcher = nullptr);
+  StepOutput compute(std::span<const TokenId> next, Wanted wanted = Wanted::all_rows,
+                     std::vector<Tap> taps = {}, std::vector<float> values = {});
+  // Of the rows that are computed.
+  std::vector<float> expect(std::vector<Expectation> expectations, std::vector<float> values);
+  // The bytes of one head's key or value row.
+  enum class Which : uint8_t { key, value };
+  struct RowPlace {
+    uint32_t layer = 0, head = 0, row = 0;
+    Which which = Which::key;
+  };
+  std::vector<std::byte> bytes(const RowPlace& place);
   void restart();
 
   uint32_t done() const { return done_; }
-  const KvLayout& layout() const { return layout_; }
+  const KvLayout& layout() const { return kv_.layout(); }
 
  private:
-  const KvLayout layout_;
   KvCache kv_;
-  Decoder decoder_;
+  Runner runner_;
   PageTable table_;
+  const Passed passed_;
   uint32_t done_ = 0;
 };
 

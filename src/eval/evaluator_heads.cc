@@ -9,36 +9,41 @@
 #include "base/json.h"
 #include "engine/window_runner.h"
 #include "eval/needle_cases.h"
-#include "model/watched_shares.h"
 
 namespace quire {
 namespace {
 
 // Sums up, head by head, what the last tokens of a prompt pay to some of its tokens.
-class FactWatcher : public AttentionWatcher {
+class FactShares {
  public:
-  FactWatcher(Backend& backend, size_t layers, uint32_t heads, uint32_t window)
-      : backend_(backend), heads_(heads), window_(window), sums_(layers * heads) {}
+  FactShares(size_t layers, uint32_t heads, uint32_t window)
+      : heads_(heads), window_(window), sums_(layers * heads) {}
 
   void begin(uint32_t tokens, uint32_t fact_begin, uint32_t fact_end) {
     tokens_ = tokens;
     fact_begin_ = fact_begin;
     fact_end_ = fact_end;
   }
-  void step(uint32_t row, uint32_t count) {
-    row_ = row;
-    count_ = count;
+  // Of so many tokens from `row` on.
+  std::vector<Tap> taps(uint32_t row, uint32_t count) const {
+    std::vector<Tap> taps;
+    for (uint32_t layer = 0; layer < sums_.size() / heads_; ++layer) {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (row + i + window_ < tokens_ || fact_end_ == 0) continue;
+        taps.push_back({.layer = layer,
+                        .token = i,
+                        .heads = heads_,
+                        .width = fact_end_,
+                        .at = taps.size() * heads_ * fact_end_});
+      }
+    }
+    return taps;
   }
-
-  void see(size_t layer, const AttendParams& params) override {
-    if (layer * heads_ >= sums_.size()) return;
-    for (uint32_t i = 0; i < count_; ++i) {
-      const uint32_t row = row_ + i;
-      if (row + window_ < tokens_) continue;
-      const Rows shares = watched_shares(backend_, params, i, row + 1, shares_);
+  void add(std::span<const Tap> taps, std::span<const float> values) {
+    for (const Tap& tap : taps) {
       for (uint32_t h = 0; h < heads_; ++h) {
         for (uint32_t at = fact_begin_; at < fact_end_; ++at)
-          sums_[layer * heads_ + h] += double(shares.row(h)[at]);
+          sums_[tap.layer * heads_ + h] += double(values[tap.at + size_t(h) * fact_end_ + at]);
       }
     }
   }
@@ -46,11 +51,9 @@ class FactWatcher : public AttentionWatcher {
   double sum(size_t layer, uint32_t head) const { return sums_[layer * heads_ + head]; }
 
  private:
-  Backend& backend_;
   const uint32_t heads_, window_;
   std::vector<double> sums_;
-  std::vector<float> shares_;
-  uint32_t tokens_ = 0, fact_begin_ = 0, fact_end_ = 0, row_ = 0, count_ = 0;
+  uint32_t tokens_ = 0, fact_begin_ = 0, fact_end_ = 0;
 };
 
 // The layer whose best heads look at facts most, and those heads: a quarter of all.
@@ -83,7 +86,7 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
       std::min(spec.layers.size(), size_t(std::ceil(search.layers * double(spec.layers.size()))));
   constexpr uint32_t kChunk = 256;
   WindowRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
-  FactWatcher watcher(model.backend(), layers, spec.heads, search.window);
+  FactShares facts(layers, spec.heads, search.window);
   const std::vector<NeedleCase> cases = needle_cases(model.text(), data, search.prompts, search.tokens);
   for (size_t k = 0; k < cases.size(); ++k) {
     const NeedleCase& one = cases[k];
@@ -93,13 +96,16 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
     const auto begin = std::ranges::mismatch(prompt, without).in1 - prompt.begin();
     const auto tail = std::mismatch(prompt.rbegin(), prompt.rend(), without.rbegin(), without.rend()).first -
                       prompt.rbegin();
-    watcher.begin(uint32_t(prompt.size()), uint32_t(begin),
-                  uint32_t(std::max<ptrdiff_t>(begin, ptrdiff_t(prompt.size()) - tail)));
+    facts.begin(uint32_t(prompt.size()), uint32_t(begin),
+                uint32_t(std::max<ptrdiff_t>(begin, ptrdiff_t(prompt.size()) - tail)));
     runner.restart();
     for (size_t done = 0; done < prompt.size(); done += kChunk) {
       const auto part = std::span(prompt).subspan(done, std::min<size_t>(kChunk, prompt.size() - done));
-      watcher.step(uint32_t(done), uint32_t(part.size()));
-      runner.compute(part, WindowRunner::Wanted::last_row, &watcher);
+      const std::vector<Tap> taps = facts.taps(uint32_t(done), uint32_t(part.size()));
+      const size_t values = taps.empty() ? 0 : taps.back().at + size_t(spec.heads) * taps.back().width;
+      facts.add(
+          taps,
+          runner.compute(part, WindowRunner::Wanted::last_row, taps, std::vector<float>(values)).values);
     }
     if (progress) progress(k + 1);
   }
@@ -107,7 +113,7 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
   for (uint32_t l = 0; l < layers; ++l) {
     if (spec.layers[l].window > 0) continue;
     for (uint32_t h = 0; h < spec.heads; ++h)
-      found.heads.push_back({l, h, watcher.sum(l, h) / double(cases.size() * search.window)});
+      found.heads.push_back({l, h, facts.sum(l, h) / double(cases.size() * search.window)});
   }
   if (found.heads.empty())
     throw Error("none of the first {} layers sees the whole prompt: look at more of them with --layers",

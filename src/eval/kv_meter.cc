@@ -105,11 +105,11 @@ KvMeterResult measure_kv(const EngineModel& model, std::span<const TokenId> toke
     while (base.done() + 1 < text.size()) {
       const uint32_t done = base.done(), count = std::min(kChunk, uint32_t(text.size()) - 1 - done);
       const auto next_tokens = text.subspan(done, count);
-      const Rows base_rows = base.compute(next_tokens), noisy_rows = noisy.compute(next_tokens),
-                 rows = other.compute(next_tokens);
+      const StepOutput base_rows = base.compute(next_tokens), noisy_rows = noisy.compute(next_tokens),
+                       rows = other.compute(next_tokens);
       for (uint32_t i = 0; i < count; ++i) {
-        const Distribution from({base_rows.row(i), base_rows.width}), to({rows.row(i), rows.width});
-        const Distribution noise({noisy_rows.row(i), noisy_rows.width});
+        const Distribution from(base_rows.logits_of(i)), to(rows.logits_of(i));
+        const Distribution noise(noisy_rows.logits_of(i));
         const TokenId next = text[done + i + 1];
         divergences.push_back(divergence(from, to));
         const double noise_divergence = divergence(from, noise);

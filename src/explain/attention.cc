@@ -6,34 +6,32 @@
 #include "base/check.h"
 #include "engine/window_runner.h"
 #include "explain/passes.h"
-#include "model/watched_shares.h"
 
 namespace quire {
 namespace {
 
-// Asks for the shares of every token of a pass at one layer, and keeps one head's.
-class HeadWatcher : public AttentionWatcher {
- public:
-  HeadWatcher(Backend& backend, AttentionTrace& trace) : backend_(backend), trace_(trace) {}
-
-  void see(size_t layer, const AttendParams& params) override {
-    if (layer != trace_.layer) return;
-    const AttentionPass& pass = trace_.passes.back();
-    for (uint32_t i = 0; i < pass.tokens; ++i) {
-      const uint32_t position = pass.begin + i, width = position + 1;
-      const Rows shares = watched_shares(backend_, params, i, width, shares_, trace_.head);
-      trace_.rows.push_back({.position = position,
-                             .pass = uint32_t(trace_.passes.size() - 1),
-                             .first = trace_.window == 0 ? 0 : width - std::min(width, trace_.window),
-                             .shares = {shares.row(trace_.head), shares.row(trace_.head) + width}});
-    }
+// Taps that give where every token of a pass looks, one after the other.
+std::vector<Tap> taps_of(const AttentionTrace& trace, const AttentionPass& pass, size_t& values) {
+  std::vector<Tap> taps;
+  for (uint32_t i = 0; i < pass.tokens; ++i) {
+    const uint32_t width = pass.begin + i + 1;
+    taps.push_back(
+        {.layer = trace.layer, .token = i, .first_head = trace.head, .width = width, .at = values});
+    values += width;
   }
+  return taps;
+}
 
- private:
-  Backend& backend_;
-  AttentionTrace& trace_;
-  std::vector<float> shares_;
-};
+void add_rows(AttentionTrace& trace, const AttentionPass& pass, std::span<const float> values) {
+  for (uint32_t i = 0; i < pass.tokens; ++i) {
+    const uint32_t position = pass.begin + i, width = position + 1;
+    trace.rows.push_back({.position = position,
+                          .pass = uint32_t(trace.passes.size() - 1),
+                          .first = trace.window == 0 ? 0 : width - std::min(width, trace.window),
+                          .shares = {values.begin(), values.begin() + width}});
+    values = values.subspan(width);
+  }
+}
 
 // What the pass's rows saw, by where it came from.
 void count_pairs(AttentionTrace& trace) {
@@ -69,7 +67,6 @@ AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& en
   WindowRunner runner(model, engine.kv_formats, uint32_t(trace.tokens.size()), longest);
   const std::span<const TokenId> tokens = trace.tokens;
   if (trace.cached > 0) runner.compute(tokens.first(trace.cached), WindowRunner::Wanted::last_row);
-  HeadWatcher watcher(*model.backend, trace);
   while (runner.done() < tokens.size()) {
     const uint32_t begin = runner.done();
     const uint32_t count =
@@ -78,7 +75,11 @@ AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& en
     pass.begin = begin;
     pass.tokens = count;
     trace.passes.push_back(pass);
-    runner.compute(tokens.subspan(begin, count), WindowRunner::Wanted::last_row, &watcher);
+    size_t values = 0;
+    std::vector<Tap> taps = taps_of(trace, pass, values);
+    const StepOutput output = runner.compute(tokens.subspan(begin, count), WindowRunner::Wanted::last_row,
+                                             std::move(taps), std::vector<float>(values));
+    add_rows(trace, pass, output.values);
   }
   count_pairs(trace);
   return trace;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "engine/batch.h"
 #include "model/decoder.h"
 #include "tensor/float16.h"
 
@@ -45,30 +44,20 @@ RowChanges changes_between(KvFormat format, const KvRows& a, const KvRows& b, ui
 }  // namespace
 
 KvRows::KvRows(const EngineModel& model, KvFormat format, std::span<const TokenId> tokens)
-    : layout_(make_kv_layout(kv_shapes(*model.spec, format))),
-      tokens_(uint32_t(tokens.size())),
+    : tokens_(uint32_t(tokens.size())),
       // With chunks as long as the text, a window's pages hold all of it.
-      kv_(layout_, pages_for(layout_, tokens_, tokens_, 1),
-          [&](size_t bytes) { return model.backend->allocate(bytes); }),
-      table_(kv_.make_table()) {
-  CHECK(kv_.reserve(table_, tokens_));
-  Batch batch;
-  batch.add(tokens, 0, Batch::Logits::last);
-  const PageTable* tables[] = {&table_};
-  views_ = kv_.view(tables, flat_);
-  Decoder decoder(*model.spec, *model.weights, *model.backend);
-  decoder.forward(batch.view(), layout_, views_);
+      runner_(model, format, tokens_, tokens_, WindowRunner::Passed::stays) {
+  runner_.compute(tokens, WindowRunner::Wanted::last_row);
 }
 
 std::vector<std::byte> KvRows::bytes(Which which, uint32_t layer, uint32_t position) const {
-  const KvLayout::Place place = layout_.places[layer];
-  const KvLayerLayout& shape = layout_.groups[place.group].layers[place.slot];
-  const KvView view{&views_[place.group], &shape};
+  const KvLayout::Place place = runner_.layout().places[layer];
   std::vector<std::byte> row;
-  for (uint32_t head = 0; head < shape.shape.kv_heads; ++head) {
-    const std::byte* at =
-        which == Which::key ? view.key_row(0, head, position) : view.value_row(0, head, position);
-    row.insert(row.end(), at, at + (which == Which::key ? shape.key_row_bytes : shape.value_row_bytes));
+  for (uint32_t head = 0; head < runner_.layout().groups[place.group].layers[place.slot].shape.kv_heads;
+       ++head) {
+    const std::vector<std::byte> one = runner_.bytes(
+        {layer, head, position, which == Which::key ? WindowRunner::Which::key : WindowRunner::Which::value});
+    row.insert(row.end(), one.begin(), one.end());
   }
   return row;
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "kv/kv_cache.h"
+#include "engine/window_runner.h"
 
 namespace quire {
 
@@ -16,19 +16,15 @@ class KvRows {
   KvRows(const EngineModel& model, KvFormat format, std::span<const TokenId> tokens);
 
   uint32_t tokens() const { return tokens_; }
-  uint32_t layers() const { return uint32_t(layout_.places.size()); }
+  uint32_t layers() const { return uint32_t(runner_.layout().places.size()); }
 
   enum class Which : uint8_t { key, value };
   // One token's row at one layer, all KV heads of it, as it lies in the pages.
   std::vector<std::byte> bytes(Which which, uint32_t layer, uint32_t position) const;
 
  private:
-  const KvLayout layout_;
   const uint32_t tokens_;
-  KvCache kv_;
-  PageTable table_;
-  KvCache::FlatTables flat_;
-  std::vector<KvGroupView> views_;
+  mutable WindowRunner runner_;
 };
 
 // How two such rows differ.

@@ -113,20 +113,19 @@ void DiskTier::forget(uint32_t g, uint32_t slot) {
   stats_.used_bytes -= group.page_bytes;
 }
 
-DiskTier::Stored DiskTier::store(uint32_t g, const SaltedTokens& prefix,
-                                 const std::function<void(std::byte* to)>& copy) {
+DiskTier::Place DiskTier::store(uint32_t g, const SaltedTokens& prefix) {
   CHECK(prefix.size() > 0 && prefix.size() % page_tokens_ == 0);
   settle();
   Group& group = groups_[g];
   if (const auto known = find(prefix); known && tree_.node(*known).pages[g]) {
     touch(group, tree_.node(*known).pages[g]->value);
-    return Stored::already_there;
+    return {.stored = Stored::already_there};
   }
   {
     const std::lock_guard lock(mutex_);
     if (queued_write_bytes_ + group.page_bytes > options_.queue_bytes) {
       ++stats_.dropped_pages;
-      return Stored::dropped;
+      return {};
     }
   }
   if (group.free.empty()) {
@@ -143,14 +142,22 @@ DiskTier::Stored DiskTier::store(uint32_t g, const SaltedTokens& prefix,
   ++stats_.pages;
   stats_.used_bytes += group.page_bytes;
   Bytes bytes = std::make_unique_for_overwrite<std::byte[]>(group.page_bytes);
-  copy(bytes.get());
+  const Place place{.stored = Stored::queued, .ticket = slot.written_by, .bytes = bytes.get()};
   push({.kind = Kind::write,
         .group = g,
         .slot = index,
         .ticket = slot.written_by,
         .written_by = slot.written_by,
-        .bytes = std::move(bytes)});
-  return Stored::queued;
+        .bytes = std::move(bytes),
+        .filled = false});
+  return place;
+}
+
+void DiskTier::filled(Ticket stored) {
+  const auto found = std::ranges::find(waiting_, stored, &Job::ticket);
+  CHECK(found != waiting_.end());
+  found->filled = true;
+  give_to_worker();
 }
 
 std::vector<std::vector<bool>> DiskTier::pages_along(const SaltedTokens& salted) const {
@@ -203,6 +210,15 @@ void DiskTier::forget_all() {
     }
   }
   arrivals_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Job& job : waiting_) {
+      const size_t bytes = groups_[job.group].page_bytes;
+      queued_bytes_ -= bytes;
+      if (job.kind == Kind::write) queued_write_bytes_ -= bytes;
+    }
+  }
+  waiting_.clear();
   stats_.pages = stats_.used_bytes = 0;
 }
 
@@ -286,11 +302,22 @@ void DiskTier::check_invariants() const {
 
 void DiskTier::push(Job job) {
   const size_t bytes = groups_[job.group].page_bytes;
+  const bool is_write = job.kind == Kind::write;
+  waiting_.push_back(std::move(job));
   {
     const std::lock_guard lock(mutex_);
     queued_bytes_ += bytes;
-    if (job.kind == Kind::write) queued_write_bytes_ += bytes;
-    jobs_.push_back(std::move(job));
+    if (is_write) queued_write_bytes_ += bytes;
+  }
+  give_to_worker();
+}
+
+void DiskTier::give_to_worker() {
+  const auto first = std::ranges::find(waiting_, false, &Job::filled);
+  if (first == waiting_.begin()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.splice(jobs_.end(), waiting_, waiting_.begin(), first);
   }
   wake_.notify_one();
 }

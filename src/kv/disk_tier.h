@@ -50,9 +50,17 @@ class DiskTier {
   DiskTier(const DiskTier&) = delete;
   DiskTier& operator=(const DiskTier&) = delete;
 
-  // Keeps a page. `copy` fills the bytes; it is called only if they are needed. `prefix`: all tokens up to the page's end.
+  using Ticket = uint64_t;
+  // Keeps a page. `prefix`: all tokens up to its end. Of one that is queued the bytes are to be brought to `bytes`; it is written
+  // when they are there, and what is asked for later comes after it.
   enum class Stored : uint8_t { queued, already_there, dropped };
-  Stored store(uint32_t group, const SaltedTokens& prefix, const std::function<void(std::byte* to)>& copy);
+  struct Place {
+    Stored stored = Stored::dropped;
+    Ticket ticket = 0;
+    std::byte* bytes = nullptr;
+  };
+  [[nodiscard]] Place store(uint32_t group, const SaltedTokens& prefix);
+  void filled(Ticket stored);
 
   // The way down along some tokens as far as the tier knows them: by page, whether each group has it.
   std::vector<std::vector<bool>> pages_along(const SaltedTokens& tokens) const;
@@ -60,7 +68,6 @@ class DiskTier {
   void touch_along(const SaltedTokens& tokens);
 
   // Asks for a page; nothing if it is not there any more.
-  using Ticket = uint64_t;
   std::optional<Ticket> read(uint32_t group, const SaltedTokens& prefix);
   struct Arrival {
     Ticket ticket = 0;
@@ -87,7 +94,7 @@ class DiskTier {
   // A rate that looks bad is not measured any more, as nobody reads: each time that happens it is believed a little less.
   void doubt_rate();
 
-  // Nothing is found any more, and what was asked for never arrives. Allocates nothing.
+  // Nothing is found any more, and what was asked for never arrives. Allocates nothing. REQUIRES: nobody is about to bring bytes.
   void forget_all();
 
   void check_invariants() const;
@@ -114,6 +121,7 @@ class DiskTier {
     Ticket ticket = 0;
     Ticket written_by = 0;
     Bytes bytes;
+    bool filled = true;  // of a write: its bytes are there
     bool good = false;
     double seconds = 0;
   };
@@ -123,7 +131,8 @@ class DiskTier {
   void forget(uint32_t group, uint32_t slot);
   void touch(Group& group, uint32_t slot);
   void push(Job job);
-  void settle();  // takes over what the worker has done
+  void give_to_worker();  // those before which none waits for its bytes
+  void settle();          // takes over what the worker has done
   void learn_rate(const Job& job);
 
   void work();
@@ -141,6 +150,7 @@ class DiskTier {
   double seconds_per_byte_;
   bool rate_is_measured_ = false;
   std::vector<Arrival> arrivals_;
+  std::list<Job> waiting_;  // from the first write on whose bytes are not there
 
   std::mutex mutex_;
   std::condition_variable wake_, done_something_;

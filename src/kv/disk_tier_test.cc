@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 
 namespace quire {
 namespace {
@@ -59,7 +59,11 @@ class DiskTierTest : public testing::Test {
   }
   static DiskTier::Stored store(DiskTier& tier, const Tokens& prefix, const std::vector<std::byte>& page,
                                 uint32_t group = 0) {
-    return tier.store(group, prefix, [&](std::byte* to) { std::memcpy(to, page.data(), page.size()); });
+    const DiskTier::Place place = tier.store(group, prefix);
+    if (place.stored != DiskTier::Stored::queued) return place.stored;
+    std::memcpy(place.bytes, page.data(), page.size());
+    tier.filled(place.ticket);
+    return place.stored;
   }
   static void wait_until_done(DiskTier& tier) {
     while (tier.stats().queued_bytes > 0) tier.wait(std::chrono::milliseconds(10));
@@ -251,11 +255,11 @@ TEST_F(DiskTierTest, APageIsDroppedRatherThanWaitedForWhenTheDiskIsTooSlow) {
                   .read = {}};
   const auto tier = make(16, io, 3 * page_bytes());
   busy.lock();
-  bool copied = false;
   for (uint32_t i = 0; i < 3; ++i)
     EXPECT_EQ(store(*tier, counted(4, 10 * i), random_page()), DiskTier::Stored::queued);
-  EXPECT_EQ(tier->store(0, counted(4, 90), [&](std::byte*) { copied = true; }), DiskTier::Stored::dropped);
-  EXPECT_FALSE(copied);
+  const DiskTier::Place dropped = tier->store(0, counted(4, 90));
+  EXPECT_EQ(dropped.stored, DiskTier::Stored::dropped);
+  EXPECT_EQ(dropped.bytes, nullptr);
   busy.unlock();
   wait_until_done(*tier);
   EXPECT_EQ(tier->stats().dropped_pages, 1u);
@@ -312,7 +316,7 @@ class CacheWithDisk : public DiskTierTest {
     layout_ = layout(window);
     tier_ = make(64);
     const std::vector<uint32_t> counts(layout_.groups.size(), pages);
-    kv_ = std::make_unique<KvCache>(layout_, counts, [](size_t n) { return Buffer(n); });
+    kv_ = std::make_unique<HostKv>(layout_, counts);
     kv_->evict_to(*tier_);
   }
   // One sequence from its beginning to its end: each page gets bytes that only its tokens up to its end have.
@@ -320,7 +324,7 @@ class CacheWithDisk : public DiskTierTest {
     PageTable table = kv_->make_table({}, salt);
     const uint32_t found = kv_->attach(table, tokens).tokens;
     ASSERT_TRUE(kv_->reserve(table, uint32_t(tokens.size())));
-    KvCache::FlatTables flat;
+    KvTables flat;
     const PageTable* tables[] = {&table};
     const auto views = kv_->view(tables, flat);
     for (uint32_t g = 0; g < views.size(); ++g) {
@@ -338,6 +342,7 @@ class CacheWithDisk : public DiskTierTest {
     kv_->publish(table, tokens, n);
     kv_->release_behind_window(table, n);
     kv_->release(table, tokens, n, KvCache::Reason::finished);
+    kv_->settle_moves();
   }
   // Of other salts others, which of a model they would not be.
   std::vector<std::byte> bytes_for(const Tokens& tokens, uint32_t group, uint32_t index,
@@ -349,8 +354,14 @@ class CacheWithDisk : public DiskTierTest {
     for (std::byte& b : bytes) b = std::byte(random() + group + 13 * salt.key);
     return bytes;
   }
+  static std::shared_ptr<const std::byte[]> shared_copy(const std::vector<std::byte>& bytes) {
+    auto copy = std::make_shared<std::byte[]>(bytes.size());
+    std::ranges::copy(bytes, copy.get());
+    return copy;
+  }
   // Everything that the disk has of these tokens.
   void bring_back(const Tokens& tokens, CacheSalt salt = {}) {
+    kv_->settle_moves();
     const DiskMatch match = kv_->lookup_on_disk({tokens, salt});
     const uint64_t use = kv_->touch({tokens, salt});
     for (const DiskMatch::Page& page : match.pages) {
@@ -358,12 +369,13 @@ class CacheWithDisk : public DiskTierTest {
       const auto bytes = load(*tier_, {prefix, salt}, page.group);
       ASSERT_TRUE(bytes.has_value());
       EXPECT_EQ(*bytes, bytes_for(tokens, page.group, page.index, salt));
-      if (!kv_->bring_back(page.group, {prefix, salt}, bytes->data(), use)) return;
+      if (!kv_->bring_back(page.group, {prefix, salt}, shared_copy(*bytes), use)) return;
+      kv_->settle_moves();  // what it evicted is written before anything else is read
     }
   }
 
   std::unique_ptr<DiskTier> tier_;
-  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<HostKv> kv_;
 };
 
 TEST_F(CacheWithDisk, WhatWasEvictedComesBackAndIsFound) {

@@ -81,20 +81,35 @@ std::string PrefixMiss::text() const {
   return fmt::format("no page was free to copy to at token {}", position);
 }
 
-KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvMemory& memory,
-                 const KvCacheOptions& options)
+KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvCacheOptions& options)
     : layout_(std::move(layout)),
-      memory_(memory),
       options_(options),
       index_(uint32_t(layout_.groups.size()), layout_.groups.front().page_tokens, options.salt) {
   CHECK(!layout_.groups.empty());
   CHECK(pages_per_group.size() == layout_.groups.size());
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
-    const size_t page_bytes = layout_.groups[g].page_bytes;
-    pools_.push_back(std::make_unique<PagePool>(memory_.allocate(page_bytes * pages_per_group[g]), page_bytes,
-                                                pages_per_group[g]));
+    pools_.push_back(std::make_unique<PagePool>(pages_per_group[g]));
     node_of_page_.emplace_back(pages_per_group[g], PrefixIndex::kRoot);
     last_event_.emplace_back(pages_per_group[g]);
+  }
+}
+
+std::vector<uint32_t> KvCache::pages_per_group() const {
+  std::vector<uint32_t> pages;
+  for (const auto& pool : pools_) pages.push_back(pool->capacity());
+  return pages;
+}
+
+KvMoves KvCache::take_moves() {
+  on_their_way_ += moves_.list.size();
+  return std::exchange(moves_, {});
+}
+
+void KvCache::moved(const KvMoves& made) {
+  CHECK(made.list.size() <= on_their_way_);
+  on_their_way_ -= made.list.size();
+  for (const KvMove& move : made.list) {
+    if (move.stored_as != 0 && tier_ != nullptr) tier_->filled(move.stored_as);
   }
 }
 
@@ -179,6 +194,8 @@ void KvCache::release_behind_window(PageTable& table, uint32_t next) {
 
 void KvCache::forget_everything() {
   ++age_;
+  moves_.clear();
+  on_their_way_ = 0;
   index_.forget_all();
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     pools_[g]->forget_all();
@@ -191,19 +208,21 @@ void KvCache::forget_everything() {
 
 KvCache::Stats KvCache::stats() const {
   Stats stats;
-  for (const auto& pool : pools_) {
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    const auto& pool = pools_[g];
+    const size_t bytes = page_bytes(g);
     stats.capacity_pages += pool->capacity();
     stats.held_pages += pool->held_pages();
     stats.cached_pages += pool->cached_pages();
     stats.free_pages += pool->free_pages();
     stats.peak_held_pages += pool->peak_held_pages();
-    stats.capacity_bytes += pool->capacity() * pool->page_bytes();
-    stats.held_bytes += pool->held_pages() * pool->page_bytes();
-    stats.cached_bytes += pool->cached_pages() * pool->page_bytes();
-    stats.peak_held_bytes += pool->peak_held_pages() * pool->page_bytes();
+    stats.capacity_bytes += pool->capacity() * bytes;
+    stats.held_bytes += pool->held_pages() * bytes;
+    stats.cached_bytes += pool->cached_pages() * bytes;
+    stats.peak_held_bytes += pool->peak_held_pages() * bytes;
     for (uint32_t page = 0; page < pool->capacity(); ++page) {
       const uint32_t shares = pool->shares(PageId{page});
-      if (shares > 1) stats.shared_bytes += (shares - 1) * pool->page_bytes();
+      if (shares > 1) stats.shared_bytes += (shares - 1) * bytes;
     }
   }
   return stats;
@@ -235,29 +254,20 @@ std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group) const {
   return pages;
 }
 
-std::vector<KvGroupView> KvCache::view(std::span<const PageTable* const> tables, FlatTables& flat) const {
-  const size_t groups = pools_.size();
-  flat.page_ids.assign(groups, {});
-  flat.table_begin.assign(groups, {});
-  flat.heads_begin.assign(groups, {});
-  flat.heads.assign(groups, {});
-  flat.cells.assign(groups, {});
-  std::vector<KvGroupView> views;
-  for (size_t g = 0; g < groups; ++g) {
+KvTables KvCache::flatten(std::span<const PageTable* const> tables) const {
+  KvTables flat;
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    KvTables::Group& group = flat.groups.emplace_back();
     for (const PageTable* table : tables) {
-      flat.table_begin[g].push_back(uint32_t(flat.page_ids[g].size()));
-      for (const auto& page : table->pages(uint32_t(g))) {
-        flat.page_ids[g].push_back(page ? page->id().value : kNoPage);
-      }
+      group.table_begin.push_back(uint32_t(group.page_ids.size()));
+      for (const auto& page : table->pages(uint32_t(g)))
+        group.page_ids.push_back(page ? page->id().value : kNoPage);
     }
     const auto is_unequal = [&](const PageTable* table) { return !table->groups_[g].head_cells.empty(); };
-    if (std::ranges::any_of(tables, is_unequal)) {
-      for (const PageTable* table : tables) add_head_cells(uint32_t(g), *table, flat);
-    }
-    views.push_back({&layout_.groups[g], pools_[g]->data(), flat.page_ids[g], flat.table_begin[g],
-                     flat.heads_begin[g], flat.heads[g], flat.cells[g]});
+    if (!std::ranges::any_of(tables, is_unequal)) continue;
+    for (const PageTable* table : tables) add_head_cells(uint32_t(g), *table, group);
   }
-  return views;
+  return flat;
 }
 
 void KvCache::check_invariants() const {

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <concepts>
 #include <cstdint>
-#include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +9,7 @@
 
 #include "kv/kv_events.h"
 #include "kv/kv_layout.h"
+#include "kv/kv_moves.h"
 #include "kv/kv_view.h"
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
@@ -68,22 +66,6 @@ struct DiskMatch {
 
 class DiskTier;
 
-// The backend's memory, as far as the cache needs to know it.
-struct KvMemory {
-  using Allocate = std::function<Buffer(size_t bytes)>;
-  using Copy = std::function<void(std::byte* to, const std::byte* from,
-                                  size_t bytes)>;  // they may overlap
-
-  template <std::convertible_to<Allocate> F>
-  KvMemory(
-      F allocate,
-      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memmove(to, from, n); })
-      : allocate(std::move(allocate)), copy(std::move(copy)) {}
-
-  Allocate allocate;
-  Copy copy;
-};
-
 // Which rows of a sequence stay when it is pruned. Each KV head of each layer has its own, and `count` of them on average:
 // one may have some pages more, at the cost of others, where the layout's cells are alike.
 struct KeptRows {
@@ -97,14 +79,15 @@ struct KvCacheOptions {
   uint64_t salt = 0;  // of the model, its formats and kernels
 };
 
-// The keys and values of all sequences, in pages that sequences share as far as their tokens are the same. Owned by the
-// engine; engine thread only.
+// Which page has the keys and values of which tokens, in sequences that share pages as far as their tokens are the same. It
+// decides and never touches a byte: what must be copied or brought is in the list of moves, to be made before the next step
+// computes. Owned by the engine; engine thread only.
 class KvCache {
  public:
-  KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvMemory& memory,
-          const KvCacheOptions& options = {});
+  KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvCacheOptions& options = {});
 
   const KvLayout& layout() const { return layout_; }
+  std::vector<uint32_t> pages_per_group() const;
   const KvEvents& events() const { return events_; }
   uint32_t page_tokens() const { return layout_.groups.front().page_tokens; }
   PageTable make_table(SequenceId owner = {}, CacheSalt salt = {}) const {
@@ -163,8 +146,14 @@ class KvCache {
   uint64_t touch(const SaltedTokens& tokens);
   // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its end. Evicts only what
   // nobody holds and was used before `use`; false: there is no such room.
-  [[nodiscard]] bool bring_back(uint32_t group, const SaltedTokens& prefix, const std::byte* page,
-                                uint64_t use);
+  [[nodiscard]] bool bring_back(uint32_t group, const SaltedTokens& prefix,
+                                std::shared_ptr<const std::byte[]> page, uint64_t use);
+
+  // What was decided since and must be made before anything else is computed. Whoever takes it says when it is made.
+  KvMoves take_moves();
+  void moved(const KvMoves& made);
+  // Moves that were taken and not yet made.
+  size_t moves_on_their_way() const { return on_their_way_; }
 
   // Holds the full pages of the beginning of `tokens` until the table is released.
   PageTable pin(const SaltedTokens& tokens, SequenceId owner);
@@ -194,17 +183,8 @@ class KvCache {
   };
   GroupStats group_stats(uint32_t group) const;
 
-  // What a backend reads for one step over `tables` (one per run). The view points into `flat`, which must
-  // outlive it.
-  struct FlatTables {
-    std::vector<std::vector<uint32_t>> page_ids;     // by group
-    std::vector<std::vector<uint32_t>> table_begin;  // by group
-    // By group; empty where all heads of all tables have the same rows.
-    std::vector<std::vector<uint32_t>> heads_begin;
-    std::vector<std::vector<KvHeadCells>> heads;
-    std::vector<std::vector<uint32_t>> cells;
-  };
-  std::vector<KvGroupView> view(std::span<const PageTable* const> tables, FlatTables& flat) const;
+  // What a step over `tables` (one per run) needs to know of them.
+  KvTables flatten(std::span<const PageTable* const> tables) const;
 
   void check_invariants() const;
 
@@ -235,18 +215,19 @@ class KvCache {
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
   void hold_node(PageTable& table, PrefixNodeId node);
   void touch_chain(PrefixNodeId node);
+  size_t page_bytes(uint32_t group) const { return layout_.groups[group].page_bytes; }
+  uint64_t place_of(uint32_t group, PageId page) const { return uint64_t(page.value) * page_bytes(group); }
   bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index);
   // The cells for the rows that stay, by head of the group: see PageTable.
   std::vector<std::vector<uint32_t>> cells_of(uint32_t group, uint32_t computed, const KeptRows& kept) const;
-  // Copies these rows there, page lists to page lists.
+  // Moves these rows there, page lists to page lists.
   void gather(uint32_t group, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
               std::span<const std::optional<PageRef>> to, std::span<const std::vector<uint32_t>> cells);
   // Where the rows of the heads of one table are.
-  void add_head_cells(uint32_t group, const PageTable& table, FlatTables& flat) const;
+  void add_head_cells(uint32_t group, const PageTable& table, KvTables::Group& flat) const;
   void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);
 
   KvLayout layout_;
-  KvMemory memory_;
   KvCacheOptions options_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // by group
   PrefixIndex index_;
@@ -256,6 +237,8 @@ class KvCache {
   uint64_t use_ = 0;  // counts attaches and releases
   uint64_t age_ = 0;  // how often it forgot everything
   DiskTier* tier_ = nullptr;
+  KvMoves moves_;
+  size_t on_their_way_ = 0;
 };
 
 }  // namespace quire

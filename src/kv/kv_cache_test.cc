@@ -1,9 +1,9 @@
-#include "kv/kv_cache.h"
-
 #include <cstring>
 #include <set>
 
 #include <gtest/gtest.h>
+
+#include "kv/host_kv.h"
 
 namespace quire {
 namespace {
@@ -17,8 +17,8 @@ KvLayerShape layer(uint32_t window = 0) {
           .value_format = KvFormat::f16};
 }
 
-KvCache make_kv(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages, uint32_t page_tokens = 4) {
-  return KvCache(make_kv_layout(layers, page_tokens), pages, [](size_t bytes) { return Buffer(bytes); });
+HostKv make_kv(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages, uint32_t page_tokens = 4) {
+  return HostKv(make_kv_layout(layers, page_tokens), pages);
 }
 
 TEST(KvLayout, KnowsItsFormatsByName) {
@@ -52,7 +52,7 @@ TEST(KvLayout, PutsEveryRowOfAPageAtAPlaceOfItsOwn) {
 }
 
 TEST(KvCache, TakesAPageOnlyWhenTheLastOneIsFull) {
-  KvCache kv = make_kv({layer()}, {8});
+  HostKv kv = make_kv({layer()}, {8});
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 1));
   EXPECT_EQ(kv.stats().held_pages, 1u);
@@ -64,7 +64,7 @@ TEST(KvCache, TakesAPageOnlyWhenTheLastOneIsFull) {
 }
 
 TEST(KvCache, RefusesWhatDoesNotFitAndLeavesTheTableAsItWas) {
-  KvCache kv = make_kv({layer(), layer(8)}, {4, 3});
+  HostKv kv = make_kv({layer(), layer(8)}, {4, 3});
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 8));
   EXPECT_FALSE(kv.reserve(table, 16));  // the window group has three pages only
@@ -75,7 +75,7 @@ TEST(KvCache, RefusesWhatDoesNotFitAndLeavesTheTableAsItWas) {
 }
 
 TEST(KvCache, ReturnsEveryPageWhenATableGoes) {
-  KvCache kv = make_kv({layer(), layer(8)}, {8, 8});
+  HostKv kv = make_kv({layer(), layer(8)}, {8, 8});
   {
     PageTable first = kv.make_table();
     PageTable second = kv.make_table();
@@ -89,7 +89,7 @@ TEST(KvCache, ReturnsEveryPageWhenATableGoes) {
 }
 
 TEST(KvCache, KeepsAPageAsLongAsACopyOfItsTableHoldsIt) {
-  KvCache kv = make_kv({layer()}, {8});
+  HostKv kv = make_kv({layer()}, {8});
   PageTable first = kv.make_table();
   ASSERT_TRUE(kv.reserve(first, 8));
   {
@@ -103,7 +103,7 @@ TEST(KvCache, KeepsAPageAsLongAsACopyOfItsTableHoldsIt) {
 }
 
 TEST(KvCache, TruncationGivesBackWholePagesAndTheyCanBeTakenAgain) {
-  KvCache kv = make_kv({layer()}, {8});
+  HostKv kv = make_kv({layer()}, {8});
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 17));
   EXPECT_EQ(kv.stats().held_pages, 5u);
@@ -117,7 +117,7 @@ TEST(KvCache, TruncationGivesBackWholePagesAndTheyCanBeTakenAgain) {
 }
 
 TEST(KvCache, WindowLayersFreePagesBehindTheWindowAndOnlyThere) {
-  KvCache kv = make_kv({layer(), layer(8)}, {16, 16});
+  HostKv kv = make_kv({layer(), layer(8)}, {16, 16});
   PageTable table = kv.make_table();
   for (uint32_t next = 0; next < 64; ++next) {
     ASSERT_TRUE(kv.reserve(table, next + 1));
@@ -141,12 +141,12 @@ TEST(KvCache, PagesForAWindowDoNotGrowWithTheContext) {
 }
 
 TEST(KvCache, AViewFindsTheRowsOfEachRunInItsOwnPages) {
-  KvCache kv = make_kv({layer(), layer(8)}, {8, 8});
+  HostKv kv = make_kv({layer(), layer(8)}, {8, 8});
   PageTable first = kv.make_table();
   PageTable second = kv.make_table();
   ASSERT_TRUE(kv.reserve(first, 6));
   ASSERT_TRUE(kv.reserve(second, 6));
-  KvCache::FlatTables flat;
+  KvTables flat;
   const PageTable* tables[] = {&first, &second};
   const std::vector<KvGroupView> groups = kv.view(tables, flat);
   std::set<const std::byte*> rows;

@@ -70,26 +70,29 @@ void KvExport::add(PrefixNodeId id, uint32_t parent) {
   nodes_.push_back({id, parent});
 }
 
-KvNode KvExport::copy(const Place& place) const {
+KvNode KvExport::node_at(const Place& place, KvMoves& moves) const {
   const PrefixIndex::Node& node = kv_.index_.node(place.id);
   KvNode copy{.parent = place.parent, .tokens = node.tokens, .pages = {}};
   if (place.parent == KvNode::kNoParent) copy.salt = node.salt;
-  for (size_t g = 0; g < node.pages.size(); ++g) {
+  for (uint32_t g = 0; g < node.pages.size(); ++g) {
     std::vector<std::byte>& page = copy.pages.emplace_back();
     if (!node.pages[g]) continue;
-    page.resize(kv_.pools_[g]->page_bytes());
-    kv_.memory_.copy(page.data(), kv_.pools_[g]->data(*node.pages[g]), page.size());
+    page.resize(kv_.page_bytes(g));
+    moves.list.push_back(
+        {.group = g, .bytes = page.size(), .from = kv_.place_of(g, *node.pages[g]), .host_to = page.data()});
   }
   return copy;
 }
 
-std::vector<KvNode> KvExport::take(size_t bytes) {
+std::vector<KvNode> KvExport::take(size_t bytes, const MakeMoves& make) {
   std::vector<KvNode> taken;
+  KvMoves moves;
   if (kv_.age_ != age_) return taken;
   for (size_t copied = 0; next_ < nodes_.size() && (taken.empty() || copied < bytes); ++next_) {
-    taken.push_back(copy(nodes_[next_]));
+    taken.push_back(node_at(nodes_[next_], moves));
     for (const auto& page : taken.back().pages) copied += page.size();
   }
+  make(moves);
   return taken;
 }
 
@@ -126,7 +129,7 @@ std::optional<PrefixNodeId> KvImport::known_in_place_of(const KvNode& node) cons
   return longer.node;
 }
 
-void KvImport::add(const KvNode& node) {
+void KvImport::add(const KvNode& node, const MakeMoves& make) {
   CHECK(!node.tokens.empty() && node.tokens.size() <= kv_.page_tokens());
   CHECK(node.pages.size() == kv_.pools_.size());
   const auto leave_out = [&] {
@@ -141,14 +144,18 @@ void KvImport::add(const KvNode& node) {
     if (wants(node, g, known) && kv_.pools_[g]->free_pages() == 0) return leave_out();
   }
   Staged& staged = staged_.emplace_back(Staged{node.parent, node.salt, node.tokens, {}, known});
-  for (size_t g = 0; g < node.pages.size(); ++g) {
+  KvMoves moves;
+  for (uint32_t g = 0; g < node.pages.size(); ++g) {
     staged.pages.emplace_back();
     if (!wants(node, g, known)) continue;
-    CHECK(node.pages[g].size() == kv_.pools_[g]->page_bytes());
+    CHECK(node.pages[g].size() == kv_.page_bytes(g));
     staged.pages.back() = kv_.pools_[g]->take();
-    kv_.memory_.copy(kv_.pools_[g]->data(staged.pages.back()->id()), node.pages[g].data(),
-                     node.pages[g].size());
+    moves.list.push_back({.group = g,
+                          .bytes = node.pages[g].size(),
+                          .to = kv_.place_of(g, staged.pages.back()->id()),
+                          .host_from = node.pages[g].data()});
   }
+  make(moves);
 }
 
 PrefixNodeId KvImport::parent_of(const Staged& staged) {
@@ -167,7 +174,7 @@ void KvImport::publish(Staged& staged, uint64_t use) {
     kv_.pools_[g]->touch(page, use, kv_.index_.node(*staged.node).depth);
     kv_.record(KvEventKind::restored, g, page, kv_.index_.node(*staged.node).depth, {});
     ++result_.pages;
-    result_.bytes += kv_.pools_[g]->page_bytes();
+    result_.bytes += kv_.page_bytes(g);
   }
   staged.pages.clear();
 }

@@ -34,7 +34,7 @@ class KvExport {
 
   size_t nodes() const { return nodes_.size(); }
   // The next nodes, until their pages have `bytes` or more; none: that was all.
-  std::vector<KvNode> take(size_t bytes);
+  std::vector<KvNode> take(size_t bytes, const MakeMoves& make);
 
  private:
   struct Place {
@@ -42,7 +42,7 @@ class KvExport {
     uint32_t parent = KvNode::kNoParent;
   };
   void add(PrefixNodeId id, uint32_t parent);
-  KvNode copy(const Place& place) const;
+  KvNode node_at(const Place& place, KvMoves& moves) const;
 
   KvCache& kv_;
   std::vector<Place> nodes_;  // held in the index: a node's id is not given to another meanwhile
@@ -59,7 +59,7 @@ class KvImport {
   explicit KvImport(KvCache& kv);
 
   // REQUIRES: a full node for a parent, added before; 1 to page_tokens tokens; pages of the groups' sizes.
-  void add(const KvNode& node);
+  void add(const KvNode& node, const MakeMoves& make);
 
   struct Result {
     uint64_t nodes = 0, tokens = 0;  // that are in the cache now

@@ -35,7 +35,7 @@ TEST_F(Export, OfOnePromptHasItsPagesAndNobodyElses) {
   Tokens longer = counted(11);
   longer.back() = 55;
   KvExport whole(*kv, longer);  // its last token was never computed
-  const std::vector<KvNode> nodes = whole.take(SIZE_MAX);
+  const std::vector<KvNode> nodes = whole.take(SIZE_MAX, kv->make_moves());
   ASSERT_EQ(nodes.size(), 3u);
   EXPECT_EQ(nodes[2].tokens, counted(2, 8));
   KvExport part(*kv, counted(9));
@@ -50,12 +50,12 @@ TEST_F(Export, GoesOnWhilePagesAreEvictedAndHoldsNone) {
   const Pages before = pages_of(*kv);
   {
     KvExport slow(*kv);
-    std::vector<KvNode> nodes = slow.take(1);
+    std::vector<KvNode> nodes = slow.take(1, kv->make_moves());
     EXPECT_EQ(nodes.size(), 1u);
     compute(*kv, counted(8, 500));  // evicts the two deepest
     kv->check_invariants();
     while (true) {
-      std::vector<KvNode> more = slow.take(1);
+      std::vector<KvNode> more = slow.take(1, kv->make_moves());
       if (more.empty()) break;
       nodes.insert(nodes.end(), more.begin(), more.end());
     }
@@ -73,7 +73,7 @@ TEST_F(Export, WhatIsPutIntoACacheIsFoundCachedAndOnTheRecord) {
   compute(*from, counted(10));
   const auto to = make({layer(KvFormat::f32), layer(KvFormat::f32, 6)});
   KvImport import(*to);
-  for (const KvNode& node : nodes_of(*from)) import.add(node);
+  for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
   EXPECT_EQ(to->lookup(counted(11)).tokens, 0u) << "nothing is found before all of it is there";
   const KvImport::Result result = import.commit();
   EXPECT_EQ(result.nodes, 3u);
@@ -93,7 +93,7 @@ TEST_F(Export, AnImportThatIsGivenUpLeavesNothing) {
   const auto to = make({layer(KvFormat::f32)});
   {
     KvImport import(*to);
-    for (const KvNode& node : nodes_of(*from)) import.add(node);
+    for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
   }
   EXPECT_EQ(to->stats().free_pages, 64u);
   EXPECT_EQ(nodes_of(*to).size(), 0u);
@@ -107,7 +107,7 @@ TEST_F(Export, AnImportTakesOnlyFreePagesAndThenLeavesOutTheRest) {
   const auto to = make({layer(KvFormat::f32)}, 7);
   compute(*to, counted(8, 900));
   KvImport import(*to);
-  for (const KvNode& node : nodes_of(*from)) import.add(node);
+  for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
   const KvImport::Result result = import.commit();
   EXPECT_EQ(result.pages, 5u);
   EXPECT_EQ(result.nodes_left_out, 3u);
@@ -127,7 +127,7 @@ TEST_F(Export, WhatIsThereAlreadyStaysAndOnlyWhatIsMissingIsFilled) {
   const Pages own = pages_of(*to);
   for (int round = 0; round < 2; ++round) {
     KvImport import(*to);
-    for (const KvNode& node : nodes_of(*from)) import.add(node);
+    for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
     EXPECT_EQ(import.commit().pages, round == 0 ? 3u : 0u);
     to->check_invariants();
   }
@@ -144,7 +144,7 @@ TEST_F(Export, AShorterPagePutsNoRowsIntoALongerOne) {
   compute(*to, counted(3));
   const Pages own = pages_of(*to);
   KvImport import(*to);
-  for (const KvNode& node : nodes_of(*from)) import.add(node);
+  for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
   EXPECT_EQ(import.commit().pages, 0u) << "the longer page has the shorter one's rows";
   EXPECT_EQ(pages_of(*to), own);
   to->check_invariants();
@@ -156,7 +156,7 @@ TEST_F(Export, WhatIsRestoredIsEvictedFromTheOldestOn) {
   compute(*from, counted(8));
   const auto to = make({layer(KvFormat::f32)}, 4);
   KvImport import(*to);
-  for (const KvNode& node : nodes_of(*from)) import.add(node);
+  for (const KvNode& node : nodes_of(*from)) import.add(node, to->make_moves());
   EXPECT_EQ(import.commit().pages, 4u);
   compute(*to, counted(4, 900));
   EXPECT_EQ(to->lookup(counted(9)).tokens, 8u);

@@ -17,12 +17,11 @@ uint32_t pages_covering(size_t rows, uint32_t page_tokens) {
 
 using PageList = std::span<const std::optional<PageRef>>;
 
-// Copies rows of one head from the pages of a sequence to others, or within them.
+// Lists the moves of one head's rows from the pages of a sequence to others, or within them.
 class HeadMover {
  public:
-  HeadMover(const PagePool& pool, const KvGroupLayout& group, const KvLayerLayout& layer, uint32_t head,
-            const KvMemory::Copy& copy)
-      : pool_(pool), group_(group), layer_(layer), head_(head), copy_(copy) {}
+  HeadMover(const KvLayout& layout, uint32_t group, const KvLayerLayout& layer, uint32_t head, KvMoves& moves)
+      : index_(group), group_(layout.groups[group]), layer_(layer), head_(head), moves_(moves) {}
 
   // The i-th row that stays is rows[i] of `from` and goes to cells[i / page_tokens] of `to`, for i from `begin` to `end`.
   void move(std::span<const uint32_t> rows, uint32_t begin, uint32_t end, PageList from, PageList to,
@@ -33,29 +32,32 @@ class HeadMover {
       const uint32_t row = rows[i], in_page = row % page_tokens, to_in_page = i % page_tokens;
       const uint32_t most = std::min({page_tokens - in_page, page_tokens - to_in_page, end - i});
       for (count = 1; count < most && rows[i + count] == row + count;) ++count;  // they go at once
-      const std::byte* source = cell_at(from, row / page_tokens * group_.cells() + own_cell());
-      std::byte* target = cell_at(to, cells[i / page_tokens]);
-      copy_(target + to_in_page * layer_.key_row_bytes, source + in_page * layer_.key_row_bytes,
-            count * layer_.key_row_bytes);
-      copy_(target + keys + to_in_page * layer_.value_row_bytes,
-            source + keys + in_page * layer_.value_row_bytes, count * layer_.value_row_bytes);
+      const uint64_t source = cell_at(from, row / page_tokens * group_.cells() + own_cell());
+      const uint64_t target = cell_at(to, cells[i / page_tokens]);
+      add(source + in_page * layer_.key_row_bytes, target + to_in_page * layer_.key_row_bytes,
+          count * layer_.key_row_bytes);
+      add(source + keys + in_page * layer_.value_row_bytes,
+          target + keys + to_in_page * layer_.value_row_bytes, count * layer_.value_row_bytes);
     }
   }
 
  private:
   uint32_t own_cell() const { return layer_.first_cell + head_; }
-  std::byte* cell_at(PageList pages, uint32_t cell) const {
+  void add(uint64_t from, uint64_t to, size_t bytes) const {
+    moves_.list.push_back({.group = index_, .bytes = bytes, .from = from, .to = to});
+  }
+  uint64_t cell_at(PageList pages, uint32_t cell) const {
     const uint32_t in_page = cell % group_.cells();
     // Of layers whose cells differ in size every head stays in its own.
     const size_t offset = in_page == own_cell() ? layer_.key_offset(head_, 0) : in_page * layer_.head_bytes;
-    return pool_.data(pages[cell / group_.cells()]->id()) + offset;
+    return pages[cell / group_.cells()]->id().value * group_.page_bytes + offset;
   }
 
-  const PagePool& pool_;
+  const uint32_t index_;
   const KvGroupLayout& group_;
   const KvLayerLayout& layer_;
   const uint32_t head_;
-  const KvMemory::Copy& copy_;
+  KvMoves& moves_;
 };
 
 // The cells of heads that want so many each, of as many pages as that fills. A head has its own cell of a page where it needs
@@ -112,7 +114,7 @@ void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList t
         if (place.group != g) continue;
         const std::vector<uint32_t>& rows = kept.of_head[head];
         const uint32_t all = uint32_t(rows.size()), middle = std::min(all, here);
-        HeadMover(*pools_[g], layout_.groups[g], layer, h, memory_.copy)
+        HeadMover(layout_, g, layer, h, moves_)
             .move(rows, elsewhere ? middle : 0, elsewhere ? all : middle, from, to,
                   cells[layer.first_cell + h]);
       }
@@ -169,24 +171,24 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   return true;
 }
 
-void KvCache::add_head_cells(uint32_t g, const PageTable& table, FlatTables& flat) const {
+void KvCache::add_head_cells(uint32_t g, const PageTable& table, KvTables::Group& flat) const {
   const PageTable::Group& group = table.groups_[g];
   if (group.head_cells.empty()) {
-    flat.heads_begin[g].push_back(kEqualHeads);
+    flat.heads_begin.push_back(kEqualHeads);
     return;
   }
-  flat.heads_begin[g].push_back(uint32_t(flat.heads[g].size()));
+  flat.heads_begin.push_back(uint32_t(flat.heads.size()));
   const uint32_t heads = uint32_t(group.head_cells.size());
   size_t given = 0;
   for (const auto& cells : group.head_cells) given += cells.size();
   const uint32_t pruned_pages = uint32_t(given / heads);
   const auto add = [&](uint32_t page, uint32_t cell) {
-    flat.cells[g].push_back(group.pages[page]->id().value * heads + cell);
+    flat.cells.push_back(group.pages[page]->id().value * heads + cell);
   };
   for (uint32_t head = 0; head < heads; ++head) {
     const std::vector<uint32_t>& cells = group.head_cells[head];
     const int32_t more_pages = int32_t(cells.size()) - int32_t(pruned_pages);
-    flat.heads[g].push_back({uint32_t(flat.cells[g].size()), more_pages * int32_t(page_tokens())});
+    flat.heads.push_back({uint32_t(flat.cells.size()), more_pages * int32_t(page_tokens())});
     for (const uint32_t cell : cells) add(cell / heads, cell % heads);
     for (uint32_t page = pruned_pages; page < group.pages.size(); ++page) add(page, head);
   }

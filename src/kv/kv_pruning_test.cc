@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 
 namespace quire {
 namespace {
@@ -40,8 +40,7 @@ class Pruning : public testing::Test {
  protected:
   void make(uint32_t full_pages, std::vector<KvLayerShape> layers = shapes()) {
     table_ = PageTable(2, SequenceId{1});  // what it holds belongs to the cache before
-    kv_ = std::make_unique<KvCache>(make_kv_layout(layers, kPage), std::vector<uint32_t>{full_pages, 40},
-                                    [](size_t n) { return Buffer(n); });
+    kv_ = std::make_unique<HostKv>(make_kv_layout(layers, kPage), std::vector<uint32_t>{full_pages, 40});
   }
 
   // What a token's row has in its first four bytes.
@@ -51,7 +50,7 @@ class Pruning : public testing::Test {
 
   template <class F>
   void for_each_head(const PageTable& table, F visit) {
-    KvCache::FlatTables flat;
+    KvTables flat;
     const PageTable* tables[] = {&empty_, &table};  // another run beside it
     const auto groups = kv_->view(tables, flat);
     uint32_t head = 0;
@@ -122,7 +121,7 @@ class Pruning : public testing::Test {
   }
 
   std::mt19937 random_{5};
-  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<HostKv> kv_;
   PageTable empty_{2, SequenceId{9}}, table_{2, SequenceId{1}};
   uint32_t computed_ = 0, tokens_ = 0;
   std::map<uint32_t, Rows> expected_;  // by head: the token of each row

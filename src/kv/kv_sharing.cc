@@ -142,7 +142,8 @@ bool KvCache::copy_part(PageTable& table, std::span<const std::optional<PageId>>
     if (!sources[g]) continue;
     CHECK(make_free(g, 1));
     PageRef page = *pools_[g]->take();
-    memory_.copy(pools_[g]->data(page.id()), pools_[g]->data(*from[g]), pools_[g]->page_bytes());
+    moves_.list.push_back(
+        {.group = g, .bytes = page_bytes(g), .from = place_of(g, *from[g]), .to = place_of(g, page.id())});
     record(KvEventKind::copied, g, page.id(), index, table.owner_);
     table.groups_[g].pages.back() = std::move(page);
   }

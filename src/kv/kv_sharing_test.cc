@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 
 namespace quire {
 namespace {
@@ -25,11 +25,11 @@ KvLayerShape layer(uint32_t window = 0) {
 class Sharing : public testing::Test {
  protected:
   void make(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages) {
-    kv_ = std::make_unique<KvCache>(make_kv_layout(layers, 4), pages, [](size_t n) { return Buffer(n); });
+    kv_ = std::make_unique<HostKv>(make_kv_layout(layers, 4), pages);
   }
 
   struct Run {
-    Run(KvCache& kv, uint32_t id, CacheSalt salt = {}) : table(kv.make_table(SequenceId{id}, salt)) {}
+    Run(HostKv& kv, uint32_t id, CacheSalt salt = {}) : table(kv.make_table(SequenceId{id}, salt)) {}
     PageTable table;
     Tokens tokens;
     uint32_t computed = 0;
@@ -44,7 +44,7 @@ class Sharing : public testing::Test {
   }
 
   float* row(const Run& run, uint32_t group, uint32_t position) {
-    KvCache::FlatTables flat;
+    KvTables flat;
     const PageTable* tables[] = {&run.table};
     const auto views = kv_->view(tables, flat);
     const KvView view{&views[group], &kv_->layout().groups[group].layers.front()};
@@ -93,7 +93,7 @@ class Sharing : public testing::Test {
     return tokens;
   }
 
-  std::unique_ptr<KvCache> kv_;
+  std::unique_ptr<HostKv> kv_;
 };
 
 TEST_F(Sharing, APromptThatWasSeenIsFoundUpToItsLastToken) {
@@ -238,9 +238,8 @@ TEST_F(Sharing, WhatWasPreemptedIsFoundAgain) {
 }
 
 TEST_F(Sharing, NothingIsPublishedWhenItIsOff) {
-  kv_ = std::make_unique<KvCache>(
-      make_kv_layout(std::vector{layer()}, 4), std::vector{8u}, [](size_t n) { return Buffer(n); },
-      KvCacheOptions{.sharing = false});
+  kv_ = std::make_unique<HostKv>(make_kv_layout(std::vector{layer()}, 4), std::vector{8u},
+                                 KvCacheOptions{.sharing = false});
   Run first = start(1, counted(12));
   ASSERT_TRUE(compute(first, 12));
   finish(first);

@@ -248,15 +248,16 @@ void SnapshotReader::read_end() {
   if (offset_ != bytes_.size) damaged(fmt::format("{} bytes come after its end", bytes_.size - offset_));
 }
 
-SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, SnapshotBytes bytes) {
+SnapshotFigures restore_snapshot(KvCache& kv, const MakeMoves& make, const KvIdentity& identity,
+                                 SnapshotBytes bytes) {
   SnapshotReader reader(std::move(bytes), identity, kv.layout());
-  return restore_nodes(kv, reader);
+  return restore_nodes(kv, make, reader);
 }
 
-SnapshotFigures restore_nodes(KvCache& kv, SnapshotReader& reader) {
+SnapshotFigures restore_nodes(KvCache& kv, const MakeMoves& make, SnapshotReader& reader) {
   try {
     KvImport import(kv);
-    while (const auto node = reader.next()) import.add(*node);
+    while (const auto node = reader.next()) import.add(*node, make);
     const KvImport::Result result = import.commit();
     return {result.nodes, result.tokens, result.pages, result.bytes, result.tokens_left_out};
   } catch (const std::bad_alloc&) {
@@ -265,9 +266,10 @@ SnapshotFigures restore_nodes(KvCache& kv, SnapshotReader& reader) {
   }
 }
 
-SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, const std::string& path) {
+SnapshotFigures restore_snapshot(KvCache& kv, const MakeMoves& make, const KvIdentity& identity,
+                                 const std::string& path) {
   const OpenFile file(path);
-  return restore_snapshot(kv, identity,
+  return restore_snapshot(kv, make, identity,
                           SnapshotBytes{path, file.size(), [&](uint64_t offset, std::span<std::byte> into) {
                                           file.read(offset, into);
                                         }});

@@ -110,8 +110,10 @@ SnapshotFigures save_snapshot(const std::string& path, const KvIdentity& identit
 
 // Fills free pages from a file: from all of it, or from none if anything in it does not fit or is damaged. Then it
 // throws Error, and the cache is as it was. If memory runs out it is empty. REQUIRES: nobody holds a page.
-SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, const std::string& path);
-SnapshotFigures restore_snapshot(KvCache& kv, const KvIdentity& identity, SnapshotBytes bytes);
-SnapshotFigures restore_nodes(KvCache& kv, SnapshotReader& reader);
+SnapshotFigures restore_snapshot(KvCache& kv, const MakeMoves& make, const KvIdentity& identity,
+                                 const std::string& path);
+SnapshotFigures restore_snapshot(KvCache& kv, const MakeMoves& make, const KvIdentity& identity,
+                                 SnapshotBytes bytes);
+SnapshotFigures restore_nodes(KvCache& kv, const MakeMoves& make, SnapshotReader& reader);
 
 }  // namespace quire

@@ -61,7 +61,7 @@ std::vector<std::byte> with_checksums(std::span<const std::byte> input) {
 constexpr uint32_t kPages = 4, kAllPages = 2 * kPages;  // of each group, of both
 
 // Who wants all pages gets them: what was cached is gone.
-void empty(KvCache& kv) {
+void empty(HostKv& kv) {
   PageTable table = kv.make_table();
   CHECK(kv.reserve(table, kPages * kv.page_tokens()));
   kv.release(table, {}, 0, KvCache::Reason::forgotten);
@@ -70,15 +70,14 @@ void empty(KvCache& kv) {
 
 void restore(std::span<const std::byte> bytes) {
   // One for all inputs: a new cache takes longer than all the rest.
-  static const auto cache = std::make_unique<KvCache>(layout(), std::vector<uint32_t>{kPages, kPages},
-                                                      [](size_t n) { return Buffer(n); });
-  KvCache& kv = *cache;
+  static const auto cache = std::make_unique<HostKv>(layout(), std::vector<uint32_t>{kPages, kPages});
+  HostKv& kv = *cache;
   const auto read = [bytes](uint64_t offset, std::span<std::byte> into) {
     CHECK(offset <= bytes.size() && into.size() <= bytes.size() - offset);
     if (!into.empty()) std::memcpy(into.data(), bytes.data() + offset, into.size());
   };
   try {
-    restore_snapshot(kv, kIdentity, {"fuzz", bytes.size(), read});
+    restore_snapshot(kv, kv.make_moves(), kIdentity, {"fuzz", bytes.size(), read});
   } catch (const Error&) {
     CHECK(kv.stats().free_pages == kAllPages);
   }
@@ -150,11 +149,11 @@ std::vector<std::byte> parts_of(const std::vector<KvNode>& nodes) {
 // Nodes of a seed that could not be restored would lead nowhere.
 void check_seed(const std::vector<std::byte>& file) {
   const std::vector<uint32_t> pages = {9, 9};
-  KvCache kv(layout(), pages, [](size_t n) { return Buffer(n); });
+  HostKv kv(layout(), pages);
   const auto read = [&](uint64_t offset, std::span<std::byte> into) {
     std::memcpy(into.data(), file.data() + offset, into.size());
   };
-  CHECK(restore_snapshot(kv, kIdentity, {"seed", file.size(), read}).nodes > 0);
+  CHECK(restore_snapshot(kv, kv.make_moves(), kIdentity, {"seed", file.size(), read}).nodes > 0);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST_F(Snapshot, RestoresEveryPageBitByBitInEveryFormatAndWithWindows) {
     forked[10] = 1;
     compute(*from, forked);
     const SnapshotFigures saved = save(*from, path());
-    const SnapshotFigures restored = restore_snapshot(*to, identity(), path());
+    const SnapshotFigures restored = restore_snapshot(*to, to->make_moves(), identity(), path());
     EXPECT_EQ(pages_of(*to), pages_of(*from));
     EXPECT_EQ(restored.pages, from->stats().cached_pages);
     EXPECT_EQ(restored.pages, saved.pages);
@@ -75,8 +75,7 @@ TEST_F(Snapshot, SaysInWhatARunDiffersFromTheOneThatMadeIt) {
   EXPECT_THAT(into({layer(KvFormat::int8, KvFormat::q4)}), HasSubstr("this run uses k=int8,v=q4"));
   EXPECT_THAT(into({layer(KvFormat::int8, 6)}), HasSubstr("layers lie otherwise"));
   EXPECT_THAT(into({layer(KvFormat::int8), layer(KvFormat::int8)}), HasSubstr("layers lie otherwise"));
-  KvCache small(make_kv_layout(std::vector{layer(KvFormat::int8)}, 8), std::vector<uint32_t>{8},
-                [](size_t n) { return Buffer(n); });
+  HostKv small(make_kv_layout(std::vector{layer(KvFormat::int8)}, 8), std::vector<uint32_t>{8});
   EXPECT_THAT(refusal(small, identity(), path()), HasSubstr("pages of 4 tokens, this run has pages of 8"));
 
   std::vector<std::byte> bytes = bytes_of(path());
@@ -100,7 +99,7 @@ TEST_F(Snapshot, PutsEveryPageBackUnderItsSaltAndUnderNoOther) {
   const SnapshotFigures saved = save(*from, path());
   const auto to = make({layer(KvFormat::f16), layer(KvFormat::f16, 6)});
   compute(*to, counted(5), one);  // some of it is there already
-  EXPECT_EQ(restore_snapshot(*to, identity(), path()).nodes, saved.nodes);
+  EXPECT_EQ(restore_snapshot(*to, to->make_moves(), identity(), path()).nodes, saved.nodes);
   for (const CacheSalt salt :
        {CacheSalt{}, one, other, CacheSalt{.key = 1, .text = 7}, CacheSalt{.key = 2}}) {
     for (const Tokens& tokens : {counted(12), counted(15), counted(10, 40)})
@@ -120,14 +119,15 @@ TEST_F(Snapshot, LargerThanItMayBeIsNotWritten) {
   const std::vector<std::byte> before = bytes_of(path());
   for (const uint64_t most : {uint64_t(0), bytes / 2, bytes - 100}) {
     KvExport all(*from);
-    EXPECT_THROW(save_snapshot(
-                     path(), identity(), from->layout(), [&] { return all.take(100); }, most),
-                 Error);
+    EXPECT_THROW(
+        save_snapshot(
+            path(), identity(), from->layout(), [&] { return all.take(100, from->make_moves()); }, most),
+        Error);
     EXPECT_EQ(bytes_of(path()), before);
   }
   KvExport all(*from);
   EXPECT_EQ(save_snapshot(
-                path(), identity(), from->layout(), [&] { return all.take(100); }, bytes)
+                path(), identity(), from->layout(), [&] { return all.take(100, from->make_moves()); }, bytes)
                 .bytes,
             bytes);
   from->check_invariants();

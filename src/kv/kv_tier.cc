@@ -16,11 +16,14 @@ void KvCache::store_on_disk(uint32_t group, PageId page, PrefixNodeId id) {
     const PrefixIndex::Node& node = index_.node(at);
     std::ranges::copy(node.tokens, prefix.begin() + ptrdiff_t(size_t(node.depth) * page_tokens()));
   }
-  const PagePool& pool = *pools_[group];
-  const auto copy = [&](std::byte* to) { memory_.copy(to, pool.data(page), pool.page_bytes()); };
-  const SaltedTokens salted(prefix, index_.node(id).salt);
-  if (tier_->store(group, salted, copy) == DiskTier::Stored::queued)
-    record(KvEventKind::stored, group, page, index, {});
+  const DiskTier::Place place = tier_->store(group, {prefix, index_.node(id).salt});
+  if (place.stored != DiskTier::Stored::queued) return;
+  moves_.list.push_back({.group = group,
+                         .bytes = page_bytes(group),
+                         .from = place_of(group, page),
+                         .host_to = place.bytes,
+                         .stored_as = place.ticket});
+  record(KvEventKind::stored, group, page, index, {});
 }
 
 uint32_t KvCache::first_page_seen(uint32_t group, uint32_t tokens) const {
@@ -58,7 +61,7 @@ DiskMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
     for (uint32_t g = 0; g < pools_.size(); ++g) {
       if (i < first_page_seen(g, match.tokens) || where(g, i) != Where::disk) continue;
       match.pages.push_back({g, i});
-      match.bytes += pools_[g]->page_bytes();
+      match.bytes += page_bytes(g);
     }
   }
   return match;
@@ -71,7 +74,8 @@ uint64_t KvCache::touch(const SaltedTokens& tokens) {
   return use_;
 }
 
-bool KvCache::bring_back(uint32_t group, const SaltedTokens& prefix, const std::byte* bytes, uint64_t use) {
+bool KvCache::bring_back(uint32_t group, const SaltedTokens& prefix, std::shared_ptr<const std::byte[]> bytes,
+                         uint64_t use) {
   CHECK(options_.sharing && prefix.size() > 0 && prefix.size() % page_tokens() == 0);
   const auto walk = [&](std::optional<PrefixNodeId> at, auto&& next_of) {
     for (size_t i = 0; at && i < prefix.size(); i += page_tokens())
@@ -95,7 +99,11 @@ bool KvCache::bring_back(uint32_t group, const SaltedTokens& prefix, const std::
     return next ? next : std::optional(index_.add(at, tokens));
   });
   const PageRef page = *pool.take();
-  memory_.copy(pool.data(page.id()), bytes, pool.page_bytes());
+  moves_.list.push_back({.group = group,
+                         .bytes = page_bytes(group),
+                         .to = place_of(group, page.id()),
+                         .host_from = bytes.get()});
+  moves_.held.push_back(std::move(bytes));
   index_.node(id).pages[group] = page.id();
   node_of_page_[group][page.id().value] = id;
   pool.publish(page.id());

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kv/kv_layout.h"
 
@@ -16,6 +17,19 @@ inline constexpr uint32_t kEqualHeads = 0xffffffffu;  // all heads of a run have
 struct KvHeadCells {
   uint32_t begin = 0;  // in KvGroupView::cells: one for each page_tokens rows of the head
   int32_t shift = 0;   // rows that the head has more than the run says: whole pages
+};
+
+// The page tables of all runs of a step as plain data, by layer group.
+struct KvTables {
+  struct Group {
+    std::vector<uint32_t> page_ids;     // one table after the other
+    std::vector<uint32_t> table_begin;  // by run: where its table starts in page_ids
+    // Empty where all heads of all tables have the same rows.
+    std::vector<uint32_t> heads_begin;
+    std::vector<KvHeadCells> heads;
+    std::vector<uint32_t> cells;
+  };
+  std::vector<Group> groups;
 };
 
 // The pages of one layer group that a step reads and writes: flat arrays, one table after the other.

@@ -28,9 +28,7 @@ PageRef::~PageRef() {
   if (pool_ != nullptr) pool_->release(id_);
 }
 
-PagePool::PagePool(Buffer storage, size_t page_bytes, uint32_t pages)
-    : storage_(std::move(storage)), page_bytes_(page_bytes), pages_(pages) {
-  CHECK(storage_.size() >= page_bytes * pages);
+PagePool::PagePool(uint32_t pages) : pages_(pages) {
   free_.reserve(pages);
   for (uint32_t page = pages; page-- > 0;) free_.push_back(PageId{page});
   places_.reserve(pages);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -8,7 +7,6 @@
 #include <vector>
 
 #include "base/id.h"
-#include "tensor/buffer.h"
 
 namespace quire {
 
@@ -33,13 +31,12 @@ class PageRef {
   PageId id_;
 };
 
-// The bytes and share counts of the pages of one layer group in one tier. A page is free, held (it has shares) or
+// The share counts of the pages of one layer group. A page is free, held (it has shares) or
 // cached (published, without any share: its contents are intact until its memory is needed). It allocates nothing once it
 // is made: a share can always be given up. Owned by the KvCache; engine thread only.
 class PagePool {
  public:
-  // `storage` comes from the backend and holds `pages` pages of `page_bytes`.
-  PagePool(Buffer storage, size_t page_bytes, uint32_t pages);
+  explicit PagePool(uint32_t pages);
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
@@ -60,9 +57,6 @@ class PagePool {
   std::optional<PageId> least_recently_used() const;
   uint64_t last_use(PageId page) const { return pages_[page.value].use; }
 
-  std::byte* data() const { return storage_.data(); }
-  std::byte* data(PageId page) const { return storage_.data() + page.value * page_bytes_; }
-  size_t page_bytes() const { return page_bytes_; }
   uint32_t capacity() const { return uint32_t(pages_.size()); }
   uint32_t free_pages() const { return uint32_t(free_.size()); }
   uint32_t cached_pages() const { return uint32_t(cached_.size()); }
@@ -92,8 +86,6 @@ class PagePool {
   void add_to_cached(PageId page);
   bool take_from_cached(PageId page);  // false: it was not there
 
-  Buffer storage_;
-  size_t page_bytes_;
   std::vector<Page> pages_;
   std::vector<PageId>
       free_;  // the last one returned is taken first: its bytes may still be in the CPU's cache

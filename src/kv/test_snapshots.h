@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "kv/host_kv.h"
 #include "kv/kv_snapshot.h"
 
 namespace quire {
@@ -33,12 +34,11 @@ class SnapshotTest : public testing::Test {
             .value_format = value};
   }
   static KvLayerShape layer(KvFormat format, uint32_t window = 0) { return layer(format, format, window); }
-  static std::unique_ptr<KvCache> make(const std::vector<KvLayerShape>& layers, uint32_t pages = 64,
-                                       const KvCacheOptions& options = {}) {
+  static std::unique_ptr<HostKv> make(const std::vector<KvLayerShape>& layers, uint32_t pages = 64,
+                                      const KvCacheOptions& options = {}) {
     const KvLayout layout = make_kv_layout(layers, kTokens);
     const std::vector<uint32_t> counts(layout.groups.size(), pages);
-    return std::make_unique<KvCache>(
-        layout, counts, [](size_t n) { return Buffer(n); }, options);
+    return std::make_unique<HostKv>(layout, counts, options);
   }
   static KvIdentity identity() {
     return {.model_name = "fox", .model = "f00d", .positions = "ab", .kernels = "scalar"};
@@ -50,11 +50,11 @@ class SnapshotTest : public testing::Test {
     return tokens;
   }
   // One sequence from its beginning to its end: new pages get random bytes.
-  void compute(KvCache& kv, const Tokens& tokens, CacheSalt salt = {}) {
+  void compute(HostKv& kv, const Tokens& tokens, CacheSalt salt = {}) {
     PageTable table = kv.make_table(SequenceId{++sequences_}, salt);
     const uint32_t found = kv.attach(table, tokens).tokens;
     ASSERT_TRUE(kv.reserve(table, uint32_t(tokens.size())));
-    KvCache::FlatTables flat;
+    KvTables flat;
     const PageTable* tables[] = {&table};
     const auto views = kv.view(tables, flat);
     for (uint32_t g = 0; g < views.size(); ++g) {
@@ -82,16 +82,16 @@ class SnapshotTest : public testing::Test {
     }
     return pages;
   }
-  static std::vector<KvNode> nodes_of(KvCache& kv) {
+  static std::vector<KvNode> nodes_of(HostKv& kv) {
     KvExport all(kv);
-    return all.take(SIZE_MAX);
+    return all.take(SIZE_MAX, kv.make_moves());
   }
-  static Pages pages_of(KvCache& kv) { return pages_of(nodes_of(kv)); }
+  static Pages pages_of(HostKv& kv) { return pages_of(nodes_of(kv)); }
 
   std::string path(const std::string& name = "kept") const { return folder_ + "/" + name; }
-  SnapshotFigures save(KvCache& kv, const std::string& to, const KvIdentity& whose = identity()) const {
+  SnapshotFigures save(HostKv& kv, const std::string& to, const KvIdentity& whose = identity()) const {
     KvExport all(kv);
-    return save_snapshot(to, whose, kv.layout(), [&] { return all.take(100); });
+    return save_snapshot(to, whose, kv.layout(), [&] { return all.take(100, kv.make_moves()); });
   }
   static std::vector<std::byte> bytes_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -106,9 +106,9 @@ class SnapshotTest : public testing::Test {
   }
   // What it is refused with; nothing if it is not.
   template <class... Args>
-  static std::string refusal(KvCache& kv, Args&&... args) {
+  static std::string refusal(HostKv& kv, Args&&... args) {
     try {
-      restore_snapshot(kv, std::forward<Args>(args)...);
+      restore_snapshot(kv, kv.make_moves(), std::forward<Args>(args)...);
     } catch (const Error& error) {
       kv.check_invariants();
       return error.what();

@@ -10,7 +10,7 @@ Decoder::Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend
     : spec_(spec), weights_(weights), backend_(backend), workspace_(backend, spec, weights) {}
 
 Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
-                      AttentionWatcher* watcher, size_t layers) {
+                      const Taps& taps, size_t layers) {
   CHECK(!batch.tokens.empty() && layout.places.size() == spec_.layers.size());
   Workspace& w = workspace_;
   w.fit(batch.tokens.size(), batch.logit_rows.size());
@@ -37,7 +37,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
 
     norm.norm = spec_.pre_norms ? &layer.attention_norm : &no_norm_;
     backend_.norm_quantize(norm);
-    attention(i, view, watcher);
+    attention(i, view, taps);
     norm.branch = w.branch;
 
     norm.branch_norm = spec_.post_norms ? &layer.attention_post_norm : nullptr;
@@ -61,7 +61,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   return w.logits;
 }
 
-void Decoder::attention(size_t index, const KvView& kv, AttentionWatcher* watcher) {
+void Decoder::attention(size_t index, const KvView& kv, const Taps& taps) {
   Workspace& w = workspace_;
   const LayerWeights& weights = weights_.layers[index];
   const LayerSpec& layer = spec_.layers[index];
@@ -92,10 +92,27 @@ void Decoder::attention(size_t index, const KvView& kv, AttentionWatcher* watche
                             .soft_cap = spec_.attention_soft_cap,
                             .sinks = weights.sinks,
                             .out = w.attended};
-  if (watcher != nullptr) watcher->see(index, attend);
+  for (const Tap& tap : taps.list) {
+    if (tap.layer == index) backend_.tap(tap, attend, taps.values);
+  }
   backend_.attend(attend);
   const Projection out[] = {{weights.attention_out, weights.attention_out_bias, w.branch}};
   backend_.project({w.attended, out});
+}
+
+void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
+                     std::span<float> values) {
+  const KvLayout::Place place = layout.places[expectation.layer];
+  const KvLayerLayout& layer = layout.groups[place.group].layers[place.slot];
+  const size_t width = size_t(spec_.heads) * spec_.key_dim, rows = expectation.rows;
+  backend_.expected_scores({.samples = {&values[expectation.samples_at], expectation.samples, width, width},
+                            .heads = spec_.heads,
+                            .kv = {&kv[place.group], &layer},
+                            .scale = spec_.attention_scale,
+                            .run = expectation.run,
+                            .rows = expectation.rows,
+                            .scores = {&values[expectation.scores_at], spec_.heads, rows, rows},
+                            .value_norms = {&values[expectation.norms_at], layer.shape.kv_heads, rows, rows}});
 }
 
 void Decoder::mlp(const LayerWeights& weights) {

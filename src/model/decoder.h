@@ -10,12 +10,10 @@
 
 namespace quire {
 
-// Sees each layer when its keys are stored and before its attention. Its calls belong to the step: engine thread only.
-class AttentionWatcher {
- public:
-  virtual ~AttentionWatcher() = default;
-  // What attend is about to be given; `params.out` is not written yet.
-  virtual void see(size_t layer, const AttendParams& params) = 0;
+// What a step is to report besides its logits.
+struct Taps {
+  std::span<const Tap> list = {};
+  std::span<float> values = {};  // that they join
 };
 
 // The layers, written once over the spec. Prefill, decode and draft verification are the same call over runs
@@ -31,12 +29,15 @@ class Decoder {
   // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call. With fewer `layers` than all there
   // are, only the first so many, and no logits.
   Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
-               AttentionWatcher* watcher = nullptr, size_t layers = kAllLayers);
+               const Taps& taps = {}, size_t layers = kAllLayers);
+  // What queries to come are expected to make of rows that are stored.
+  void expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
+              std::span<float> values);
 
   size_t workspace_bytes() const { return workspace_.bytes(); }
 
  private:
-  void attention(size_t layer, const KvView& kv, AttentionWatcher* watcher);
+  void attention(size_t layer, const KvView& kv, const Taps& taps);
   void mlp(const LayerWeights& weights);
   void dense_mlp(const LayerWeights& weights);
   void expert_mlp(const LayerWeights& weights);

@@ -71,7 +71,7 @@ SnapshotFigures SnapshotFolder::save(EngineLoop& loop, const std::string& name) 
       source->nodes = std::make_unique<KvExport>(engine.kv());
       source->layout = engine.kv().layout();
     }
-    return source->nodes->take(kSliceBytes);
+    return source->nodes->take(kSliceBytes, engine.make_moves());
   };
   struct Release {
     EngineLoop& loop;
@@ -101,7 +101,7 @@ std::string SnapshotFolder::restore(Engine& engine, const std::string& name) con
   CHECK(is_name(name));
   const Clock::time_point begin = Clock::now();
   try {
-    const SnapshotFigures done = restore_snapshot(engine.kv(), identity_, path(name));
+    const SnapshotFigures done = restore_snapshot(engine.kv(), engine.make_moves(), identity_, path(name));
     std::string text =
         fmt::format("restored {} tokens in {} pages, {:.1f} MB in {:.3f} s, from {}", done.tokens, done.pages,
                     double(done.bytes) / 1e6, milliseconds_between(begin, Clock::now()) / 1000, path(name));

@@ -153,7 +153,7 @@ TEST_F(EngineWithoutMemory, ASnapshotThatFailsLeavesTheCacheAsItWasOrEmpty) {
       const FailingAllocation failing(n);
       try {
         KvExport all(from->kv());
-        for (auto nodes = all.take(1000); !nodes.empty(); nodes = all.take(1000)) {
+        for (auto nodes = all.take(1000, from->make_moves()); !nodes.empty(); nodes = all.take(1000, from->make_moves())) {
           for (const KvNode& node : nodes) writer.add(node);
         }
         writer.finish();
@@ -177,7 +177,7 @@ TEST_F(EngineWithoutMemory, ASnapshotThatFailsLeavesTheCacheAsItWasOrEmpty) {
     {
       const FailingAllocation failing(n);
       try {
-        restore_nodes(to->kv(), reader);
+        restore_nodes(to->kv(), to->make_moves(), reader);
       } catch (const std::bad_alloc&) {
       }
       failed = failing.happened();

@@ -12,7 +12,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kv_rows.h"
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 #include "tensor/float16.h"
 
 // What the tests of attention attend to.
@@ -67,7 +67,7 @@ class Attention {
   // The last `count` tokens' rows, computed in runs of at most `chunk` by `threads` threads.
   std::vector<float> compute(const CpuKernels& kernels, uint32_t count, uint32_t chunk, uint32_t threads) {
     CpuBackend backend(kernels, threads);
-    KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
+    HostKv kv(layout_, pages_for(layout_, tokens_, tokens_, 1));
     PageTable table = kv.make_table();
     EXPECT_TRUE(kv.reserve(table, tokens_));
     const PageTable* tables[] = {&table};
@@ -77,7 +77,7 @@ class Attention {
     for (uint32_t done = 0; done < count; done += chunk) {
       const uint32_t n = std::min(chunk, count - done), first = tokens_ - count + done;
       begin(backend, first, n);
-      KvCache::FlatTables flat;
+      KvTables flat;
       const std::vector<KvGroupView> groups = kv.view(tables, flat);
       const KvView view{&groups[0], &layout_.groups[0].layers[0]};
       Activation result;
@@ -101,27 +101,30 @@ class Attention {
   std::vector<float> shares(const CpuKernels& kernels, uint32_t threads,
                             std::optional<uint32_t> head = std::nullopt) {
     CpuBackend backend(kernels, threads);
-    KvCache kv(layout_, pages_for(layout_, tokens_, tokens_, 1), [](size_t bytes) { return Buffer(bytes); });
+    HostKv kv(layout_, pages_for(layout_, tokens_, tokens_, 1));
     PageTable table = kv.make_table();
     EXPECT_TRUE(kv.reserve(table, tokens_));
     const PageTable* tables[] = {&table};
     store(backend, kv, tables);
-    KvCache::FlatTables flat;
+    KvTables flat;
     const std::vector<KvGroupView> groups = kv.view(tables, flat);
     std::vector<float> out(size_t(test_.heads) * tokens_);
-    AttentionSharesParams params{.query = rows(stored_query_, 0, tokens_),
-                                 .heads = test_.heads,
-                                 .kv = {&groups[0], &layout_.groups[0].layers[0]},
-                                 .scale = kScale,
-                                 .soft_cap = test_.soft_cap,
-                                 .sinks = {},
-                                 .token = tokens_ - 1,
-                                 .out = {out.data(), test_.heads, tokens_, tokens_},
-                                 .head = head};
+    AttendParams params{.query = rows(stored_query_, 0, tokens_),
+                        .heads = test_.heads,
+                        .kv = {&groups[0], &layout_.groups[0].layers[0]},
+                        .scale = kScale,
+                        .soft_cap = test_.soft_cap,
+                        .sinks = {},
+                        .out = {}};
+    const Tap tap{.token = tokens_ - 1,
+                  .first_head = head.value_or(0),
+                  .heads = head ? 1 : test_.heads,
+                  .width = tokens_,
+                  .at = size_t(head.value_or(0)) * tokens_};
     if (test_.sinks)
       params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, test_.heads},
                       nullptr};
-    backend.attention_shares(params);
+    backend.tap(tap, params, out);
     return out;
   }
 
@@ -218,9 +221,9 @@ class Attention {
     backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}});
   }
 
-  void store(CpuBackend& backend, KvCache& kv, std::span<const PageTable* const> tables) {
+  void store(CpuBackend& backend, HostKv& kv, std::span<const PageTable* const> tables) {
     begin(backend, 0, tokens_);
-    KvCache::FlatTables flat;
+    KvTables flat;
     const std::vector<KvGroupView> groups = kv.view(tables, flat);
     stored_query_ = query_;
     backend.rope_store({.query = rows(stored_query_, 0, tokens_),

@@ -34,16 +34,42 @@ void softmax(std::span<float> scores, const float* sink) {
   for (float& score : scores) score = float(score / sum);
 }
 
+// Head by head, in order: a sum is the same whatever else the step computes.
+void join_tapped(const Tap& tap, const Rows& seen, std::span<float> values) {
+  const size_t known = std::min<size_t>(tap.width, seen.width);
+  for (uint32_t i = 0; i < tap.heads; ++i) {
+    float* to = values.data() + size_t(i / tap.heads_per_row) * tap.width;
+    const float* from = seen.row(i);
+    switch (tap.join) {
+      case Tap::Join::store:
+        std::copy_n(from, known, to);
+        std::fill(to + known, to + tap.width, 0.0f);
+        break;
+      case Tap::Join::sum:
+        for (size_t j = 0; j < known; ++j) to[j] += from[j];
+        break;
+      case Tap::Join::most:
+        for (size_t j = 0; j < known; ++j) to[j] = std::max(to[j], from[j]);
+        break;
+    }
+  }
+}
+
 }  // namespace
 
-void CpuBackend::attention_shares(const AttentionSharesParams& params) {
+Rows CpuBackend::tap_rows(size_t rows, size_t width) {
+  tapped_.resize(std::max(tapped_.size(), rows * width));
+  return {tapped_.data(), rows, width, width};
+}
+
+Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, uint32_t first_head,
+                                  uint32_t heads) {
   const KvLayerShape& shape = params.kv.layer->shape;
-  const uint32_t run = batch_.run_of_token[params.token];
+  const uint32_t run = batch_.run_of_token[token];
   const uint32_t page_tokens = params.kv.group->layout->page_tokens;
   const uint32_t group = params.heads / shape.kv_heads;
-  const uint32_t first_head = params.head.value_or(0);
-  const uint32_t end_head = params.head ? *params.head + 1 : params.heads;
-  CHECK(params.out.rows == params.heads && end_head <= params.heads);
+  const uint32_t end_head = first_head + heads;
+  CHECK(heads > 0 && end_head <= params.heads);
   struct Piece {
     uint32_t kv_head, begin, end;  // rows of one page
   };
@@ -52,48 +78,70 @@ void CpuBackend::attention_shares(const AttentionSharesParams& params) {
   };
   std::vector<Piece> pieces;
   std::vector<Seen> seen(shape.kv_heads);
+  uint32_t last = 0;
   for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
-    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(params.token, shape.window));
+    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(token, shape.window));
     const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
-    CHECK(params.out.width > row);
+    last = std::max(last, row);
     seen[h] = {first, row};
     for (uint32_t begin = first, end; begin <= row; begin = end) {
       end = std::min((begin / page_tokens + 1) * page_tokens, row + 1);
       pieces.push_back({h, begin, end});
     }
   }
+  const Rows out = tap_rows(heads, size_t(last) + 1);
   const size_t width = (shape.key_dim + 3) / 4 * 4;
-  std::vector<float> queries(params.heads * width);  // padded
-  for (uint32_t h = first_head; h < end_head; ++h) {
-    std::copy_n(params.query.row(params.token) + h * shape.key_dim, shape.key_dim, &queries[h * width]);
+  std::vector<float> queries(heads * width);  // padded
+  for (uint32_t i = 0; i < heads; ++i) {
+    const uint32_t h = first_head + i;
+    std::copy_n(params.query.row(token) + h * shape.key_dim, shape.key_dim, &queries[i * width]);
     const auto [first, row] = seen[h / group];
-    std::fill_n(params.out.row(h), first, 0.0f);
-    std::fill(params.out.row(h) + row + 1, params.out.row(h) + params.out.width, 0.0f);
+    std::fill_n(out.row(i), first, 0.0f);
+    std::fill(out.row(i) + row + 1, out.row(i) + out.width, 0.0f);
   }
   pool_.parallel_for(pieces.size(), 4, [&](size_t begin, size_t end) {
     std::vector<float> key(width);
     for (size_t i = begin; i < end; ++i) {
       const uint32_t kv_head = pieces[i].kv_head;
-      const uint32_t group_begin = std::max(first_head, kv_head * group);
-      const uint32_t group_end = std::min(end_head, (kv_head + 1) * group);
+      const uint32_t group_begin = std::max(first_head, kv_head * group) - first_head;
+      const uint32_t group_end = std::min(end_head, (kv_head + 1) * group) - first_head;
       for (uint32_t at = pieces[i].begin; at < pieces[i].end; ++at) {
         load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at),
                     std::span(key).first(shape.key_dim));
         for (uint32_t h = group_begin; h < group_end; ++h) {
           float score = params.scale * dot(&queries[h * width], key.data(), width);
           if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
-          params.out.row(h)[at] = score;
+          out.row(h)[at] = score;
         }
       }
     }
   });
-  pool_.parallel_for(end_head - first_head, 1, [&](size_t begin, size_t end) {
-    for (size_t h = first_head + begin; h < first_head + end; ++h) {
-      const auto [first, row] = seen[h / group];
-      softmax({params.out.row(h) + first, size_t(row) + 1 - first},
-              params.sinks ? params.sinks.vector() + h : nullptr);
+  pool_.parallel_for(heads, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto [first, row] = seen[(first_head + i) / group];
+      softmax({out.row(i) + first, size_t(row) + 1 - first},
+              params.sinks ? params.sinks.vector() + first_head + i : nullptr);
     }
   });
+  return out;
+}
+
+Rows CpuBackend::unturned_queries(const AttendParams& params, uint32_t token, uint32_t first_head,
+                                  uint32_t heads) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const Rows out = tap_rows(heads, shape.key_dim);
+  for (uint32_t i = 0; i < heads; ++i) {
+    std::copy_n(params.query.row(token) + (first_head + i) * shape.key_dim, shape.key_dim, out.row(i));
+    if (is_rotated(shape.key_format)) rotate_kv_row({out.row(i), shape.key_dim});
+  }
+  return out;
+}
+
+void CpuBackend::tap(const Tap& tap, const AttendParams& attend, std::span<float> values) {
+  const Rows seen = tap.what == Tap::What::shares
+                        ? attention_shares(attend, tap.token, tap.first_head, tap.heads)
+                        : unturned_queries(attend, tap.token, tap.first_head, tap.heads);
+  join_tapped(tap, seen, values.subspan(tap.at, size_t(tap.rows()) * tap.width));
 }
 
 }  // namespace quire

@@ -34,8 +34,7 @@ class CpuBackend : public Backend {
   void rope_table(const RopeTableParams& params) override;
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
-  void attention_shares(const AttentionSharesParams& params) override;
-  void read_queries(const ReadQueriesParams& params) override;
+  void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void expected_scores(const ExpectedScoresParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
@@ -43,6 +42,12 @@ class CpuBackend : public Backend {
   void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override;
 
  private:
+  // Where one token looks from so many heads: [heads, rows up to its own].
+  Rows attention_shares(const AttendParams& params, uint32_t token, uint32_t first_head, uint32_t heads);
+  // Their queries: [heads, key_dim].
+  Rows unturned_queries(const AttendParams& params, uint32_t token, uint32_t first_head, uint32_t heads);
+  Rows tap_rows(size_t rows, size_t width);
+
   // One matrix product of a parallel loop over the rows of several.
   struct Product {
     MatrixView weight;
@@ -80,6 +85,8 @@ class CpuBackend : public Backend {
   OutlierLists outliers_;  // of the products that run
   ThreadPool pool_;
   BatchView batch_;
+
+  std::vector<float> tapped_;  // what `tap` joins; grown on demand
 
   // What project_experts gathers: rows sorted by expert. Grown on demand.
   struct ExpertScratch {

@@ -68,19 +68,10 @@ float norm_of(std::span<const float> values) {
 
 }  // namespace
 
-void CpuBackend::read_queries(const ReadQueriesParams& params) {
-  const KvLayerShape& shape = params.kv.layer->shape;
-  for (uint32_t h = 0; h < params.heads; ++h) {
-    std::copy_n(params.query.row(params.token) + h * shape.key_dim, shape.key_dim, params.out.row(h));
-    if (is_rotated(shape.key_format)) rotate_kv_row({params.out.row(h), shape.key_dim});
-  }
-}
-
 void CpuBackend::expected_scores(const ExpectedScoresParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
   CHECK(shape.window == 0 && params.samples.rows > 0);
-  const uint32_t run = batch_.run_of_token[params.token];
-  const uint32_t rows = batch_.runs[run].row_of(params.token, 0) + 1;
+  const uint32_t run = params.run, rows = params.rows;
   CHECK(params.scores.width >= rows && params.value_norms.width >= rows);
   const uint32_t group = params.heads / shape.kv_heads, page_tokens = params.kv.group->layout->page_tokens;
   const size_t width = (shape.key_dim + 3) / 4 * 4;

@@ -10,7 +10,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
-#include "kv/kv_cache.h"
+#include "kv/host_kv.h"
 
 namespace quire {
 namespace {
@@ -27,7 +27,7 @@ struct Layer {
 
 class PrunedAttention : public testing::Test {
  protected:
-  PrunedAttention() : kv_(layout_, std::vector<uint32_t>{40}, [](size_t bytes) { return Buffer(bytes); }) {
+  PrunedAttention() : kv_(layout_, std::vector<uint32_t>{40}) {
     std::mt19937 random(7);
     for (Layer& layer : layers_) {
       for (auto [values, heads] : {std::pair(&layer.query, kHeads), std::pair(&layer.key, kKvHeads),
@@ -55,7 +55,7 @@ class PrunedAttention : public testing::Test {
     std::vector<TokenId> tokens;
     std::vector<uint32_t> positions, run_of;
     std::vector<TokenRun> runs;
-    KvCache::FlatTables flat;
+    KvTables flat;
     std::vector<KvGroupView> groups;
   };
   void begin(CpuBackend& backend, Step& step, const PageTable& table, uint32_t first, uint32_t count,
@@ -107,15 +107,17 @@ class PrunedAttention : public testing::Test {
                       .out = result});
     }
     shares_.assign(size_t(kHeads) * kTokens, -1.0f);
-    backend.attention_shares(
+    const uint32_t last = uint32_t(step.tokens.size()) - 1;
+    backend.tap(
+        {.token = last, .heads = kHeads, .width = kTokens},
         {.query = rows(layers_[layer].query, kTokens - step.tokens.size(), uint32_t(step.tokens.size())),
          .heads = kHeads,
          .kv = {&step.groups[0], &layout_.groups[0].layers[layer]},
          .scale = kScale,
          .soft_cap = 0,
          .sinks = {},
-         .token = uint32_t(step.tokens.size()) - 1,
-         .out = {shares_.data(), kHeads, kTokens, kTokens}});
+         .out = {}},
+        shares_);
     kv_.release(table, {}, 0, KvCache::Reason::forgotten);
     kv_.check_invariants();
     return out;
@@ -159,7 +161,7 @@ class PrunedAttention : public testing::Test {
                                                                       .key_format = KvFormat::f32,
                                                                       .value_format = KvFormat::f32}),
                                     kPage);
-  KvCache kv_;
+  HostKv kv_;
   PageTable other_{1, SequenceId{2}};
   Layer layers_[kLayers];
   KeptRows kept_;

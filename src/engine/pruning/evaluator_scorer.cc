@@ -1,7 +1,6 @@
 #include "engine/pruning/evaluator_scorer.h"
 
 #include "engine/pruning/pooled.h"
-#include "model/watched_shares.h"
 
 namespace quire {
 
@@ -14,19 +13,19 @@ std::optional<ScoringPass> EvaluatorScorer::pass(uint32_t index, std::span<const
                      .observed = options_.window};
 }
 
-void EvaluatorScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
-                          uint32_t row) {
-  if (layer != options_.evaluator.layer) return;
-  const Rows shares = watched_shares(backend, params, token, row + 1, shares_);
-  attention_.resize(tokens_);
+void EvaluatorScorer::ask(const Seen& token, std::vector<Tap>& taps) const {
   for (const uint32_t head : options_.evaluator.heads) {
-    const float* share = shares.row(head);
-    for (uint32_t i = 0; i <= row; ++i) attention_[i] += share[i];
+    taps.push_back({.join = Tap::Join::sum,
+                    .layer = options_.evaluator.layer,
+                    .token = token.place,
+                    .first_head = head,
+                    .width = tokens_,
+                    .at = token.at});
   }
 }
 
 std::vector<float> EvaluatorScorer::scores(size_t, uint32_t) const {
-  return pooled(attention_);
+  return pooled(values_);
 }
 
 }  // namespace quire

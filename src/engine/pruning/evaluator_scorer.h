@@ -14,15 +14,11 @@ class EvaluatorScorer : public TokenScorer {
   uint32_t observed_tokens() const override { return 0; }
   std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
   bool chooses_before_prefill() const override { return true; }
-  void see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token, uint32_t row) override;
-  void restart() override { attention_.clear(); }
+  void ask(const Seen& token, std::vector<Tap>& taps) const override;
 
  protected:
   std::vector<float> scores(size_t layer, uint32_t head) const override;
-
- private:
-  std::vector<float> attention_;  // [tokens]
-  std::vector<float> shares_;     // of one token: [heads, tokens]
+  size_t value_count() const override { return tokens_; }
 };
 
 }  // namespace quire

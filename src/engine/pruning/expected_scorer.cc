@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,7 +21,7 @@ void softmax(std::span<double> scores) {
 
 ExpectedScorer::ExpectedScorer(const PruningOptions& options, const ModelSpec& spec, const KvLayout& layout,
                                uint32_t tokens)
-    : TokenScorer(options, layout, tokens), spec_(spec) {
+    : TokenScorer(options, spec, layout, tokens) {
   for (const RopeSpec& rope : spec.ropes) {
     std::vector<Turn>& turns = ahead_.emplace_back();
     for (const float frequency : rope.inverse_frequencies) {
@@ -36,7 +37,7 @@ ExpectedScorer::ExpectedScorer(const PruningOptions& options, const ModelSpec& s
 }
 
 void ExpectedScorer::restart() {
-  samples_.clear();
+  TokenScorer::restart();
   worth_.clear();
 }
 
@@ -60,42 +61,77 @@ void ExpectedScorer::move_ahead(std::span<float> query, size_t layer, uint32_t p
   }
 }
 
-void ExpectedScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
-                         uint32_t position) {
-  const uint32_t dim = params.kv.layer->shape.key_dim;
-  samples_.resize(layout_.places.size());
-  std::vector<float>& samples = samples_[layer];
-  const size_t begin = samples.size(), width = size_t(params.heads) * dim;
-  samples.resize(begin + width);
-  backend.read_queries({.query = params.query,
-                        .heads = params.heads,
-                        .kv = params.kv,
-                        .token = token,
-                        .out = {&samples[begin], params.heads, dim, dim}});
-  for (size_t h = 0; h < params.heads; ++h)
-    move_ahead(std::span(samples).subspan(begin + h * dim, dim), layer, position);
-  if (position + 1 == tokens_) judge(backend, layer, params, token);
+size_t ExpectedScorer::value_count() const {
+  size_t count = 0;
+  for (const uint32_t layer : full_layers()) count += samples() * sample_width(layer);
+  return count;
 }
 
-void ExpectedScorer::judge(Backend& backend, size_t layer, const AttendParams& params, uint32_t token) {
-  const KvLayerShape& shape = params.kv.layer->shape;
-  const size_t width = size_t(params.heads) * shape.key_dim;
-  std::vector<float>& samples = samples_[layer];
-  std::vector<float> scores(size_t(params.heads) * tokens_), norms(size_t(shape.kv_heads) * tokens_);
-  backend.expected_scores({.samples = {samples.data(), samples.size() / width, width, width},
-                           .heads = params.heads,
-                           .kv = params.kv,
-                           .scale = params.scale,
-                           .token = token,
-                           .scores = {scores.data(), params.heads, tokens_, tokens_},
-                           .value_norms = {norms.data(), shape.kv_heads, tokens_, tokens_}});
-  samples = {};
+void ExpectedScorer::ask(const Seen& token, std::vector<Tap>& taps) const {
+  size_t at = token.at;
+  const uint32_t sample = token.row - (tokens_ - samples());
+  for (const uint32_t layer : full_layers()) {
+    taps.push_back({.what = Tap::What::queries,
+                    .layer = layer,
+                    .token = token.place,
+                    .heads = heads(layer),
+                    .width = shape(layer).key_dim,
+                    .at = at + sample * sample_width(layer)});
+    at += samples() * sample_width(layer);
+  }
+}
+
+std::optional<ScoringPass> ExpectedScorer::pass(uint32_t index, std::span<const TokenId>) const {
+  if (index > 0) return std::nullopt;
+  return ScoringPass{.tokens = {}, .row = tokens_};
+}
+
+std::vector<Expectation> ExpectedScorer::places(size_t& count) const {
+  std::vector<Expectation> places;
+  count = value_count();
+  size_t samples_at = 0;
+  for (const uint32_t layer : full_layers()) {
+    Expectation& one = places.emplace_back();
+    one.layer = layer;
+    one.rows = tokens_;
+    one.samples = samples();
+    one.samples_at = std::exchange(samples_at, samples_at + samples() * sample_width(layer));
+    one.scores_at = std::exchange(count, count + size_t(heads(layer)) * tokens_);
+    one.norms_at = std::exchange(count, count + size_t(shape(layer).kv_heads) * tokens_);
+  }
+  return places;
+}
+
+std::vector<Expectation> ExpectedScorer::expectations(std::vector<float>& values) const {
+  size_t count = 0;
+  std::vector<Expectation> expectations = places(count);
+  values = values_;
+  for (const Expectation& one : expectations) {
+    const uint32_t dim = shape(one.layer).key_dim;
+    for (uint32_t i = 0; i < one.samples * heads(one.layer); ++i)
+      move_ahead(std::span(values).subspan(one.samples_at + i * dim, dim), one.layer,
+                 tokens_ - one.samples + i / heads(one.layer));
+  }
+  values.resize(count);
+  return expectations;
+}
+
+void ExpectedScorer::take(std::span<const float> values) {
+  if (values.size() == value_count()) return TokenScorer::take(values);
+  size_t count = 0;
   worth_.resize(layout_.places.size());
-  std::vector<float>& worth = worth_[layer];
-  worth.resize(size_t(shape.kv_heads) * tokens_);
-  const uint32_t group = params.heads / shape.kv_heads;
+  for (const Expectation& one : places(count)) worth_[one.layer] = judged(one.layer, one, values);
+  values_ = {};
+}
+
+std::vector<float> ExpectedScorer::judged(size_t layer, const Expectation& expected,
+                                          std::span<const float> values) const {
+  const float* scores = &values[expected.scores_at];
+  const float* norms = &values[expected.norms_at];
+  std::vector<float> worth(size_t(shape(layer).kv_heads) * tokens_);
+  const uint32_t group = heads(layer) / shape(layer).kv_heads;
   std::vector<double> shares(tokens_);
-  for (uint32_t h = 0; h < params.heads; ++h) {
+  for (uint32_t h = 0; h < heads(layer); ++h) {
     const size_t row = size_t(h / group) * tokens_;
     std::copy_n(&scores[size_t(h) * tokens_], tokens_, shares.begin());
     softmax(shares);
@@ -106,6 +142,7 @@ void ExpectedScorer::judge(Backend& backend, size_t layer, const AttendParams& p
   for (float& value : worth) {
     if (!std::isfinite(value)) value = 0;
   }
+  return worth;
 }
 
 std::vector<float> ExpectedScorer::scores(size_t layer, uint32_t head) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "engine/pruning/token_scorer.h"
 
 namespace quire {
@@ -13,17 +15,19 @@ class ExpectedScorer : public TokenScorer {
   static constexpr uint32_t kPositions = 512;  // after the prompt: their rotations are averaged
   static constexpr double kLeastShare = 0.02;  // added to every share: where attention is flat, values count
 
-  // The spec must outlive it.
   ExpectedScorer(const PruningOptions& options, const ModelSpec& spec, const KvLayout& layout,
                  uint32_t tokens);
 
   uint32_t observed_tokens() const override { return kSamples; }
-  void see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
-           uint32_t position) override;
+  void ask(const Seen& token, std::vector<Tap>& taps) const override;
+  void take(std::span<const float> values) override;
+  std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
+  std::vector<Expectation> expectations(std::vector<float>& values) const override;
   void restart() override;
 
  protected:
   std::vector<float> scores(size_t layer, uint32_t head) const override;
+  size_t value_count() const override;
 
  private:
   // The rotation of one pair, or the mean of several.
@@ -32,13 +36,15 @@ class ExpectedScorer : public TokenScorer {
   };
   // Brings a query from its position to those after the prompt; what is not rotated stays as it is.
   void move_ahead(std::span<float> query, size_t layer, uint32_t position) const;
-  // Turns the samples of a layer into its scores, once all are there.
-  void judge(Backend& backend, size_t layer, const AttendParams& params, uint32_t token);
+  // What a layer's rows are worth, [kv_heads, tokens], by what was expected.
+  std::vector<float> judged(size_t layer, const Expectation& expected, std::span<const float> values) const;
+  uint32_t samples() const { return std::min(tokens_, kSamples); }
+  size_t sample_width(size_t layer) const { return size_t(heads(layer)) * shape(layer).key_dim; }
+  // Where everything of the full layers is among the values of the pass.
+  std::vector<Expectation> places(size_t& count) const;
 
-  const ModelSpec& spec_;
-  std::vector<std::vector<Turn>> ahead_;     // [rope][pair]: the mean of the positions after the prompt
-  std::vector<std::vector<float>> samples_;  // [layer], each [samples, heads * head_dim]
-  std::vector<std::vector<float>> worth_;    // [layer], each [kv_heads, tokens]
+  std::vector<std::vector<Turn>> ahead_;   // [rope][pair]: the mean of the positions after the prompt
+  std::vector<std::vector<float>> worth_;  // [layer], each [kv_heads, tokens]; empty: not known yet
 };
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "engine/pruning/pooled.h"
 #include "engine/pruning/token_scorer.h"
 
 namespace quire {
@@ -11,16 +12,15 @@ class SnapScorer : public TokenScorer {
   using TokenScorer::TokenScorer;
 
   uint32_t observed_tokens() const override { return options_.window; }
-  void see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
-           uint32_t position) override;
-  void restart() override { attention_.clear(); }
+  void ask(const Seen& token, std::vector<Tap>& taps) const override {
+    ask_by_kv_head(token, Tap::Join::sum, taps);
+  }
 
  protected:
-  std::vector<float> scores(size_t layer, uint32_t head) const override;
-
- private:
-  std::vector<std::vector<float>> attention_;  // [layer], each [kv_heads, tokens]
-  std::vector<float> shares_;                  // of one token: [heads, tokens]
+  std::vector<float> scores(size_t layer, uint32_t head) const override {
+    return pooled(std::span(values_).subspan(begin_of(layer) + size_t(head) * tokens_, tokens_));
+  }
+  size_t value_count() const override { return values_of_all_heads(); }
 };
 
 }  // namespace quire

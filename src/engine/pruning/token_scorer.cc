@@ -23,8 +23,7 @@ class StreamingScorer : public TokenScorer {
 
   uint32_t observed_tokens() const override { return 0; }
   bool splits_by_head() const override { return false; }
-  void see(Backend&, size_t, const AttendParams&, uint32_t, uint32_t) override {}
-  void restart() override {}
+  void ask(const Seen&, std::vector<Tap>&) const override {}
 
  protected:
   std::vector<float> scores(size_t, uint32_t) const override {
@@ -37,8 +36,47 @@ class StreamingScorer : public TokenScorer {
 
 }  // namespace
 
-TokenScorer::TokenScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens)
-    : options_(options), layout_(layout), tokens_(tokens) {}
+TokenScorer::TokenScorer(const PruningOptions& options, const ModelSpec& spec, const KvLayout& layout,
+                         uint32_t tokens)
+    : options_(options), spec_(spec), layout_(layout), tokens_(tokens) {
+  for (uint32_t l = 0; l < layout.places.size(); ++l) {
+    if (layout.groups[layout.places[l].group].window == 0) full_layers_.push_back(l);
+  }
+}
+
+const std::vector<float>& TokenScorer::values() {
+  if (values_.empty()) values_.resize(value_count());
+  return values_;
+}
+
+const KvLayerShape& TokenScorer::shape(size_t layer) const {
+  const KvLayout::Place place = layout_.places[layer];
+  return layout_.groups[place.group].layers[place.slot].shape;
+}
+
+size_t TokenScorer::begin_of(size_t layer) const {
+  size_t begin = 0;
+  for (const uint32_t before : full_layers_) {
+    if (before < layer) begin += size_t(shape(before).kv_heads) * tokens_;
+  }
+  return begin;
+}
+
+size_t TokenScorer::values_of_all_heads() const {
+  return begin_of(layout_.places.size());
+}
+
+void TokenScorer::ask_by_kv_head(const Seen& token, Tap::Join join, std::vector<Tap>& taps) const {
+  for (const uint32_t layer : full_layers_) {
+    taps.push_back({.join = join,
+                    .layer = layer,
+                    .token = token.place,
+                    .heads = heads(layer),
+                    .heads_per_row = heads(layer) / shape(layer).kv_heads,
+                    .width = tokens_,
+                    .at = token.at + begin_of(layer)});
+  }
+}
 
 KeptRows TokenScorer::choose() const {
   KeptRows kept{.count = this->kept(), .of_head = {}};
@@ -84,18 +122,17 @@ std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const Mo
                                          std::span<const TokenId> repeat_request) {
   switch (options.policy) {
     case PruningPolicy::streaming:
-      return std::make_unique<StreamingScorer>(options, layout, tokens);
+      return std::make_unique<StreamingScorer>(options, spec, layout, tokens);
     case PruningPolicy::snap:
-      return std::make_unique<SnapScorer>(options, layout, tokens);
+      return std::make_unique<SnapScorer>(options, spec, layout, tokens);
     case PruningPolicy::zip:
-      return std::make_unique<ZipScorer>(options, layout, tokens, uint32_t(spec.layers.size()),
-                                         repeat_request);
+      return std::make_unique<ZipScorer>(options, spec, layout, tokens, repeat_request);
     case PruningPolicy::expected:
       return std::make_unique<ExpectedScorer>(options, spec, layout, tokens);
     case PruningPolicy::evaluator:
       break;
   }
-  return std::make_unique<EvaluatorScorer>(options, layout, tokens);
+  return std::make_unique<EvaluatorScorer>(options, spec, layout, tokens);
 }
 
 }  // namespace quire

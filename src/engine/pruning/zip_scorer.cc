@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/pruning/pooled.h"
-#include "model/watched_shares.h"
 
 namespace quire {
 namespace {
@@ -20,10 +19,9 @@ std::span<const TokenId> usable(std::span<const TokenId> repeat_request) {
 
 }  // namespace
 
-ZipScorer::ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers,
-                     std::span<const TokenId> repeat_request)
-    : TokenScorer(options, layout, tokens),
-      layers_(layers),
+ZipScorer::ZipScorer(const PruningOptions& options, const ModelSpec& spec, const KvLayout& layout,
+                     uint32_t tokens, std::span<const TokenId> repeat_request)
+    : TokenScorer(options, spec, layout, tokens),
       request_(usable(repeat_request).begin(), usable(repeat_request).end()) {}
 
 uint32_t ZipScorer::pass_tokens(uint32_t prompt, std::span<const TokenId> repeat_request) {
@@ -35,27 +33,15 @@ std::optional<ScoringPass> ZipScorer::pass(uint32_t index, std::span<const Token
   if (begin >= tokens_) return std::nullopt;
   const uint32_t first = begin < kBeginning ? 0 : begin - kBeginning, end = std::min(begin + kPart, tokens_);
   const auto part = prompt.subspan(first, end - first);
-  ScoringPass pass{.tokens = request_, .row = tokens_, .layers = layers_, .observed = end - begin};
+  ScoringPass pass{
+      .tokens = request_, .row = tokens_, .layers = uint32_t(spec_.layers.size()), .observed = end - begin};
   pass.tokens.insert(pass.tokens.end(), part.begin(), part.end());
   return pass;
 }
 
-void ZipScorer::see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token,
-                    uint32_t row) {
-  const uint32_t kv_heads = params.kv.layer->shape.kv_heads, group = params.heads / kv_heads;
-  const Rows shares = watched_shares(backend, params, token, row + 1, shares_);
-  most_.resize(layers_);
-  most_[layer].resize(size_t(kv_heads) * tokens_);
-  for (uint32_t h = 0; h < params.heads; ++h) {
-    float* most = most_[layer].data() + size_t(h / group) * tokens_;
-    const float* share = shares.row(h);
-    for (uint32_t i = 0; i < tokens_; ++i) most[i] = std::max(most[i], share[i]);
-  }
-}
-
 std::vector<float> ZipScorer::scores(size_t layer, uint32_t head) const {
-  const float* most = most_[layer].data() + size_t(head) * tokens_;
-  return largest_near({most, tokens_}, kNeighbours);
+  return largest_near(std::span(values_).subspan(begin_of(layer) + size_t(head) * tokens_, tokens_),
+                      kNeighbours);
 }
 
 }  // namespace quire

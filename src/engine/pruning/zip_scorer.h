@@ -8,7 +8,7 @@ namespace quire {
 // a KV head pays it or its neighbours then: what the model needs to say the text again it will need for any question about it.
 class ZipScorer : public TokenScorer {
  public:
-  ZipScorer(const PruningOptions& options, const KvLayout& layout, uint32_t tokens, uint32_t layers,
+  ZipScorer(const PruningOptions& options, const ModelSpec& spec, const KvLayout& layout, uint32_t tokens,
             std::span<const TokenId> repeat_request);
 
   // Of its longest pass over a prompt of so many tokens.
@@ -16,17 +16,16 @@ class ZipScorer : public TokenScorer {
 
   uint32_t observed_tokens() const override { return 0; }
   std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
-  void see(Backend& backend, size_t layer, const AttendParams& params, uint32_t token, uint32_t row) override;
-  void restart() override { most_.clear(); }
+  void ask(const Seen& token, std::vector<Tap>& taps) const override {
+    ask_by_kv_head(token, Tap::Join::most, taps);
+  }
 
  protected:
   std::vector<float> scores(size_t layer, uint32_t head) const override;
+  size_t value_count() const override { return values_of_all_heads(); }
 
  private:
-  const uint32_t layers_;
   const std::vector<TokenId> request_;
-  std::vector<std::vector<float>> most_;  // [layer], each [kv_heads, tokens]
-  std::vector<float> shares_;             // of one token: [heads, rows]
 };
 
 }  // namespace quire

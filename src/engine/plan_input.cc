@@ -1,0 +1,71 @@
+#include "engine/plan_input.h"
+
+namespace quire {
+namespace {
+
+void add_tokens(const StepPlan::Run& run, StepInput& input) {
+  const Sequence& sequence = *run.sequence;
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> positions;
+  for (uint32_t i = 0; i < run.count + run.drafts; ++i) {
+    positions.push_back(sequence.position_of(sequence.computed + i));
+    tokens.push_back(i < run.count ? sequence.tokens[positions.back()] : sequence.drafts[i - run.count]);
+  }
+  input.add(tokens, positions, {sequence.computed, sequence.computed + sequence.table.window_shift()},
+            run.samples ? 1 + run.drafts : 0);
+}
+
+void add_draws(const StepPlan::Run& run, StepInput& input) {
+  const Sequence& sequence = *run.sequence;
+  std::map<TokenId, uint32_t> seen;
+  std::vector<SampleParams::Seen> counts;
+  const bool penalties = has_penalties(sequence.request.sampling);
+  if (penalties) seen = sequence.seen;
+  for (uint32_t draw = 0; draw <= run.drafts; ++draw) {
+    if (draw > 0 && penalties) ++seen[sequence.drafts[draw - 1]];
+    counts.clear();
+    for (const auto& [token, in_answer] : seen) counts.push_back({token, in_answer});
+    input.add_draw(draw_params(sequence, draw, counts));
+  }
+}
+
+}  // namespace
+
+bool has_penalties(const SamplingOptions& options) {
+  return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
+}
+
+SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<const SampleParams::Seen> seen) {
+  const SamplingOptions& options = sequence.request.sampling;
+  return {.logits = {},
+          .temperature = options.temperature,
+          .top_k = options.top_k,
+          .top_p = options.top_p,
+          .min_p = options.min_p,
+          .typical = options.typical,
+          .repetition_penalty = options.repetition_penalty,
+          .presence_penalty = options.presence_penalty,
+          .frequency_penalty = options.frequency_penalty,
+          .seen = seen,
+          .logit_bias = options.logit_bias,
+          .seed = options.seed,
+          .choice = sequence.request.choice,
+          .position = uint32_t(sequence.tokens.size()) + draft,
+          .top_logprobs = sequence.request.top_logprobs,
+          .watched = sequence.request.watched,
+          .logprobs = sequence.request.logprobs};
+}
+
+StepInput input_of(const StepPlan& plan, const KvCache& kv) {
+  StepInput input;
+  std::vector<const PageTable*> tables;
+  for (const StepPlan::Run& run : plan.runs) {
+    add_tokens(run, input);
+    if (run.samples) add_draws(run, input);
+    tables.push_back(&run.sequence->table);
+  }
+  input.tables = kv.flatten(tables);
+  return input;
+}
+
+}  // namespace quire

@@ -1,0 +1,132 @@
+#include "runner/runner.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+
+// A step on its way: all that the backend may still read or write.
+struct Runner::Flight {
+  StepHandle id;
+  StepInput input;
+  std::vector<KvGroupView> views;
+  std::vector<SampleParams> params;
+  StepOutput output;
+  Backend::Mark mark = 0;
+};
+
+Runner::Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group)
+    : model_(model),
+      memory_(layout, pages_per_group,
+              KvMemory([&](size_t bytes) { return model.backend->allocate(bytes); },
+                       [backend = model.backend](std::byte* to, const std::byte* from, size_t bytes) {
+                         backend->copy(to, from, bytes);
+                       })),
+      decoder_(*model.spec, *model.weights, *model.backend) {}
+
+Runner::~Runner() {
+  abandon();
+}
+
+void Runner::wait(Backend::Mark mark) {
+  model_.backend->wait(mark);
+  reached_ = mark;
+}
+
+StepHandle Runner::launch(StepInput input) {
+  auto flight = std::make_unique<Flight>();
+  flight->id = StepHandle{next_++};
+  flight->input = std::move(input);
+  flight->output.vocab = model_.spec->vocab;
+  Made& made = made_.emplace_back();
+  memory_.make(flight->input.moves);
+  made.moves = std::exchange(flight->input.moves, {});
+  made.mark = model_.backend->mark();
+  flights_.push_back(std::move(flight));
+  try {
+    compute(*flights_.back());
+  } catch (...) {
+    wait(model_.backend->mark());
+    flights_.pop_back();
+    throw;
+  }
+  flights_.back()->mark = model_.backend->mark();
+  return flights_.back()->id;
+}
+
+void Runner::compute(Flight& flight) {
+  StepInput& input = flight.input;
+  flight.views = memory_.view(input.tables);
+  const std::span<float> values = flight.output.values = std::move(input.values);
+  for (const Expectation& one : input.expectations) decoder_.expect(one, layout(), flight.views, values);
+  if (input.tokens.empty()) return;
+  if (!input.drawn.empty()) {
+    const bool before_runs = flights_.size() > 1;
+    model_.backend->feed_drawn(input.tokens, input.drawn,
+                               before_runs ? flights_[flights_.size() - 2]->output.draws : last_draws_);
+  }
+  const Rows logits =
+      decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values}, input.layers);
+  if (!input.draws.empty()) draw(flight, logits);
+  if (input.report != StepInput::Report::logits || logits.rows == 0) return;
+  flight.output.logits.resize(logits.rows * logits.width);
+  model_.backend->copy(reinterpret_cast<std::byte*>(flight.output.logits.data()),
+                       reinterpret_cast<const std::byte*>(logits.data),
+                       flight.output.logits.size() * sizeof(float));
+}
+
+void Runner::draw(Flight& flight, const Rows& logits) {
+  const StepInput& input = flight.input;
+  CHECK(input.draws.size() <= logits.rows);
+  const auto part = [](const auto& list, Draw::Range range) {
+    return std::span(list).subspan(range.begin, range.count);
+  };
+  for (size_t i = 0; i < input.draws.size(); ++i) {
+    const Draw& draw = input.draws[i];
+    SampleParams& params = flight.params.emplace_back(draw.how);
+    params.logits = {logits.row(i), logits.width};
+    params.seen = part(input.seen, draw.seen);
+    params.logit_bias = part(input.logit_bias, draw.logit_bias);
+    params.watched = part(input.watched, draw.watched);
+  }
+  flight.output.draws.resize(flight.params.size());
+  model_.backend->sample(flight.params, flight.output.draws);
+}
+
+StepOutput Runner::collect(StepHandle step) {
+  CHECK(!flights_.empty() && flights_.front()->id == step);
+  wait(flights_.front()->mark);
+  const std::unique_ptr<Flight> flight = std::move(flights_.front());
+  flights_.pop_front();
+  last_draws_ = flight->output.draws;
+  return std::move(flight->output);
+}
+
+void Runner::make(const KvMoves& moves) {
+  memory_.make(moves);
+  wait(model_.backend->mark());
+}
+
+KvMoves Runner::take_made() {
+  KvMoves taken;
+  while (!made_.empty() && made_.front().mark <= reached_) {
+    KvMoves& moves = made_.front().moves;
+    if (taken.empty() && taken.held.empty()) {
+      taken = std::move(moves);
+    } else {
+      taken.list.insert(taken.list.end(), moves.list.begin(), moves.list.end());
+      taken.held.insert(taken.held.end(), moves.held.begin(), moves.held.end());
+    }
+    made_.pop_front();
+  }
+  return taken;
+}
+
+void Runner::abandon() {
+  wait(model_.backend->mark());
+  flights_.clear();
+  last_draws_.clear();
+}
+
+}  // namespace quire

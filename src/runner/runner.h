@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/id.h"
+#include "kv/page_memory.h"
+#include "model/decoder.h"
+#include "runner/step_input.h"
+
+namespace quire {
+
+using StepHandle = Id<struct StepTag>;
+
+struct StepOutput {
+  std::vector<SampleResult> draws;  // as StepInput asked for them
+  std::vector<float> logits;        // [logit_rows, vocab], if they were asked for
+  std::vector<float> values;        // StepInput's, after its expectations and taps
+  uint32_t vocab = 0;
+
+  std::span<const float> logits_of(size_t row) const { return std::span(logits).subspan(row * vocab, vocab); }
+};
+
+// What a runner computes with. All of it must outlive the runner.
+struct RunnerModel {
+  const ModelSpec* spec = nullptr;
+  const Weights* weights = nullptr;
+  Backend* backend = nullptr;
+};
+
+// The only one who computes: it has the decoder and the bytes of the pages, and does what StepInputs say, one after the other.
+// A step may be launched while the one before it still runs. One thread.
+class Runner {
+ public:
+  Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group);
+  ~Runner();
+
+  // Makes the input's moves, then computes. What it throws, it throws after the moves were made, or made none of them.
+  StepHandle launch(StepInput input);
+  // Waits for a step. REQUIRES: it is the oldest that was launched and not collected.
+  StepOutput collect(StepHandle step);
+
+  // Moves bytes after all that was launched; they are moved when it returns.
+  void make(const KvMoves& moves);
+  // Moves of steps that are made since this was last asked.
+  KvMoves take_made();
+  // After something failed: waits for all that was launched, and forgets it.
+  void abandon();
+
+  const KvLayout& layout() const { return memory_.layout(); }
+  size_t workspace_bytes() const { return decoder_.workspace_bytes(); }
+
+ private:
+  struct Flight;
+  void wait(Backend::Mark mark);
+  void compute(Flight& flight);
+  void draw(Flight& flight, const Rows& logits);
+
+  RunnerModel model_;
+  PageMemory memory_;
+  Decoder decoder_;
+  std::deque<std::unique_ptr<Flight>> flights_;  // launched and not collected
+  std::vector<SampleResult> last_draws_;         // of the step collected last
+  struct Made {
+    Backend::Mark mark;
+    KvMoves moves;
+  };
+  std::deque<Made> made_;
+  Backend::Mark reached_ = 0;  // all up to there is known to have happened
+  uint32_t next_ = 1;
+};
+
+}  // namespace quire
