@@ -23,7 +23,8 @@ std::string figures(const SnapshotFigures& done, Clock::time_point begin) {
 void load_kv(Engine& engine, const LoadedModel& model, const std::string& path) {
   const Clock::time_point begin = Clock::now();
   try {
-    const SnapshotFigures done = restore_snapshot(engine.kv(), engine.make_moves(), model.kv_identity(), path);
+    const SnapshotFigures done =
+        restore_snapshot(engine.kv(), engine.make_moves(), model.kv_identity(), path);
     fmt::print(stderr, "[restored {} from {}]\n", figures(done, begin), path);
     if (done.tokens_left_out > 0)
       fmt::print(stderr, "[no page was free for {} more of it: --kv-memory or --ctx makes room]\n",
@@ -37,8 +38,8 @@ void save_kv(Engine& engine, const LoadedModel& model, std::span<const TokenId> 
              const std::string& path) {
   const Clock::time_point begin = Clock::now();
   KvExport along(engine.kv(), tokens);
-  const SnapshotFigures done =
-      save_snapshot(path, model.kv_identity(), engine.kv().layout(), [&] { return along.take(kSliceBytes, engine.make_moves()); });
+  const SnapshotFigures done = save_snapshot(path, model.kv_identity(), engine.kv().layout(),
+                                             [&] { return along.take(kSliceBytes, engine.make_moves()); });
   fmt::print(stderr, "[saved {} to {}]\n", figures(done, begin), path);
 }
 

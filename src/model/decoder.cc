@@ -105,14 +105,15 @@ void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std
   const KvLayout::Place place = layout.places[expectation.layer];
   const KvLayerLayout& layer = layout.groups[place.group].layers[place.slot];
   const size_t width = size_t(spec_.heads) * spec_.key_dim, rows = expectation.rows;
-  backend_.expected_scores({.samples = {&values[expectation.samples_at], expectation.samples, width, width},
-                            .heads = spec_.heads,
-                            .kv = {&kv[place.group], &layer},
-                            .scale = spec_.attention_scale,
-                            .run = expectation.run,
-                            .rows = expectation.rows,
-                            .scores = {&values[expectation.scores_at], spec_.heads, rows, rows},
-                            .value_norms = {&values[expectation.norms_at], layer.shape.kv_heads, rows, rows}});
+  backend_.expected_scores(
+      {.samples = {&values[expectation.samples_at], expectation.samples, width, width},
+       .heads = spec_.heads,
+       .kv = {&kv[place.group], &layer},
+       .scale = spec_.attention_scale,
+       .run = expectation.run,
+       .rows = expectation.rows,
+       .scores = {&values[expectation.scores_at], spec_.heads, rows, rows},
+       .value_norms = {&values[expectation.norms_at], layer.shape.kv_heads, rows, rows}});
 }
 
 void Decoder::mlp(const LayerWeights& weights) {

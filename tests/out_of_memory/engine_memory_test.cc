@@ -153,7 +153,8 @@ TEST_F(EngineWithoutMemory, ASnapshotThatFailsLeavesTheCacheAsItWasOrEmpty) {
       const FailingAllocation failing(n);
       try {
         KvExport all(from->kv());
-        for (auto nodes = all.take(1000, from->make_moves()); !nodes.empty(); nodes = all.take(1000, from->make_moves())) {
+        for (auto nodes = all.take(1000, from->make_moves()); !nodes.empty();
+             nodes = all.take(1000, from->make_moves())) {
           for (const KvNode& node : nodes) writer.add(node);
         }
         writer.finish();
