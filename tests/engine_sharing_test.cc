@@ -8,6 +8,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "engine/model_drafter.h"
+#include "late_backend.h"
 #include "synth_file.h"
 
 namespace quire {
@@ -49,6 +50,8 @@ struct Setting {
   uint32_t disk_tokens = 0;  // 0: no disk
   DiskIo disk_io = {};
   bool salts = false;  // a few, by request
+  bool late = false;   // what the backend is asked for happens when somebody waits for it
+  uint32_t pipeline = 1;
 };
 
 struct Case {
@@ -78,6 +81,7 @@ class EngineSharing : public testing::TestWithParam<Case> {
     options.page_tokens = 4;
     options.sharing = setting.sharing;
     options.kv_formats = GetParam().formats;
+    options.pipeline = setting.pipeline;
     const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, options.kv_formats), 4);
     if (setting.pool_tokens > 0)
       options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, setting.chunk, 1));
@@ -91,10 +95,16 @@ class EngineSharing : public testing::TestWithParam<Case> {
     if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
     // The model as its own draft: always right when greedy, and it goes through every step of drafting.
     if (setting.drafts == Setting::Drafts::model)
-      drafter = std::make_unique<ModelDrafter>(model_.engine_model(), model_.spec, options);
-    EngineModel model = model_.engine_model();
+      drafter = std::make_unique<ModelDrafter>(engine_model(setting), model_.spec, options);
+    EngineModel model = engine_model(setting);
     model.repeat_request = {5, 6, 7};
     return Engine(model, options, std::move(drafter));
+  }
+
+  EngineModel engine_model(const Setting& setting) {
+    EngineModel model = model_.engine_model();
+    if (setting.late) model.backend = &late_;
+    return model;
   }
 
   std::vector<Result> answers(const Setting& setting) {
@@ -158,6 +168,7 @@ class EngineSharing : public testing::TestWithParam<Case> {
   }
 
   BareModel model_;
+  LateBackend late_{model_.backend};
   std::vector<Request> requests_;
   std::vector<Result> alone_;
   uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, unequal_steps_ = 0;
@@ -179,6 +190,21 @@ TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAn
   EXPECT_EQ(answers({.salts = true}), alone());
   EXPECT_GT(shared_, 50u);
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model, .salts = true}), alone());
+}
+
+TEST_P(EngineSharing, ADeviceThatIsLateAndStepsPlannedAheadChangeNoAnswer) {
+  using Drafts = Setting::Drafts;
+  EXPECT_EQ(answers({.pipeline = 2}), alone());
+  EXPECT_GT(shared_, 100u);
+  EXPECT_EQ(answers({.pool_tokens = 130, .pipeline = 2}), alone());
+  EXPECT_GT(preemptions_, 3u);
+  EXPECT_EQ(answers({.late = true}), alone());
+  EXPECT_EQ(answers({.chunk = 5, .cancels = true, .late = true, .pipeline = 2}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::lookup, .late = true, .pipeline = 2}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model, .late = true, .pipeline = 2}), alone());
+  EXPECT_GT(accepted_, 50u);
+  EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .late = true, .pipeline = 2}), alone());
+  EXPECT_GT(loaded_, 20u);
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {
@@ -353,6 +379,8 @@ TEST_P(EnginePruning, AnswersAreTheSameWhateverTheChunksTheMemoryAndTheNeighbour
   EXPECT_EQ(answers({.pool_tokens = pool, .drafts = Drafts::model}), alone);
   EXPECT_EQ(answers({.drafts = Drafts::lookup}), alone);
   EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000}), alone);
+  EXPECT_GT(loaded_, some / 2);
+  EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000, .late = true, .pipeline = 2}), alone);
   EXPECT_GT(loaded_, some / 2);
 }
 

@@ -8,25 +8,37 @@
 
 #include "fake_backend.h"
 #include "golden_model.h"
+#include "late_backend.h"
 
 namespace quire {
 namespace {
 
 constexpr uint32_t kContext = 96, kMaxTokens = 24;
 
+struct Setting {
+  const char* name;
+  const char* model;
+  bool drafts;
+  uint32_t pool_tokens;
+  enum class When : uint8_t { at_once, late } when = When::at_once;  // what is asked of the backend happens
+  uint32_t pipeline = 1;
+};
+
 struct Simulation {
-  Simulation(const std::string& model_name, uint64_t seed, bool with_drafts, uint32_t pool_tokens)
-      : model(golden_folder(model_name), exact_kernels(), 1), random(seed) {
+  Simulation(const Setting& setting, uint64_t seed)
+      : model(golden_folder(setting.model), exact_kernels(), 1), random(seed) {
     for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(shape.window);
     EngineModel engine_model = model.engine_model();
     engine_model.backend = &backend;
+    if (setting.when == Setting::When::late) engine_model.backend = &late;
     const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16), 4);
     EngineOptions options{.context = kContext, .max_sequences = 5, .prefill_chunk = 9};
     options.page_tokens = 4;
-    options.kv_bytes = kv_bytes(layout, pages_for(layout, pool_tokens, 9, 1));
+    options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, 9, 1));
     options.now = [this] { return clock; };
+    options.pipeline = setting.pipeline;
     engine = std::make_unique<Engine>(engine_model, options,
-                                      with_drafts ? std::make_unique<Guesser>(*this) : nullptr);
+                                      setting.drafts ? std::make_unique<Guesser>(*this) : nullptr);
   }
 
   // Knows the truth, and tells it most of the time.
@@ -73,6 +85,8 @@ struct Simulation {
     request.priority = roll(8) == 0 ? int32_t(roll(3)) : 0;
     request.client = std::string(1, char('a' + roll(3)));
     request.salt = random_salt();
+    if (roll(4) == 0)
+      request.sampling.presence_penalty = 0.5f;  // needs the token before, and draws the same here
     if (roll(10) == 0) request.deadline = clock + std::chrono::milliseconds(roll(60));
     return request;
   }
@@ -178,6 +192,7 @@ struct Simulation {
 
   BareModel model;
   FakeBackend backend;
+  LateBackend late{backend};
   std::mt19937_64 random;
   std::vector<uint32_t> windows;
   Clock::time_point clock{};
@@ -191,17 +206,12 @@ uint64_t steps_wanted() {
   return text == nullptr ? 15000 : std::strtoull(text, nullptr, 10);
 }
 
-struct Setting {
-  const char* name;
-  const char* model;
-  bool drafts;
-  uint32_t pool_tokens;
-};
+using When = Setting::When;
 
 class EngineSimulation : public testing::TestWithParam<Setting> {};
 
 TEST_P(EngineSimulation, EveryAnswerIsRightNothingLeaksAndNobodyStarves) {
-  Simulation simulation(GetParam().model, 1, GetParam().drafts, GetParam().pool_tokens);
+  Simulation simulation(GetParam(), 1);
   simulation.run(steps_wanted());
   EXPECT_GT(simulation.finished, steps_wanted() / 20);
   EXPECT_GT(simulation.cancelled, 0u);
@@ -222,7 +232,12 @@ INSTANTIATE_TEST_SUITE_P(Pools, EngineSimulation,
                                          Setting{"roomy", "llama3", false, 400},
                                          Setting{"windows", "gemma3", false, 140},
                                          Setting{"windows_drafts", "gemma3", true, 140},
-                                         Setting{"all_windows", "mistral", true, 140}),
+                                         Setting{"all_windows", "mistral", true, 140},
+                                         Setting{"tiny_ahead", "llama3", false, 100, When::at_once, 2},
+                                         Setting{"tiny_late", "llama3", true, 100, When::late, 1},
+                                         Setting{"tiny_late_ahead", "llama3", true, 100, When::late, 2},
+                                         Setting{"roomy_late_ahead", "llama3", false, 400, When::late, 2},
+                                         Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "engine/plan_input.h"
 #include "engine/pruning/zip_scorer.h"
-#include "engine/step_taps.h"
 
 namespace quire {
 namespace {
@@ -290,6 +289,7 @@ void Engine::propose_drafts() {
   std::vector<Sequence*> streams;
   std::vector<uint32_t> most;
   for (const auto& sequence : scheduler_.running()) {
+    if (sequence->ahead > 0) continue;  // what it has is still being judged
     sequence->drafts.clear();
     if (sequence->backlog() != 1) continue;
     if (sequence->scorer && sequence->dropped == 0) continue;  // guesses would be pruned with its prompt
@@ -310,6 +310,8 @@ bool Engine::step() {
 void Engine::recover() {
   const std::vector<SequenceId> served = std::exchange(being_computed_, {});
   runner_.abandon();
+  flights_.clear();
+  wants_to_wait_ = false;
   try {
     kv_.moved(runner_.take_made());
     for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
@@ -327,42 +329,82 @@ void Engine::recover() {
 
 bool Engine::compute_step() {
   end_overdue();
+  if (!flights_.empty() && (wants_to_wait_ || scheduler_.idle())) {
+    land();
+    return true;
+  }
   if (scheduler_.idle()) return false;
-  const uint64_t evicted_before = kv_.events().count(KvEventKind::evicted);
-  StepTimes times{.begin = options_.now(), .planned = {}, .end = {}, .evicted = 0};
+  const size_t before = flights_.size();
+  take_off();
+  if (before > 0) land();
+  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !scheduler_.idle();
+  if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
+  return true;
+}
+
+void Engine::take_off() {
+  StepTimes times{
+      .begin = options_.now(), .planned = {}, .end = {}, .evicted = kv_.events().count(KvEventKind::evicted)};
   if (loads_) loads_->advance();
   propose_drafts();
   times.planned = options_.now();
   const bool streams_run =
       std::ranges::any_of(scheduler_.running(), [](const auto& s) { return s->backlog() == 1; });
-  const StepPlan plan = scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms());
+  StepPlan plan =
+      scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms(),
+                      flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
+  wants_to_wait_ = plan.wants_to_wait;
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
-  if (plan.runs.empty() && !plan.scorings.empty()) return true;
-  if (plan.runs.empty() && loads_ && loads_->any()) {
+  if (!plan.runs.empty()) return launch(std::move(plan), times);
+  if (!flights_.empty() || !plan.scorings.empty()) return;
+  if (loads_ && loads_->any()) {
     settle_moves();
     loads_->wait();
-    return true;
+    return;
   }
-  if (plan.runs.empty()) {
-    for (auto& sequence : scheduler_.take_hopeless()) {
-      sequence->answer.finish_reason = FinishReason::no_room;
-      finish(std::move(sequence));
-    }
-    return true;
+  for (auto& sequence : scheduler_.take_hopeless()) {
+    sequence->answer.finish_reason = FinishReason::no_room;
+    finish(std::move(sequence));
   }
-  StepInput input = input_of(plan, kv_);
-  StepTaps taps;
-  for (size_t r = 0; r < plan.runs.size(); ++r) taps.ask(*plan.runs[r].sequence, input.runs[r], input);
-  const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
-  const double pairs = attention_pairs(input.batch());
-  for (const StepPlan::Run& run : plan.runs) being_computed_.push_back(run.sequence->id);
-  input.moves = kv_.take_moves();
-  const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
-  kv_.moved(runner_.take_made());
-  taps.tell(output);
+}
+
+void Engine::expose(const StepPlan& plan) {
   being_computed_.clear();
+  for (const Flight& flight : flights_) {
+    for (const StepPlan::Run& run : flight.plan.runs) being_computed_.push_back(run.id);
+  }
+  for (const StepPlan::Run& run : plan.runs) being_computed_.push_back(run.id);
+}
+
+void Engine::launch(StepPlan plan, StepTimes times) {
+  Flight flight{.plan = std::move(plan), .handle = {}, .taps = {}, .times = times, .cost = {}};
+  StepInput input = input_of(flight.plan, kv_);
+  for (size_t r = 0; r < input.runs.size(); ++r)
+    flight.taps.ask(*flight.plan.runs[r].sequence, input.runs[r], input);
+  flight.cost = cost_of(costs_, input.batch(), kv_.layout());
+  flight.attention_pairs = attention_pairs(input.batch());
+  expose(flight.plan);
+  input.moves = kv_.take_moves();
+  flight.handle = runner_.launch(std::move(input));
+  kv_.moved(runner_.take_made());
+  being_computed_.clear();
+  flights_.push_back(std::move(flight));
+}
+
+void Engine::land() {
+  expose({});
+  Flight& flight = flights_.front();
+  const StepPlan& plan = flight.plan;
+  const StepOutput output = runner_.collect(flight.handle);
+  kv_.moved(runner_.take_made());
+  flight.taps.tell(output);
+  being_computed_.clear();
+  StepTimes& times = flight.times;
   times.end = options_.now();
-  times.evicted = kv_.events().count(KvEventKind::evicted) - evicted_before;
+  times.begin = std::max(times.begin, last_end_);
+  times.planned = std::max(times.planned, times.begin);
+  times.evicted = kv_.events().count(KvEventKind::evicted) - times.evicted;
+  last_end_ = times.end;
   const uint32_t draft_tokens = plan.draft_tokens();
   const double step_ms = milliseconds_between(times.begin, times.end);
   steps_.add({.begin = times.begin,
@@ -371,16 +413,17 @@ bool Engine::compute_step() {
               .prompt_tokens = plan.prefill_tokens,
               .stream_tokens = plan.tokens - plan.prefill_tokens - draft_tokens,
               .draft_tokens = draft_tokens,
-              .cost = cost,
-              .attention_pairs = pairs});
+              .cost = flight.cost,
+              .attention_pairs = flight.attention_pairs});
   budget_.learn(step_ms, plan.tokens - plan.prefill_tokens, plan.prefill_tokens);
   if (plan.prefill_tokens == 0) {
     pace_.learn_step(milliseconds_between(times.planned, times.end),
                      milliseconds_between(times.begin, times.planned), uint32_t(plan.runs.size()),
                      plan.tokens - uint32_t(plan.runs.size()));
   }
-  settle(plan, output.draws, times);
-  return true;
+  const Flight landed = std::move(flights_.front());
+  flights_.pop_front();
+  settle(landed.plan, output.draws, landed.times);
 }
 
 void Engine::settle_moves() {
@@ -453,18 +496,17 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   kv_.never_publish(sequence.table);
 }
 
-void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times) {
-  Sequence& sequence = *run.sequence;
+void Engine::account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan,
+                     const StepTimes& times) {
   RequestAccount& account = sequence.answer.account;
   if (!sequence.started) account.queue_ms = milliseconds_between(sequence.submitted, times.begin);
   sequence.started = true;
-  const bool is_prompt = sequence.backlog() > 1;
-  if (is_prompt || sequence.answer_tokens() == 0) {
+  if (run.is_prompt || sequence.answer_tokens() == 0) {
     account.prefill.push_back({milliseconds_between(sequence.submitted, times.begin),
                                milliseconds_between(times.begin, times.end), run.count, plan.tokens,
                                sequence.computed, sequence.computed + run.count});
   }
-  const uint32_t of_others = plan.prefill_tokens - (is_prompt ? run.count : 0);
+  const uint32_t of_others = plan.prefill_tokens - (run.is_prompt ? run.count : 0);
   GapCause cause = GapCause::none;
   if (times.evicted > 0) cause = GapCause::eviction;
   if (of_others > 0) cause = GapCause::prefill_of_another;
@@ -473,12 +515,17 @@ void Engine::account(const StepPlan::Run& run, const StepPlan& plan, const StepT
 
 void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times) {
   for (const StepPlan::Run& run : plan.runs) {
-    Sequence& sequence = *run.sequence;
-    account(run, plan, times);
+    const std::span<const SampleResult> drawn = results.first(run.samples ? run.drafts + 1 : 0);
+    results = results.subspan(drawn.size());
+    Sequence* found = scheduler_.find(run.id);
+    if (found == nullptr) continue;  // it has ended since the step was launched: what was drawn is not wanted
+    Sequence& sequence = *found;
+    account(sequence, run, plan, times);
+    sequence.ahead -= run.count;
     sequence.computed += run.count;
     if (run.samples) {
-      sequence.computed += add_tokens(sequence, results.first(run.drafts + 1));
-      results = results.subspan(run.drafts + 1);
+      --sequence.drawing;
+      sequence.computed += add_tokens(sequence, drawn);
     }
     sequence.drafts.clear();
     if (sequence.finished()) {

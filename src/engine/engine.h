@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/step_budget.h"
+#include "engine/step_taps.h"
 #include "engine/telemetry.h"
 #include "kv/kv_cache.h"
 #include "model/cost.h"
@@ -40,6 +42,8 @@ struct EngineOptions {
   double disk_patience = 1;  // how many times longer than computing it reading a prefix may take
   DiskIo disk_io = {};       // for tests: disks that fail
   std::function<Clock::time_point()> now = Clock::now;
+  // Steps that may be on their way at once: with 2 the next is planned and launched before the last has said what it drew.
+  uint32_t pipeline = 1;
 };
 
 // What the engine needs of a model. All of it must outlive the engine.
@@ -142,10 +146,26 @@ class Engine {
     Clock::time_point begin, planned, end;
     uint64_t evicted;  // pages, in this step
   };
+  // A step that was launched and not collected.
+  struct Flight {
+    StepPlan plan;
+    StepHandle handle;
+    StepTaps taps;
+    StepTimes times;
+    StepCost cost;
+    double attention_pairs = 0;
+  };
+  // Plans the next step and launches it, if there is any.
+  void take_off();
+  void launch(StepPlan plan, StepTimes times);
+  // Waits for the oldest step and does what follows from it.
+  void land();
+  // Those whose steps fail if this one does: all that are on their way.
+  void expose(const StepPlan& plan);
   // Computes what scorers want to see of one sequence.
   void score(const StepPlan::Scoring& scoring);
   void settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times);
-  void account(const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
+  void account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
   // Adds what was drawn; says how many drafts were right.
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
   // `guesses`: a drafter's for this token and those after it.
@@ -168,6 +188,9 @@ class Engine {
   uint32_t next_id_ = 1;
   // Whose tokens are being computed: while they are, sequences and pages do not change.
   std::vector<SequenceId> being_computed_;
+  std::deque<Flight> flights_;  // the oldest first
+  bool wants_to_wait_ = false;  // until nothing is on its way
+  Clock::time_point last_end_ = {};
   std::map<SequenceId, Pinned> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };

@@ -17,7 +17,7 @@ KvCache make_cache(const EngineModel& draft, const EngineOptions& options) {
 // With the same keys as the large model will draw.
 void add_draw(const Sequence& sequence, StepInput& input) {
   std::vector<SampleParams::Seen> seen;
-  if (has_penalties(sequence.request.sampling)) {
+  if (sequence.request.sampling.has_penalties()) {
     std::map<TokenId, uint32_t> counts = sequence.seen;
     for (TokenId draft : sequence.drafts) ++counts[draft];
     for (const auto& [token, in_answer] : counts) seen.push_back({token, in_answer});

@@ -8,10 +8,15 @@ void add_tokens(const StepPlan::Run& run, StepInput& input) {
   std::vector<TokenId> tokens;
   std::vector<uint32_t> positions;
   for (uint32_t i = 0; i < run.count + run.drafts; ++i) {
-    positions.push_back(sequence.position_of(sequence.computed + i));
-    tokens.push_back(i < run.count ? sequence.tokens[positions.back()] : sequence.drafts[i - run.count]);
+    const uint32_t position = sequence.position_of(sequence.rows() + i);
+    const bool is_drawn = position >= sequence.tokens.size() && i < run.count;
+    if (is_drawn) input.drawn.push_back({uint32_t(input.tokens.size()) + i, sequence.last_draw});
+    positions.push_back(position);
+    tokens.push_back(is_drawn        ? 0
+                     : i < run.count ? sequence.tokens[position]
+                                     : sequence.drafts[i - run.count]);
   }
-  input.add(tokens, positions, {sequence.computed, sequence.computed + sequence.table.window_shift()},
+  input.add(tokens, positions, {sequence.rows(), sequence.rows() + sequence.table.window_shift()},
             run.samples ? 1 + run.drafts : 0);
 }
 
@@ -19,7 +24,7 @@ void add_draws(const StepPlan::Run& run, StepInput& input) {
   const Sequence& sequence = *run.sequence;
   std::map<TokenId, uint32_t> seen;
   std::vector<SampleParams::Seen> counts;
-  const bool penalties = has_penalties(sequence.request.sampling);
+  const bool penalties = sequence.request.sampling.has_penalties();
   if (penalties) seen = sequence.seen;
   for (uint32_t draw = 0; draw <= run.drafts; ++draw) {
     if (draw > 0 && penalties) ++seen[sequence.drafts[draw - 1]];
@@ -30,10 +35,6 @@ void add_draws(const StepPlan::Run& run, StepInput& input) {
 }
 
 }  // namespace
-
-bool has_penalties(const SamplingOptions& options) {
-  return options.repetition_penalty != 1 || options.presence_penalty != 0 || options.frequency_penalty != 0;
-}
 
 SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<const SampleParams::Seen> seen) {
   const SamplingOptions& options = sequence.request.sampling;
@@ -50,7 +51,7 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .logit_bias = options.logit_bias,
           .seed = options.seed,
           .choice = sequence.request.choice,
-          .position = uint32_t(sequence.tokens.size()) + draft,
+          .position = uint32_t(sequence.tokens.size()) + sequence.drawing + draft,
           .top_logprobs = sequence.request.top_logprobs,
           .watched = sequence.request.watched,
           .logprobs = sequence.request.logprobs};
@@ -60,9 +61,14 @@ StepInput input_of(const StepPlan& plan, const KvCache& kv) {
   StepInput input;
   std::vector<const PageTable*> tables;
   for (const StepPlan::Run& run : plan.runs) {
+    Sequence& sequence = *run.sequence;
     add_tokens(run, input);
-    if (run.samples) add_draws(run, input);
-    tables.push_back(&run.sequence->table);
+    tables.push_back(&sequence.table);
+    sequence.ahead += run.count;
+    if (!run.samples) continue;
+    sequence.last_draw = uint32_t(input.draws.size());
+    add_draws(run, input);
+    ++sequence.drawing;
   }
   input.tables = kv.flatten(tables);
   return input;

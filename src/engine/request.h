@@ -30,6 +30,9 @@ struct SamplingOptions {
   std::vector<std::pair<TokenId, float>> logit_bias = {};
   uint64_t seed = 0;
 
+  bool has_penalties() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
+  }
   // Throws Error naming the first value that is out of range.
   void check() const;
 };

@@ -52,9 +52,10 @@ int64_t Scheduler::rank(const Sequence& sequence) const {
   return sequence.request.priority + int64_t((step_ - sequence.waiting_since) / kStepsPerPriority);
 }
 
-StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms) {
+StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms, Before before) {
   ++step_;
   prompt_token_ms_ = prompt_token_ms;
+  before_ = before;
   StepPlan plan;
   plan_streams(plan);
   uint32_t budget = prefill_budget;
@@ -66,8 +67,9 @@ StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms) {
 void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
   const bool samples = count == sequence.backlog();
   const uint32_t drafts = samples ? uint32_t(sequence.drafts.size()) : 0;
-  if (sequence.backlog() > 1) plan.prefill_tokens += count;
-  plan.runs.push_back({&sequence, count, drafts, samples});
+  const bool is_prompt = sequence.backlog() > 1;
+  if (is_prompt) plan.prefill_tokens += count;
+  plan.runs.push_back({&sequence, sequence.id, count, drafts, is_prompt, samples});
   plan.tokens += count + drafts;
 }
 
@@ -79,7 +81,7 @@ uint32_t Scheduler::next_count(Sequence& sequence, uint32_t budget) const {
 
 uint32_t Scheduler::rows_with(Sequence& sequence, uint32_t count) const {
   const ScoringPass* pass = sequence.due_pass();
-  return count + (pass != nullptr ? pass->row + sequence.pass_done : sequence.computed);
+  return count + (pass != nullptr ? pass->row + sequence.pass_done : sequence.rows());
 }
 
 void Scheduler::add_prompt(Sequence& sequence, uint32_t count, StepPlan& plan) {
@@ -90,13 +92,14 @@ void Scheduler::add_prompt(Sequence& sequence, uint32_t count, StepPlan& plan) {
 void Scheduler::plan_streams(StepPlan& plan) {
   std::vector<Sequence*> streams;
   for (const auto& sequence : running_) {
-    if (sequence->backlog() == 1 && sequence->due_pass() == nullptr) streams.push_back(sequence.get());
+    if (sequence->backlog() == 1 && sequence->can_go_ahead() && sequence->due_pass() == nullptr)
+      streams.push_back(sequence.get());
   }
   std::ranges::stable_sort(streams, std::greater(), [](Sequence* s) { return s->request.priority; });
   for (Sequence* sequence : streams) {
     if (!sequence->running) continue;  // it was preempted for one before it
     if (!prune_or_preempt(*sequence, plan)) continue;
-    const uint32_t known = sequence->computed + 1;
+    const uint32_t known = sequence->rows() + 1;
     if (!sequence->drafts.empty() && !kv_.reserve(sequence->table, known + uint32_t(sequence->drafts.size())))
       sequence->drafts.clear();  // guesses are not worth anybody's pages
     if (!reserve_or_preempt(*sequence, known, plan)) continue;
@@ -108,7 +111,13 @@ void Scheduler::plan_streams(StepPlan& plan) {
 void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
   std::vector<Sequence*> prompts;
   for (const auto& sequence : running_) {
-    if (sequence->backlog() > 1 || sequence->due_pass() != nullptr) prompts.push_back(sequence.get());
+    if (!sequence->can_go_ahead()) continue;
+    const bool has_pass = sequence->due_pass() != nullptr;
+    if (has_pass && before_ == Before::one_on_its_way) {
+      plan.wants_to_wait = true;
+    } else if (has_pass || sequence->backlog() > 1) {
+      prompts.push_back(sequence.get());
+    }
   }
   std::ranges::stable_sort(prompts, [&](Sequence* a, Sequence* b) {
     if (rank(*a) != rank(*b)) return rank(*a) > rank(*b);
@@ -157,6 +166,7 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
       return true;
     Sequence* victim = first_victim();
     if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
+    if (must_wait(plan)) return false;
     preempt(*victim, plan);
   }
 }
@@ -257,11 +267,18 @@ Sequence* Scheduler::first_victim() const {
 
 bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan) {
   while (!kv_.reserve(sequence.table, tokens)) {
+    if (must_wait(plan)) return false;
     Sequence* victim = first_victim();
     preempt(*victim, plan);
     // Alone it would come to the same place again and again: what is pinned takes its room.
     if (victim == &sequence) return give_up_if_alone(sequence);
   }
+  return true;
+}
+
+bool Scheduler::must_wait(StepPlan& plan) const {
+  if (before_ == Before::all_done) return false;
+  plan.wants_to_wait = true;
   return true;
 }
 
@@ -272,6 +289,7 @@ bool Scheduler::give_up_if_alone(Sequence& sequence) {
 
 bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
   if (!sequence.must_prune()) return true;
+  if (must_wait(plan)) return false;
   const KeptRows kept = sequence.scorer->choose();
   while (!kv_.keep_rows(sequence.table, sequence.computed, kept)) {
     Sequence* victim = first_victim();
@@ -289,10 +307,11 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
   std::erase_if(plan.runs, [&](const StepPlan::Run& run) {
     if (run.sequence != &sequence) return false;
     plan.tokens -= run.count + run.drafts;
-    if (sequence.backlog() > 1) plan.prefill_tokens -= run.count;
+    if (run.is_prompt) plan.prefill_tokens -= run.count;
     return true;
   });
   std::erase_if(plan.scorings, [&](const StepPlan::Scoring& s) { return s.sequence == &sequence; });
+  CHECK(sequence.ahead == 0);
   kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::preempted);
   start_over(sequence);
   sequence.gap_cause = GapCause::preemption;
@@ -304,7 +323,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
 
 // It holds no pages, and computes all it needs again.
 void Scheduler::start_over(Sequence& sequence) {
-  sequence.computed = 0;
+  sequence.computed = sequence.ahead = sequence.drawing = 0;
   if (sequence.kept.empty()) sequence.dropped = 0;  // else what stays is known, and is computed again
   sequence.pass.reset();
   sequence.pass_index = sequence.pass_done = 0;

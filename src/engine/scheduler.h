@@ -22,8 +22,10 @@ struct SchedulerOptions {
 struct StepPlan {
   struct Run {
     Sequence* sequence;
-    uint32_t count;   // known tokens from sequence->computed on
+    SequenceId id;    // it may have gone when the step is done
+    uint32_t count;   // tokens from the first on that has no row
     uint32_t drafts;  // guessed tokens after them
+    bool is_prompt;   // it had more than one token to do
     bool samples;     // its last known token is in it: new ones are drawn, one for it and one for each draft
   };
   std::vector<Run> runs;
@@ -36,6 +38,8 @@ struct StepPlan {
   bool empty() const { return runs.empty() && scorings.empty(); }
   uint32_t tokens = 0;          // drafts included
   uint32_t prefill_tokens = 0;  // of runs that had more than one token to do
+  // Something could not be planned while another step is on its way.
+  bool wants_to_wait = false;
 
   uint32_t draft_tokens() const {
     uint32_t count = 0;
@@ -58,7 +62,9 @@ class Scheduler {
   void add(std::unique_ptr<Sequence> sequence);
   // At most `prefill_budget` tokens of prompts, which take `prompt_token_ms` each (0: not known); the room for all of its tokens is reserved. Sequences that can never run
   // any more get the reason no_room and are left out: see take_hopeless.
-  StepPlan plan(uint32_t prefill_budget, double prompt_token_ms = 0);
+  // While another step is on its way nobody who takes part in it can be preempted.
+  enum class Before : uint8_t { all_done, one_on_its_way };
+  StepPlan plan(uint32_t prefill_budget, double prompt_token_ms = 0, Before before = Before::all_done);
   // Waiting sequences for which there is no room although nobody runs: pins have taken it.
   std::vector<std::unique_ptr<Sequence>> take_hopeless();
 
@@ -91,6 +97,8 @@ class Scheduler {
   bool reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan);
   // Prunes its prompt if that is due, with room taken from others if need be. False if it had to give up its own.
   bool prune_or_preempt(Sequence& sequence, StepPlan& plan);
+  // Whether it must, as what it needs cannot be done while a step is on its way.
+  bool must_wait(StepPlan& plan) const;
   // One that found no room with nobody else running will never find any. False.
   bool give_up_if_alone(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
@@ -109,6 +117,7 @@ class Scheduler {
   KvCache& kv_;
   DiskLoads* loads_ = nullptr;
   double prompt_token_ms_ = 0;
+  Before before_ = Before::all_done;
   std::vector<std::unique_ptr<Sequence>> running_, waiting_;
   std::map<std::string, double> served_;
   uint64_t step_ = 0;

@@ -19,6 +19,13 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
   if (request.watch) rows_told = request.watch->first;
 }
 
+bool Sequence::can_go_ahead() const {
+  if (ahead == 0) return true;
+  // What it draws next depends on the token before, or it is not known how many tokens there will be.
+  return drafts.empty() && !request.sampling.has_penalties() && !scorer && !request.watch &&
+         (request.max_tokens == 0 || answer_tokens() + drawing < request.max_tokens);
+}
+
 void Sequence::append(TokenId token) {
   tokens.push_back(token);
   ++seen[token];

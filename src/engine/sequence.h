@@ -20,10 +20,15 @@ struct Sequence {
   Sequence(SequenceId id, Request request, PageTable table, const Tokenizer* tokenizer,
            Clock::time_point now);
 
-  // Tokens that are known and not computed. No phases: prefill is a large backlog, decode a backlog of one.
-  uint32_t backlog() const { return uint32_t(tokens.size()) - dropped - computed; }
+  // Tokens that are known, or will be when the steps on their way are done, and not computed. No phases: prefill is a large
+  // backlog, decode a backlog of one.
+  uint32_t backlog() const { return uint32_t(tokens.size()) + drawing - dropped - rows(); }
+  // Rows that are in pages, or will be.
+  uint32_t rows() const { return computed + ahead; }
+  // Whether a step may be planned for it before the one on its way has said what it drew.
+  bool can_go_ahead() const;
   // How many of them may be computed in one run: a prompt that will be pruned ends one.
-  uint32_t longest_run() const { return scorer && dropped == 0 ? scorer->tokens() - computed : backlog(); }
+  uint32_t longest_run() const { return scorer && dropped == 0 ? scorer->tokens() - rows() : backlog(); }
   // Its prompt is computed, and nothing more may be before it is pruned.
   bool must_prune() { return at_pruning() && !scorer->chooses_before_prefill() && due_pass() == nullptr; }
   // What its scorer wants computed now, before anything else; null if nothing.
@@ -40,6 +45,9 @@ struct Sequence {
   Request request;
   std::vector<TokenId> tokens;          // the prompt, then the answer
   uint32_t computed = 0;                // rows of keys and values that are in pages
+  uint32_t ahead = 0;                   // rows that steps on their way compute
+  uint32_t drawing = 0;                 // tokens that they draw
+  uint32_t last_draw = 0;               // which draw of the last of them
   uint32_t rows_told = 0;               // of its watched head: those before it need not be computed again
   uint32_t dropped = 0;                 // tokens of the prompt that have no row any more, or never had
   std::vector<uint32_t> kept;           // those that stay, if that was known before the prompt was computed

@@ -8,8 +8,7 @@ void StepTaps::ask(Sequence& sequence, const TokenRun& run, StepInput& input) {
   if (sequence.request.watch) ask_head(sequence, run, input);
   if (!sequence.scorer || sequence.dropped > 0) return;
   TokenScorer& scorer = *sequence.scorer;
-  ask(scorer, run, sequence.computed, scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()),
-      input);
+  ask(scorer, run, run.row, scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()), input);
 }
 
 void StepTaps::ask(TokenScorer& scorer, const TokenRun& run, uint32_t row, uint32_t first_seen,

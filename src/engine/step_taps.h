@@ -15,7 +15,8 @@ class StepTaps {
   void ask(Sequence& sequence, const TokenRun& run, StepInput& input);
   // The same of a pass, whose first token has `row`; the scorer sees those from `first_seen` on.
   void ask(TokenScorer& scorer, const TokenRun& run, uint32_t row, uint32_t first_seen, StepInput& input);
-  // Gives everybody what it asked for.
+  bool empty() const { return scored_.empty() && watched_.empty(); }
+  // Gives everybody what it asked for. REQUIRES: all of them are still there.
   void tell(const StepOutput& output);
 
  private:

@@ -24,7 +24,8 @@ void Workspace::fit(size_t tokens, size_t logit_rows) {
   const size_t token_capacity = std::max(tokens, tokens_);
   const size_t logit_capacity = std::max(logit_rows, logit_rows_);
   if (token_capacity > tokens_ || logit_capacity > logit_rows_ || buffers_.empty()) {
-    tokens_ = logit_rows_ = 0;  // until all of it is there
+    backend_.wait(backend_.mark());  // what is on its way may still use the old
+    tokens_ = logit_rows_ = 0;       // until all of it is there
     buffers_.clear();
     const size_t mlp_width = spec_.experts.count > 0 ? 0 : spec_.mlp_width;
     stream = rows(token_capacity, spec_.dim);

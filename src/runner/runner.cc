@@ -12,6 +12,8 @@ struct Runner::Flight {
   StepInput input;
   std::vector<KvGroupView> views;
   std::vector<SampleParams> params;
+  std::shared_ptr<const std::vector<SampleResult>> before;  // what the step before draws
+  std::shared_ptr<std::vector<SampleResult>> draws;
   StepOutput output;
   Backend::Mark mark = 0;
 };
@@ -62,9 +64,9 @@ void Runner::compute(Flight& flight) {
   for (const Expectation& one : input.expectations) decoder_.expect(one, layout(), flight.views, values);
   if (input.tokens.empty()) return;
   if (!input.drawn.empty()) {
-    const bool before_runs = flights_.size() > 1;
-    model_.backend->feed_drawn(input.tokens, input.drawn,
-                               before_runs ? flights_[flights_.size() - 2]->output.draws : last_draws_);
+    flight.before = last_draws_;
+    CHECK(flight.before != nullptr);
+    model_.backend->feed_drawn(input.tokens, input.drawn, *flight.before);
   }
   const Rows logits =
       decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values}, input.layers);
@@ -82,6 +84,9 @@ void Runner::draw(Flight& flight, const Rows& logits) {
   const auto part = [](const auto& list, Draw::Range range) {
     return std::span(list).subspan(range.begin, range.count);
   };
+  flight.params.reserve(input.draws.size());
+  flight.draws = std::make_shared<std::vector<SampleResult>>(input.draws.size());
+  last_draws_ = flight.draws;
   for (size_t i = 0; i < input.draws.size(); ++i) {
     const Draw& draw = input.draws[i];
     SampleParams& params = flight.params.emplace_back(draw.how);
@@ -90,8 +95,7 @@ void Runner::draw(Flight& flight, const Rows& logits) {
     params.logit_bias = part(input.logit_bias, draw.logit_bias);
     params.watched = part(input.watched, draw.watched);
   }
-  flight.output.draws.resize(flight.params.size());
-  model_.backend->sample(flight.params, flight.output.draws);
+  model_.backend->sample(flight.params, *flight.draws);
 }
 
 StepOutput Runner::collect(StepHandle step) {
@@ -99,7 +103,7 @@ StepOutput Runner::collect(StepHandle step) {
   wait(flights_.front()->mark);
   const std::unique_ptr<Flight> flight = std::move(flights_.front());
   flights_.pop_front();
-  last_draws_ = flight->output.draws;
+  if (flight->draws) flight->output.draws = *flight->draws;
   return std::move(flight->output);
 }
 
@@ -126,7 +130,7 @@ KvMoves Runner::take_made() {
 void Runner::abandon() {
   wait(model_.backend->mark());
   flights_.clear();
-  last_draws_.clear();
+  last_draws_.reset();
 }
 
 }  // namespace quire

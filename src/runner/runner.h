@@ -62,8 +62,8 @@ class Runner {
   RunnerModel model_;
   PageMemory memory_;
   Decoder decoder_;
-  std::deque<std::unique_ptr<Flight>> flights_;  // launched and not collected
-  std::vector<SampleResult> last_draws_;         // of the step collected last
+  std::deque<std::unique_ptr<Flight>> flights_;                  // launched and not collected
+  std::shared_ptr<const std::vector<SampleResult>> last_draws_;  // of the step launched last
   struct Made {
     Backend::Mark mark;
     KvMoves moves;

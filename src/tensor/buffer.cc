@@ -1,5 +1,7 @@
 #include "tensor/buffer.h"
 
+#include <utility>
+
 #include <sys/mman.h>
 
 #include "base/error.h"
@@ -11,8 +13,11 @@ Buffer::Buffer(size_t bytes) : size_(bytes) {
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) throw Error("cannot get {} bytes of memory", bytes);
-  data_ = {static_cast<std::byte*>(address), Unmap{bytes}};
+  data_ = {static_cast<std::byte*>(address), Release{bytes, {}}};
 }
+
+Buffer::Buffer(std::byte* data, size_t bytes, MemoryKind kind, std::function<void(std::byte*)> release)
+    : data_(data, Release{bytes, std::move(release)}), size_(bytes), kind_(kind) {}
 
 void Buffer::use_large_pages() const {
 #if defined(MADV_HUGEPAGE)
@@ -20,8 +25,12 @@ void Buffer::use_large_pages() const {
 #endif
 }
 
-void Buffer::Unmap::operator()(std::byte* address) const {
-  ::munmap(address, bytes);
+void Buffer::Release::operator()(std::byte* address) const {
+  if (other) {
+    other(address);
+  } else {
+    ::munmap(address, bytes);
+  }
 }
 
 }  // namespace quire

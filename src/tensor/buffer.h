@@ -1,17 +1,26 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 namespace quire {
 
-// Owned bytes, aligned to 64, zero until written; memory is taken from the system only when first touched.
-// Throws Error if the address space cannot be had.
+// Where bytes are, and who may touch them: of a device's only its backend.
+enum class MemoryKind : uint8_t { host, pinned, device };
+
+// Owned bytes. Those of the host are aligned to 64, zero until written, and taken from the system only when first touched.
 class Buffer {
  public:
   Buffer() = default;
+  // Of the host. Throws Error if the address space cannot be had.
   explicit Buffer(size_t bytes);
+  // Of whatever kind, given back by `release`.
+  Buffer(std::byte* data, size_t bytes, MemoryKind kind, std::function<void(std::byte*)> release);
+
+  MemoryKind kind() const { return kind_; }
 
   // Asks for large pages: for what is written and read as a whole. REQUIRES: nothing was written yet.
   void use_large_pages() const;
@@ -25,12 +34,14 @@ class Buffer {
   }
 
  private:
-  struct Unmap {
+  struct Release {
     size_t bytes;
+    std::function<void(std::byte*)> other;  // none: it is mapped
     void operator()(std::byte* address) const;
   };
-  std::unique_ptr<std::byte, Unmap> data_;
+  std::unique_ptr<std::byte, Release> data_;
   size_t size_ = 0;
+  MemoryKind kind_ = MemoryKind::host;
 };
 
 }  // namespace quire

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include "backend/backend.h"
+#include "base/check.h"
+
+namespace quire {
+
+// Another backend's work, done late: what is asked for happens only when somebody waits for it, in the order in which it was
+// asked for, and the device's memory cannot be touched by anybody else. Whoever forgets to wait reads what is not there yet;
+// whoever reads or writes pages or activations by himself ends the test.
+class LateBackend : public Backend {
+ public:
+  explicit LateBackend(Backend& device) : device_(device) {}
+  ~LateBackend() override { CHECK(memory_->empty()); }
+
+  Buffer allocate(size_t bytes) override {
+    if (bytes == 0) return Buffer();
+    void* address = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(address != MAP_FAILED);
+    const auto place = memory_->insert(memory_->end(), Memory{address, bytes});
+    return Buffer(static_cast<std::byte*>(address), bytes, MemoryKind::device,
+                  [all = memory_, place](std::byte* gone) {
+                    ::munmap(gone, place->bytes);
+                    all->erase(place);
+                  });
+  }
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    later([=, this] { device_.copy(to, from, bytes); });
+  }
+  Mark mark() override { return asked_; }
+  void wait(Mark mark) override {
+    if (done_ >= mark) return;
+    protect(PROT_READ | PROT_WRITE);
+    while (done_ < mark) {
+      const std::function<void()> work = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++done_;
+      work();
+    }
+    protect(PROT_NONE);
+  }
+
+  Weight prepare(const Weight& weight, size_t stacked) override { return device_.prepare(weight, stacked); }
+  ActivationForm form_for(DType weight) const override { return device_.form_for(weight); }
+  size_t activation_bytes(ActivationForm form, size_t width) const override {
+    return device_.activation_bytes(form, width);
+  }
+
+  void feed_drawn(std::span<TokenId> tokens, std::span<const DrawnToken> drawn,
+                  std::span<const SampleResult> results) override {
+    later([=, this] { device_.feed_drawn(tokens, drawn, results); });
+  }
+  void begin_step(const BatchView& batch) override {
+    later([=, this] { device_.begin_step(batch); });
+  }
+  void embed(const EmbedParams& params) override {
+    later([=, this] { device_.embed(params); });
+  }
+  void norm_quantize(const NormQuantizeParams& params) override {
+    later([=, this] { device_.norm_quantize(params); });
+  }
+  void project(const ProjectParams& params) override {
+    const std::vector<Projection> projections(params.projections.begin(), params.projections.end());
+    later([=, this, in = params.in] { device_.project({in, projections}); });
+  }
+  void activate(const ActivateParams& params) override {
+    later([=, this] { device_.activate(params); });
+  }
+  void rope_table(const RopeTableParams& params) override {
+    later([=, this] { device_.rope_table(params); });
+  }
+  void rope_store(const RopeStoreParams& params) override {
+    later([=, this] { device_.rope_store(params); });
+  }
+  void attend(const AttendParams& params) override {
+    later([=, this] { device_.attend(params); });
+  }
+  void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override {
+    later([=, this] { device_.tap(tap, attend, values); });
+  }
+  void expected_scores(const ExpectedScoresParams& params) override {
+    later([=, this] { device_.expected_scores(params); });
+  }
+  void route_experts(const RouteExpertsParams& params) override {
+    later([=, this] { device_.route_experts(params); });
+  }
+  void project_experts(const ProjectExpertsParams& params) override {
+    later([=, this] { device_.project_experts(params); });
+  }
+  void logits(const LogitsParams& params) override {
+    later([=, this] { device_.logits(params); });
+  }
+  void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override {
+    later([=, this] { device_.sample(params, results); });
+  }
+
+ private:
+  struct Memory {
+    void* address;
+    size_t bytes;
+  };
+  void later(std::function<void()> work) {
+    waiting_.push_back(std::move(work));
+    ++asked_;
+  }
+  void protect(int how) const {
+    for (const Memory& one : *memory_) CHECK(::mprotect(one.address, one.bytes, how) == 0);
+  }
+
+  Backend& device_;
+  std::shared_ptr<std::list<Memory>> memory_ = std::make_shared<std::list<Memory>>();
+  std::list<std::function<void()>> waiting_;
+  Mark asked_ = 0, done_ = 0;
+};
+
+}  // namespace quire
