@@ -42,10 +42,10 @@ Matrix zeros(size_t n) {
 
 // What rotary embedding multiplies a head with at a position; the identity where there is none.
 Matrix rotation(const ModelSpec& spec, size_t layer, uint32_t position) {
-  Matrix matrix = zeros(spec.key_dim);
-  for (size_t i = 0; i < spec.key_dim; ++i) matrix[i][i] = 1;
-  if (!spec.layers[layer].rope) return matrix;
-  const RopeSpec& rope = spec.ropes[*spec.layers[layer].rope];
+  Matrix matrix = zeros(spec.layers[0].gqa().key_dim);
+  for (size_t i = 0; i < spec.layers[0].gqa().key_dim; ++i) matrix[i][i] = 1;
+  if (!spec.layers[layer].gqa().rope) return matrix;
+  const RopeSpec& rope = spec.ropes[*spec.layers[layer].gqa().rope];
   const size_t pairs = rope.inverse_frequencies.size();
   for (size_t i = 0; i < pairs; ++i) {
     const size_t a = rope.pairing == RopePairing::interleaved ? 2 * i : i;
@@ -99,7 +99,7 @@ class Recorder : public AttentionWatcher {
     const KvLayerShape& shape = params.kv.layer->shape;
     const Matrix turn = hadamard(shape.key_dim);
     for (uint32_t t = 0; t < count_; ++t) {
-      for (uint32_t h = 0; h < spec_.heads; ++h) {
+      for (uint32_t h = 0; h < spec_.layers[0].gqa().heads; ++h) {
         const float* row = params.query.row(t) + h * shape.key_dim;
         const Vector query(row, row + shape.key_dim);
         queries[layer].push_back(is_rotated(shape.key_format) ? times(turn, query) : query);
@@ -130,12 +130,12 @@ class Recorder : public AttentionWatcher {
 Vector expected_shares(const ModelSpec& spec, const Recorder& seen, size_t layer, uint32_t head,
                        uint32_t tokens) {
   const uint32_t samples = std::min(tokens, ExpectedScorer::kSamples);
-  const size_t n = spec.key_dim;
+  const size_t n = spec.layers[0].gqa().key_dim;
   std::vector<Vector> plain;
   Vector mean(n);
   for (uint32_t t = tokens - samples; t < tokens; ++t) {
-    plain.push_back(
-        times(inverse(rotation(spec, layer, t)), seen.queries[layer][size_t(t) * spec.heads + head]));
+    plain.push_back(times(inverse(rotation(spec, layer, t)),
+                          seen.queries[layer][size_t(t) * spec.layers[0].gqa().heads + head]));
     for (size_t i = 0; i < n; ++i) mean[i] += plain.back()[i] / samples;
   }
   Matrix covariance = zeros(n), ahead = zeros(n), back = zeros(n);
@@ -154,12 +154,13 @@ Vector expected_shares(const ModelSpec& spec, const Recorder& seen, size_t layer
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) back[i][j] = ahead[j][i];
   }
-  const double scale = double(spec.attention_scale);
+  const double scale = double(spec.layers[0].gqa().scale);
   Vector shares;
   double sum = 0;
   for (uint32_t row = 0; row < tokens; ++row) {
-    const Vector& key =
-        seen.rows[layer][size_t(row) * spec.kv_heads + head / (spec.heads / spec.kv_heads)].key;
+    const Vector& key = seen.rows[layer][size_t(row) * spec.layers[0].gqa().kv_heads +
+                                         head / (spec.layers[0].gqa().heads / spec.layers[0].gqa().kv_heads)]
+                            .key;
     const Vector turned = times(back, key);  // k.(R m) = (R'k).m
     shares.push_back(
         std::exp(scale * dot(turned, mean) + scale * scale / 2 * dot(turned, times(covariance, turned))));
@@ -197,8 +198,8 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
       }
       std::vector<std::vector<float>> scores;
       for (size_t l = 0; l < spec.layers.size(); ++l) {
-        if (spec.layers[l].window > 0) continue;
-        for (uint32_t kv_head = 0; kv_head < spec.kv_heads; ++kv_head)
+        if (spec.layers[l].window() > 0) continue;
+        for (uint32_t kv_head = 0; kv_head < spec.layers[0].gqa().kv_heads; ++kv_head)
           scores.push_back(scorer.scores(l, kv_head));
       }
       if (!before.empty()) {
@@ -207,15 +208,15 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
       }
       before = scores;
       size_t place = 0;
-      const uint32_t group = spec.heads / spec.kv_heads;
+      const uint32_t group = spec.layers[0].gqa().heads / spec.layers[0].gqa().kv_heads;
       for (size_t l = 0; l < spec.layers.size(); ++l) {
-        if (spec.layers[l].window > 0) continue;
-        for (uint32_t kv_head = 0; kv_head < spec.kv_heads; ++kv_head, ++place) {
+        if (spec.layers[l].window() > 0) continue;
+        for (uint32_t kv_head = 0; kv_head < spec.layers[0].gqa().kv_heads; ++kv_head, ++place) {
           Vector worth(tokens);
           for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
             const Vector shares = expected_shares(spec, seen, l, h, tokens);
             for (uint32_t i = 0; i < tokens; ++i) {
-              const Vector& value = seen.rows[l][size_t(i) * spec.kv_heads + kv_head].value;
+              const Vector& value = seen.rows[l][size_t(i) * spec.layers[0].gqa().kv_heads + kv_head].value;
               worth[i] += (shares[i] + ExpectedScorer::kLeastShare) * std::sqrt(dot(value, value)) / group;
             }
           }

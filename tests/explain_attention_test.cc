@@ -88,7 +88,7 @@ TEST_P(ExplainAttention, SharesAreTheSoftmaxOfQueriesAndKeys) {
   BareModel model(golden_folder(GetParam()), kernels_named("exact"), 2);
   const Golden golden = read_golden(GetParam());
   const Config config(GetParam());
-  const bool sinks = model.spec.attention_sinks;
+  const bool sinks = model.spec.layers[0].gqa().sinks;
   for (uint32_t layer = 0; layer < config.windows.size(); ++layer) {
     const uint32_t head = (layer + 1) % config.heads;
     const AttentionTrace trace =

@@ -18,7 +18,7 @@ PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend&
       backend_(backend),
       options_(options),
       layout_(make_kv_layout(kv_shapes(spec, options.kv_formats))),
-      cost_(spec, weights, backend),
+      cost_(weights, backend),
       decoder_(spec, weights, backend) {
   // One page is computed. This also brings the weights into memory, where they are in a run of any length.
   const uint32_t tokens = std::min(kPageTokens, spec.context);

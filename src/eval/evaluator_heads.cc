@@ -83,7 +83,9 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
       std::min(spec.layers.size(), size_t(std::ceil(search.layers * double(spec.layers.size()))));
   constexpr uint32_t kChunk = 256;
   WindowRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
-  FactWatcher watcher(model.backend(), layers, spec.heads, search.window);
+  uint32_t most_heads = 0;
+  for (const LayerSpec& layer : spec.layers) most_heads = std::max(most_heads, layer.gqa().heads);
+  FactWatcher watcher(model.backend(), layers, most_heads, search.window);
   const std::vector<NeedleCase> cases = needle_cases(model.text(), data, search.prompts, search.tokens);
   for (size_t k = 0; k < cases.size(); ++k) {
     const NeedleCase& one = cases[k];
@@ -105,15 +107,15 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
   }
   FoundHeads found;
   for (uint32_t l = 0; l < layers; ++l) {
-    if (spec.layers[l].window > 0) continue;
-    for (uint32_t h = 0; h < spec.heads; ++h)
+    if (spec.layers[l].window() > 0) continue;
+    for (uint32_t h = 0; h < spec.layers[l].gqa().heads; ++h)
       found.heads.push_back({l, h, watcher.sum(l, h) / double(cases.size() * search.window)});
   }
   if (found.heads.empty())
     throw Error("none of the first {} layers sees the whole prompt: look at more of them with --layers",
                 layers);
   std::ranges::stable_sort(found.heads, std::greater(), &HeadShare::share);
-  found.best = best_layer(found.heads, spec.heads, layers);
+  found.best = best_layer(found.heads, most_heads, layers);
   return found;
 }
 

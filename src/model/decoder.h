@@ -18,7 +18,7 @@ class AttentionWatcher {
   virtual void see(size_t layer, const AttendParams& params) = 0;
 };
 
-// The layers, written once over the spec. Prefill, decode and draft verification are the same call over runs
+// Embedding, the blocks one after the other, head: whatever the blocks are. Prefill, decode and draft verification are the same call over runs
 // of tokens; only shapes differ. Engine thread only.
 class Decoder {
  public:
@@ -36,16 +36,10 @@ class Decoder {
   size_t workspace_bytes() const { return workspace_.bytes(); }
 
  private:
-  void attention(size_t layer, const KvView& kv, AttentionWatcher* watcher);
-  void mlp(const LayerWeights& weights);
-  void dense_mlp(const LayerWeights& weights);
-  void expert_mlp(const LayerWeights& weights);
-
   const ModelSpec& spec_;
   const Weights& weights_;
   Backend& backend_;
   Workspace workspace_;
-  Norm no_norm_;
 };
 
 }  // namespace quire
