@@ -363,7 +363,7 @@ TEST_P(EnginePruning, AnswersAreTheSameWhateverTheChunksTheMemoryAndTheNeighbour
   }
   ASSERT_GT(pruned, some);
   // A prompt that is read again needs as much room in the window layers too.
-  const uint32_t pool = model_.spec.layers[0].window > 0 ? 194 : 134;
+  const uint32_t pool = model_.spec.layers[0].window() > 0 ? 194 : 134;
   const std::vector<Result>& alone = this->alone();
   EXPECT_NE(alone, whole);
   EXPECT_EQ(answers({}), alone);

@@ -41,10 +41,10 @@ Matrix zeros(size_t n) {
 
 // What rotary embedding multiplies a head with at a position; the identity where there is none.
 Matrix rotation(const ModelSpec& spec, size_t layer, uint32_t position) {
-  Matrix matrix = zeros(spec.key_dim);
-  for (size_t i = 0; i < spec.key_dim; ++i) matrix[i][i] = 1;
-  if (!spec.layers[layer].rope) return matrix;
-  const RopeSpec& rope = spec.ropes[*spec.layers[layer].rope];
+  Matrix matrix = zeros(spec.layers[0].gqa().key_dim);
+  for (size_t i = 0; i < spec.layers[0].gqa().key_dim; ++i) matrix[i][i] = 1;
+  if (!spec.layers[layer].gqa().rope) return matrix;
+  const RopeSpec& rope = spec.ropes[*spec.layers[layer].gqa().rope];
   const size_t pairs = rope.inverse_frequencies.size();
   for (size_t i = 0; i < pairs; ++i) {
     const size_t a = rope.pairing == RopePairing::interleaved ? 2 * i : i;
@@ -100,15 +100,16 @@ Vector row_of(WindowRunner& runner, const WindowRunner::RowPlace& place) {
 Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenId> text) {
   Seen seen{std::vector<std::vector<Vector>>(spec.layers.size()),
             std::vector<std::vector<Seen::Row>>(spec.layers.size())};
-  const size_t width = size_t(spec.heads) * spec.key_dim;
+  const GqaSpec& gqa = spec.layers[0].gqa();  // all of them are alike
+  const size_t width = size_t(gqa.heads) * gqa.key_dim;
   std::vector<Tap> taps;
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     for (uint32_t t = 0; t < text.size(); ++t)
       taps.push_back({.what = Tap::What::queries,
                       .layer = l,
                       .token = t,
-                      .heads = spec.heads,
-                      .width = spec.key_dim,
+                      .heads = gqa.heads,
+                      .width = gqa.key_dim,
                       .at = taps.size() * width});
   }
   const std::vector<Tap> asked = taps;
@@ -117,15 +118,15 @@ Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenI
                                                  std::vector<float>(asked.size() * width))
                                         .values;
   for (const Tap& tap : asked) {
-    for (uint32_t h = 0; h < spec.heads; ++h) {
-      const auto from = values.begin() + ptrdiff_t(tap.at + h * spec.key_dim);
-      seen.queries[tap.layer].emplace_back(from, from + spec.key_dim);
+    for (uint32_t h = 0; h < gqa.heads; ++h) {
+      const auto from = values.begin() + ptrdiff_t(tap.at + h * gqa.key_dim);
+      seen.queries[tap.layer].emplace_back(from, from + gqa.key_dim);
     }
   }
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
-    if (spec.layers[l].window > 0) continue;
+    if (spec.layers[l].window() > 0) continue;
     for (uint32_t row = 0; row < text.size(); ++row) {
-      for (uint32_t h = 0; h < spec.kv_heads; ++h)
+      for (uint32_t h = 0; h < gqa.kv_heads; ++h)
         seen.rows[l].push_back({row_of(runner, {l, h, row, WindowRunner::Which::key}),
                                 row_of(runner, {l, h, row, WindowRunner::Which::value})});
     }
@@ -157,12 +158,12 @@ void show(TokenScorer& scorer, WindowRunner& runner, std::span<const TokenId> te
 Vector expected_shares(const ModelSpec& spec, const Seen& seen, size_t layer, uint32_t head,
                        uint32_t tokens) {
   const uint32_t samples = std::min(tokens, ExpectedScorer::kSamples);
-  const size_t n = spec.key_dim;
+  const size_t n = spec.layers[0].gqa().key_dim;
   std::vector<Vector> plain;
   Vector mean(n);
   for (uint32_t t = tokens - samples; t < tokens; ++t) {
-    plain.push_back(
-        times(inverse(rotation(spec, layer, t)), seen.queries[layer][size_t(t) * spec.heads + head]));
+    plain.push_back(times(inverse(rotation(spec, layer, t)),
+                          seen.queries[layer][size_t(t) * spec.layers[0].gqa().heads + head]));
     for (size_t i = 0; i < n; ++i) mean[i] += plain.back()[i] / samples;
   }
   Matrix covariance = zeros(n), ahead = zeros(n), back = zeros(n);
@@ -181,12 +182,13 @@ Vector expected_shares(const ModelSpec& spec, const Seen& seen, size_t layer, ui
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j < n; ++j) back[i][j] = ahead[j][i];
   }
-  const double scale = double(spec.attention_scale);
+  const double scale = double(spec.layers[0].gqa().scale);
   Vector shares;
   double sum = 0;
   for (uint32_t row = 0; row < tokens; ++row) {
-    const Vector& key =
-        seen.rows[layer][size_t(row) * spec.kv_heads + head / (spec.heads / spec.kv_heads)].key;
+    const Vector& key = seen.rows[layer][size_t(row) * spec.layers[0].gqa().kv_heads +
+                                         head / (spec.layers[0].gqa().heads / spec.layers[0].gqa().kv_heads)]
+                            .key;
     const Vector turned = times(back, key);  // k.(R m) = (R'k).m
     shares.push_back(
         std::exp(scale * dot(turned, mean) + scale * scale / 2 * dot(turned, times(covariance, turned))));
@@ -216,8 +218,8 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
       show(scorer, runner, prompt, chunk);
       std::vector<std::vector<float>> scores;
       for (size_t l = 0; l < spec.layers.size(); ++l) {
-        if (spec.layers[l].window > 0) continue;
-        for (uint32_t kv_head = 0; kv_head < spec.kv_heads; ++kv_head)
+        if (spec.layers[l].window() > 0) continue;
+        for (uint32_t kv_head = 0; kv_head < spec.layers[0].gqa().kv_heads; ++kv_head)
           scores.push_back(scorer.scores(l, kv_head));
       }
       if (!before.empty()) {
@@ -229,15 +231,15 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
                              WindowRunner::Passed::stays);
       const Seen seen = seen_in(looked_at, spec, prompt);
       size_t place = 0;
-      const uint32_t group = spec.heads / spec.kv_heads;
+      const uint32_t group = spec.layers[0].gqa().heads / spec.layers[0].gqa().kv_heads;
       for (size_t l = 0; l < spec.layers.size(); ++l) {
-        if (spec.layers[l].window > 0) continue;
-        for (uint32_t kv_head = 0; kv_head < spec.kv_heads; ++kv_head, ++place) {
+        if (spec.layers[l].window() > 0) continue;
+        for (uint32_t kv_head = 0; kv_head < spec.layers[0].gqa().kv_heads; ++kv_head, ++place) {
           Vector worth(tokens);
           for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
             const Vector shares = expected_shares(spec, seen, l, h, tokens);
             for (uint32_t i = 0; i < tokens; ++i) {
-              const Vector& value = seen.rows[l][size_t(i) * spec.kv_heads + kv_head].value;
+              const Vector& value = seen.rows[l][size_t(i) * spec.layers[0].gqa().kv_heads + kv_head].value;
               worth[i] += (shares[i] + ExpectedScorer::kLeastShare) * std::sqrt(dot(value, value)) / group;
             }
           }

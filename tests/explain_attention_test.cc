@@ -31,42 +31,51 @@ EngineOptions in_chunks(uint32_t chunk) {
 // The shares of all heads of one layer, for all tokens computed in one pass, by the definition: [head][query][key].
 using HeadShares = std::vector<std::vector<std::vector<double>>>;
 
+Weight weight_of(const Weights& weights, uint32_t layer, const std::string& role) {
+  for (const BlockWeights& block : weights.blocks) {
+    for (size_t i = 0; block.layer == layer && i < block.roles.size(); ++i) {
+      if (block.roles[i].name == role) return block.weights[i];
+    }
+  }
+  return {};
+}
+
 HeadShares softmax_by_hand(BareModel& model, uint32_t layer, std::span<const TokenId> fed, uint32_t window) {
-  const ModelSpec& spec = model.spec;
-  const uint32_t tokens = uint32_t(fed.size()), width = spec.heads * spec.key_dim;
+  const GqaSpec& gqa = model.spec.layers[layer].gqa();
+  const uint32_t tokens = uint32_t(fed.size()), width = gqa.heads * gqa.key_dim;
   WindowRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens, WindowRunner::Passed::stays);
   std::vector<Tap> taps;
   for (uint32_t t = 0; t < tokens; ++t) {
     taps.push_back({.what = Tap::What::queries,
                     .layer = layer,
                     .token = t,
-                    .heads = spec.heads,
-                    .width = spec.key_dim,
+                    .heads = gqa.heads,
+                    .width = gqa.key_dim,
                     .at = size_t(t) * width});
   }
   const std::vector<float> queries = runner
                                          .compute(fed, WindowRunner::Wanted::last_row, std::move(taps),
                                                   std::vector<float>(size_t(tokens) * width))
                                          .values;
-  HeadShares shares(spec.heads);
-  for (uint32_t head = 0; head < spec.heads; ++head) {
-    std::vector<std::vector<float>> keys(tokens, std::vector<float>(spec.key_dim));
+  HeadShares shares(gqa.heads);
+  for (uint32_t head = 0; head < gqa.heads; ++head) {
+    std::vector<std::vector<float>> keys(tokens, std::vector<float>(gqa.key_dim));
     for (uint32_t k = 0; k < tokens; ++k) {
       const std::vector<std::byte> bytes =
-          runner.bytes({.layer = layer, .head = head * spec.kv_heads / spec.heads, .row = k});
+          runner.bytes({.layer = layer, .head = head * gqa.kv_heads / gqa.heads, .row = k});
       std::memcpy(keys[k].data(), bytes.data(), bytes.size());
     }
-    const Weight& sinks = model.weights.layers[layer].sinks;
+    const Weight sinks = weight_of(model.weights, layer, "sinks");
     for (uint32_t q = 0; q < tokens; ++q) {
       std::vector<double> row(q + 1);
       double sum = sinks ? std::exp(double(sinks.vector()[head])) : 0;
       for (uint32_t k = 0; k <= q; ++k) {
         if (window > 0 && q - k >= window) continue;
         double score = 0;
-        for (uint32_t d = 0; d < spec.key_dim; ++d)
-          score += double(queries[size_t(q) * width + head * spec.key_dim + d]) * double(keys[k][d]);
-        score *= double(spec.attention_scale);
-        const double cap = double(spec.attention_soft_cap);
+        for (uint32_t d = 0; d < gqa.key_dim; ++d)
+          score += double(queries[size_t(q) * width + head * gqa.key_dim + d]) * double(keys[k][d]);
+        score *= double(gqa.scale);
+        const double cap = double(gqa.soft_cap);
         if (cap > 0) score = cap * std::tanh(score / cap);
         sum += row[k] = std::exp(score);
       }
@@ -98,7 +107,7 @@ TEST_P(ExplainAttention, SharesAreTheSoftmaxOfQueriesAndKeys) {
   BareModel model(golden_folder(GetParam()), kernels_named("exact"), 2);
   const Golden golden = read_golden(GetParam());
   const Config config(GetParam());
-  const bool sinks = model.spec.attention_sinks;
+  const bool sinks = model.spec.layers[0].gqa().sinks;
   for (uint32_t layer = 0; layer < config.windows.size(); ++layer) {
     const uint32_t head = (layer + 1) % config.heads;
     const AttentionTrace trace =

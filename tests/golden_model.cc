@@ -43,7 +43,16 @@ BareModel::BareModel(const std::string& path, CpuKernels kernels, uint32_t threa
       spec(read_model_spec(*file, {.context = 64})),  // longrope: the short factors, as the goldens want
       weights(load_weights(file, spec)),
       backend(kernels, threads) {
-  prepare_weights(weights, spec, backend);
+  prepare_weights(weights, backend);
+}
+
+BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKernels kernels,
+                     uint32_t threads)
+    : file(std::move(from)),
+      spec(std::move(its)),
+      weights(load_weights(file, spec)),
+      backend(kernels, threads) {
+  prepare_weights(weights, backend);
 }
 
 EngineModel BareModel::engine_model() {

@@ -25,6 +25,7 @@ std::string golden_folder(const std::string& name);
 // A model without text, on the CPU.
 struct BareModel {
   BareModel(const std::string& path, CpuKernels kernels, uint32_t threads);
+  BareModel(std::shared_ptr<const ModelFile> file, ModelSpec spec, CpuKernels kernels, uint32_t threads);
   EngineModel engine_model();
 
   std::shared_ptr<const ModelFile> file;

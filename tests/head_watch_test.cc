@@ -40,7 +40,7 @@ class HeadWatching : public testing::TestWithParam<const char*> {
     return request;
   }
   uint32_t layers() const { return uint32_t(model_.spec.layers.size()); }
-  uint32_t head_of(uint32_t layer) const { return (layer * 3 + 1) % model_.spec.heads; }
+  uint32_t head_of(uint32_t layer) const { return (layer * 3 + 1) % model_.spec.layers[0].gqa().heads; }
 
   // As explain has it: a pass over the same tokens without an engine.
   SharesByRow traced(const Request& request, uint32_t layer, uint32_t head) {
@@ -156,7 +156,7 @@ TEST_P(HeadWatching, RefusesWhatItCannotTell) {
   wide.context = HeadWatch::kMostTokens + 100;
   Engine engine(model_.engine_model(), wide);
   EXPECT_THROW(engine.submit(watched(request(1), layers(), 0, rows)), Error);
-  EXPECT_THROW(engine.submit(watched(request(1), 0, model_.spec.heads, rows)), Error);
+  EXPECT_THROW(engine.submit(watched(request(1), 0, model_.spec.layers[0].gqa().heads, rows)), Error);
   EXPECT_THROW(engine.submit(watched(request(1, HeadWatch::kMostTokens + 1), 0, 0, rows)), Error);
   Request pruned = watched(request(1), 0, 0, rows);
   pruned.pruning = PruningOptions{.tokens = 40};

@@ -78,7 +78,13 @@ class LateBackend : public Backend {
     later([=, this] { device_.rope_table(params); });
   }
   void rope_store(const RopeStoreParams& params) override {
-    later([=, this] { device_.rope_store(params); });
+    const auto copy = [](const Norm* norm) { return norm == nullptr ? Norm{} : *norm; };
+    later([=, this, query = copy(params.query_norm), key = copy(params.key_norm)] {
+      RopeStoreParams now = params;
+      if (now.query_norm != nullptr) now.query_norm = &query;
+      if (now.key_norm != nullptr) now.key_norm = &key;
+      device_.rope_store(now);
+    });
   }
   void attend(const AttendParams& params) override {
     later([=, this] { device_.attend(params); });

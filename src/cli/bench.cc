@@ -40,7 +40,7 @@ struct BenchCommand {
     const std::vector<PhaseShape> shapes = phases(spec);
     Weights weights = load_weights(file, spec);
     CpuBackend backend(kernels_named(kernels), threads.value_or(usable_cpus()));
-    prepare_weights(weights, spec, backend);
+    prepare_weights(weights, backend);
     PhaseRunner runner(spec, weights, backend,
                        {.kv_formats = formats, .prefill_chunk = prefill_chunk, .least_seconds = seconds});
     check_memory(runner, shapes);

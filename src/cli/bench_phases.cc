@@ -17,7 +17,7 @@ PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend&
     : model_{&spec, &weights, &backend},
       options_(options),
       layout_(make_kv_layout(kv_shapes(spec, options.kv_formats))),
-      cost_(spec, weights, backend) {
+      cost_(weights, backend) {
   // One page is computed. This also brings the weights into memory, where they are in a run of any length.
   const uint32_t tokens = std::min(kPageTokens, spec.context);
   Pages pages(model_, layout_, pages_for(layout_, tokens, tokens, 1));

@@ -77,7 +77,53 @@ struct InspectCommand {
 
   static uint32_t window_layers(const ModelSpec& spec) {
     return uint32_t(
-        std::count_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window > 0; }));
+        std::count_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window() > 0; }));
+  }
+
+  // One number of every layer that has such a block, in order.
+  template <class BlockSpec, class Value>
+  static std::vector<uint32_t> of_layers(const ModelSpec& spec, Value BlockSpec::*value) {
+    std::vector<uint32_t> values;
+    for (const LayerSpec& layer : spec.layers) {
+      const BlockSpec* block = nullptr;
+      if constexpr (std::is_same_v<BlockSpec, GqaSpec>) {
+        block = std::get_if<GqaSpec>(&layer.mixer);
+      } else {
+        block = std::get_if<BlockSpec>(&layer.mlp);
+      }
+      if (block != nullptr) values.push_back(block->*value);
+    }
+    return values;
+  }
+
+  // "3 KV heads", "2 to 4 KV heads".
+  static std::string spanned(const std::vector<uint32_t>& values, const std::string& what = {}) {
+    if (values.empty()) return "0";
+    const auto [least, most] = std::ranges::minmax(values);
+    const std::string end = what.empty() ? std::to_string(most) : counted(most, what);
+    return least == most ? end : fmt::format("{} to {}", least, end);
+  }
+
+  // A number, or one for each layer where they differ.
+  static OrderedJson alike(const std::vector<uint32_t>& values) {
+    if (values.empty()) return 0;
+    if (std::ranges::count(values, values.front()) == ptrdiff_t(values.size())) return values.front();
+    return values;
+  }
+
+  static void print_mlps(const ModelSpec& spec) {
+    const std::vector<uint32_t> widths = of_layers(spec, &DenseMlpSpec::width);
+    const std::vector<uint32_t> experts = of_layers(spec, &ExpertMlpSpec::count);
+    const auto layers = [&](size_t count) {
+      return count == spec.layers.size() ? ""
+                                         : fmt::format(", in {} of {} layers", count, spec.layers.size());
+    };
+    if (!experts.empty()) {
+      fmt::print("  experts       {} of {} per token, width {}{}\n",
+                 spanned(of_layers(spec, &ExpertMlpSpec::used)), spanned(experts),
+                 spanned(of_layers(spec, &ExpertMlpSpec::width)), layers(experts.size()));
+    }
+    if (!widths.empty()) fmt::print("  feed-forward  {}{}\n", spanned(widths), layers(widths.size()));
   }
 
   void print(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
@@ -92,18 +138,15 @@ struct InspectCommand {
     fmt::print("  weights       {} in {} tensors: {}\n", human_bytes(sum.bytes), file.tensors().size(),
                types);
     fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
-               counted(spec.heads, "query head"), counted(spec.kv_heads, "KV head"), spec.key_dim);
-    if (spec.experts.count > 0) {
-      fmt::print("  experts       {} of {} per token, width {}\n", spec.experts.used, spec.experts.count,
-                 spec.experts.width);
-    } else {
-      fmt::print("  feed-forward  {}\n", spec.mlp_width);
-    }
+               spanned(of_layers(spec, &GqaSpec::heads), "query head"),
+               spanned(of_layers(spec, &GqaSpec::kv_heads), "KV head"),
+               spanned(of_layers(spec, &GqaSpec::key_dim)));
+    print_mlps(spec);
     if (const uint32_t windowed = window_layers(spec)) {
       const auto layer =
-          std::find_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window > 0; });
+          std::find_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window() > 0; });
       fmt::print("  window        {} of {} layers see {} tokens\n", windowed, spec.layers.size(),
-                 layer->window);
+                 layer->window());
     }
     fmt::print("  vocabulary    {}\n", spec.vocab);
     fmt::print("  context       {} tokens\n", spec.context);
@@ -131,6 +174,8 @@ struct InspectCommand {
   void print_json(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
     const Totals sum = totals(file);
     const size_t left = left_memory(sum);
+    std::vector<uint32_t> widths = of_layers(spec, &DenseMlpSpec::width);
+    if (widths.empty()) widths = of_layers(spec, &ExpertMlpSpec::width);
     OrderedJson object = {{"path", file.path()},
                           {"name", spec.name},
                           {"architecture", spec.architecture},
@@ -140,12 +185,12 @@ struct InspectCommand {
                           {"layers", spec.layers.size()},
                           {"window_layers", window_layers(spec)},
                           {"width", spec.dim},
-                          {"heads", spec.heads},
-                          {"kv_heads", spec.kv_heads},
-                          {"head_dim", spec.key_dim},
-                          {"feed_forward", spec.mlp_width},
-                          {"experts", spec.experts.count},
-                          {"experts_used", spec.experts.used},
+                          {"heads", alike(of_layers(spec, &GqaSpec::heads))},
+                          {"kv_heads", alike(of_layers(spec, &GqaSpec::kv_heads))},
+                          {"head_dim", alike(of_layers(spec, &GqaSpec::key_dim))},
+                          {"feed_forward", alike(widths)},
+                          {"experts", alike(of_layers(spec, &ExpertMlpSpec::count))},
+                          {"experts_used", alike(of_layers(spec, &ExpertMlpSpec::used))},
                           {"vocabulary", spec.vocab},
                           {"context", spec.context},
                           {"kv",

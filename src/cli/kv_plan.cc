@@ -16,9 +16,10 @@ constexpr uint32_t kFullEvery = 6;  // where most layers have a narrow window, o
 
 // Of a model with full heads: as many as grouped models usually have, if they divide the query heads evenly.
 uint32_t grouped_heads(const ModelSpec& spec) {
-  if (spec.kv_heads > 1 && spec.kv_heads < spec.heads) return spec.kv_heads;
-  for (uint32_t heads = std::min(8u, spec.heads - 1); heads > 1; --heads) {
-    if (spec.heads % heads == 0) return heads;
+  const GqaSpec& gqa = spec.layers.front().gqa();  // planned shapes have layers that are all alike
+  if (gqa.kv_heads > 1 && gqa.kv_heads < gqa.heads) return gqa.kv_heads;
+  for (uint32_t heads = std::min(8u, gqa.heads - 1); heads > 1; --heads) {
+    if (gqa.heads % heads == 0) return heads;
   }
   return 0;
 }
@@ -43,29 +44,31 @@ std::vector<KvPlanRow> kv_by_format(const ModelSpec& spec, const std::string& ch
 
 std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats, uint32_t context,
                                        size_t bytes) {
-  const bool windows = std::ranges::any_of(spec.layers, [](const LayerSpec& l) { return l.window > 0; });
-  const uint32_t own_heads = spec.kv_heads;
+  const bool windows = std::ranges::any_of(spec.layers, [](const LayerSpec& l) { return l.window() > 0; });
+  const GqaSpec own = spec.layers.front().gqa();
   std::vector<KvPlanRow> rows;
   const auto add = [&](std::string name, bool chosen) {
     rows.push_back({std::move(name), kv_room(spec, formats, context, bytes), chosen});
   };
   if (windows) {
     add("as it is, with its windows", true);
-    for (LayerSpec& layer : spec.layers) layer.window = 0;
+    for (LayerSpec& layer : spec.layers) layer.gqa().window = 0;
   }
   const auto add_heads = [&](const char* what, uint32_t heads) {
-    spec.kv_heads = heads;
-    add(fmt::format("{}: {} for {}", what, counted(heads, "KV head"), spec.heads),
-        !windows && heads == own_heads);
+    for (LayerSpec& layer : spec.layers) layer.gqa().kv_heads = heads;
+    add(fmt::format("{}: {} for {}", what, counted(heads, "KV head"), own.heads),
+        !windows && heads == own.kv_heads);
   };
-  add_heads("full heads", spec.heads);
+  add_heads("full heads", own.heads);
   if (const uint32_t grouped = grouped_heads(spec)) add_heads("grouped", grouped);
-  if (spec.heads > 1) add_heads("one KV head", 1);
-  spec.kv_heads = own_heads;
-  for (LayerSpec& layer : spec.layers) layer.window = kWindow;
+  if (own.heads > 1) add_heads("one KV head", 1);
+  for (LayerSpec& layer : spec.layers) {
+    layer.gqa().kv_heads = own.kv_heads;
+    layer.gqa().window = kWindow;
+  }
   add(fmt::format("window of {} in every layer", kWindow), false);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    spec.layers[i].window = i % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow;
+    spec.layers[i].gqa().window = i % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow;
   add(fmt::format("window of {} in {} of {} layers", kNarrowWindow, kFullEvery - 1, kFullEvery), false);
   return rows;
 }

@@ -166,9 +166,9 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
   }
   Weights weights = load_weights(file, spec);
   CpuBackend backend(kernels_named("auto"), threads.value_or(usable_cpus()));
-  prepare_weights(weights, spec, backend);
+  prepare_weights(weights, backend);
   const size_t left = memory > weights.bytes ? memory - weights.bytes : 0;
-  const CostModel costs(spec, weights, backend);
+  const CostModel costs(weights, backend);
   Progress progress("measuring");
   progress.update(0, 2);
   const MachineRates machine =

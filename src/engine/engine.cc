@@ -67,7 +67,7 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       kv_(make_cache(*model.spec, options_)),
       runner_(model.runner_model(), kv_.layout(), kv_.pages_per_group()),
       scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
-      costs_(*model.spec, *model.weights, *model.backend),
+      costs_(*model.weights, *model.backend),
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
@@ -127,10 +127,15 @@ void Engine::check_pruning(const Request& request) const {
     throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
                 request.prompt.size());
   const size_t layers = model_.spec->layers.size();
+  for (const KvLayerShape& shape : kv_shapes(*model_.spec, KvFormats())) {
+    if (shape.shares_with)
+      throw Error("layers of this model read each other's keys and values: such a cache cannot be pruned");
+  }
   if (pruning.policy == PruningPolicy::evaluator) {
-    if (pruning.evaluator.layer >= layers || std::ranges::max(pruning.evaluator.heads) >= model_.spec->heads)
+    if (pruning.evaluator.layer >= layers ||
+        std::ranges::max(pruning.evaluator.heads) >= model_.spec->layers[pruning.evaluator.layer].gqa().heads)
       throw Error("the evaluator heads are those of another model");
-    if (model_.spec->layers[pruning.evaluator.layer].window > 0)
+    if (model_.spec->layers[pruning.evaluator.layer].window() > 0)
       throw Error("layer {} sees a window only: its heads cannot judge a prompt", pruning.evaluator.layer);
   }
   const uint32_t scored = pruning.scored > 0 ? pruning.scored : uint32_t(request.prompt.size());

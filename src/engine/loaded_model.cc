@@ -14,7 +14,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
       kernels_(kernels_named(options.kernels).name),
       backend_(std::make_unique<CpuBackend>(kernels_named(options.kernels), options.threads)),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
-  prepare_weights(weights_, spec_, *backend_);
+  prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
     throw Error("{}: the tokenizer has {} tokens, but the model has rows for {} only", path,
                 text_->tokenizer.size(), spec_.vocab);

@@ -43,12 +43,17 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
                                  : pages_for(layout, options.context, chunk, options.max_sequences));
 
   const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
-  const size_t mlp_width =
-      spec.experts.count > 0 ? size_t(spec.experts.width) * spec.experts.used : spec.mlp_width;
-  const size_t heads_width = size_t(spec.heads) * spec.key_dim;
+  size_t mixer_width = 0, mlp_width = 0;  // of the widest layer
+  for (const LayerSpec& layer : spec.layers) {
+    const GqaSpec& gqa = layer.gqa();
+    mixer_width = std::max(mixer_width, 2 * (size_t(gqa.heads) + gqa.kv_heads) * gqa.key_dim);
+    if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))
+      mlp_width = std::max<size_t>(mlp_width, dense->width);
+    if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp))
+      mlp_width = std::max(mlp_width, size_t(experts->width) * experts->used);
+  }
   // In f32, and a third more for the inputs that are quantized as well.
-  const size_t row_bytes =
-      6 * (4 * spec.dim + 2 * heads_width + 2 * size_t(spec.kv_heads) * spec.key_dim + 3 * mlp_width);
+  const size_t row_bytes = 6 * (4 * spec.dim + mixer_width + 3 * mlp_width);
   plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab + kBytesPerThread * threads + rows * row_bytes +
                  size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
   return plan;

@@ -16,8 +16,9 @@ namespace {
 // Sums up, head by head, what the last tokens of a prompt pay to some of its tokens.
 class FactShares {
  public:
-  FactShares(size_t layers, uint32_t heads, uint32_t window)
-      : heads_(heads), window_(window), sums_(layers * heads) {}
+  // `heads`: the most that a layer has. The spec must outlive it.
+  FactShares(const ModelSpec& spec, size_t layers, uint32_t heads, uint32_t window)
+      : spec_(spec), heads_(heads), window_(window), sums_(layers * heads) {}
 
   void begin(uint32_t tokens, uint32_t fact_begin, uint32_t fact_end) {
     tokens_ = tokens;
@@ -32,7 +33,7 @@ class FactShares {
         if (row + i + window_ < tokens_ || fact_end_ == 0) continue;
         taps.push_back({.layer = layer,
                         .token = i,
-                        .heads = heads_,
+                        .heads = spec_.layers[layer].gqa().heads,
                         .width = fact_end_,
                         .at = taps.size() * heads_ * fact_end_});
       }
@@ -41,7 +42,7 @@ class FactShares {
   }
   void add(std::span<const Tap> taps, std::span<const float> values) {
     for (const Tap& tap : taps) {
-      for (uint32_t h = 0; h < heads_; ++h) {
+      for (uint32_t h = 0; h < tap.heads; ++h) {
         for (uint32_t at = fact_begin_; at < fact_end_; ++at)
           sums_[tap.layer * heads_ + h] += double(values[tap.at + size_t(h) * fact_end_ + at]);
       }
@@ -51,6 +52,7 @@ class FactShares {
   double sum(size_t layer, uint32_t head) const { return sums_[layer * heads_ + head]; }
 
  private:
+  const ModelSpec& spec_;
   const uint32_t heads_, window_;
   std::vector<double> sums_;
   uint32_t tokens_ = 0, fact_begin_ = 0, fact_end_ = 0;
@@ -86,7 +88,9 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
       std::min(spec.layers.size(), size_t(std::ceil(search.layers * double(spec.layers.size()))));
   constexpr uint32_t kChunk = 256;
   WindowRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
-  FactShares facts(layers, spec.heads, search.window);
+  uint32_t most_heads = 0;
+  for (const LayerSpec& layer : spec.layers) most_heads = std::max(most_heads, layer.gqa().heads);
+  FactShares facts(spec, layers, most_heads, search.window);
   const std::vector<NeedleCase> cases = needle_cases(model.text(), data, search.prompts, search.tokens);
   for (size_t k = 0; k < cases.size(); ++k) {
     const NeedleCase& one = cases[k];
@@ -102,7 +106,7 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
     for (size_t done = 0; done < prompt.size(); done += kChunk) {
       const auto part = std::span(prompt).subspan(done, std::min<size_t>(kChunk, prompt.size() - done));
       const std::vector<Tap> taps = facts.taps(uint32_t(done), uint32_t(part.size()));
-      const size_t values = taps.empty() ? 0 : taps.back().at + size_t(spec.heads) * taps.back().width;
+      const size_t values = taps.empty() ? 0 : taps.back().at + size_t(most_heads) * taps.back().width;
       facts.add(
           taps,
           runner.compute(part, WindowRunner::Wanted::last_row, taps, std::vector<float>(values)).values);
@@ -111,15 +115,15 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
   }
   FoundHeads found;
   for (uint32_t l = 0; l < layers; ++l) {
-    if (spec.layers[l].window > 0) continue;
-    for (uint32_t h = 0; h < spec.heads; ++h)
+    if (spec.layers[l].window() > 0) continue;
+    for (uint32_t h = 0; h < spec.layers[l].gqa().heads; ++h)
       found.heads.push_back({l, h, facts.sum(l, h) / double(cases.size() * search.window)});
   }
   if (found.heads.empty())
     throw Error("none of the first {} layers sees the whole prompt: look at more of them with --layers",
                 layers);
   std::ranges::stable_sort(found.heads, std::greater(), &HeadShare::share);
-  found.best = best_layer(found.heads, spec.heads, layers);
+  found.best = best_layer(found.heads, most_heads, layers);
   return found;
 }
 

@@ -11,7 +11,7 @@ namespace {
 // The passes that were not run are counted as if they had been, and take as long as their operations did so far. Only a
 // request without the cache is cut short, so each of them computes all that is known.
 void predict_rest(const EngineModel& model, const KvLayout& layout, const Request& request, WayFigures& way) {
-  const CostModel costs(*model.spec, *model.weights, *model.backend);
+  const CostModel costs(*model.weights, *model.backend);
   const double seconds_per_op = way.decode.seconds / way.decode.cost.ops();
   for (uint32_t answered = uint32_t(way.tokens.size()); answered < request.max_tokens; ++answered) {
     const uint32_t tokens = uint32_t(request.prompt.size()) + answered;

@@ -70,6 +70,15 @@ KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_toke
   CHECK(page_tokens > 0);
   KvLayout layout;
   for (const KvLayerShape& shape : layers) {
+    if (shape.shares_with) {
+      CHECK(*shape.shares_with < layout.places.size());
+      const KvLayout::Place place = layout.places[*shape.shares_with];
+      const KvLayerShape& source = layout.groups[place.group].layers[place.slot].shape;
+      CHECK(shape.kv_heads == source.kv_heads && shape.key_dim == source.key_dim &&
+            shape.value_dim == source.value_dim && shape.window == source.window);
+      layout.places.push_back(place);
+      continue;
+    }
     auto group = std::find_if(layout.groups.begin(), layout.groups.end(),
                               [&](const KvGroupLayout& g) { return g.window == shape.window; });
     if (group == layout.groups.end()) {

@@ -40,6 +40,8 @@ struct KvLayerShape {
   uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
   KvFormat key_format = KvFormat::f16;
   KvFormat value_format = KvFormat::f16;
+  // An earlier layer whose rows it reads; it stores none, and all the rest must be as there.
+  std::optional<uint32_t> shares_with = {};
 };
 
 // Where one layer's rows sit inside a page: KV head by KV head, each its key rows and then its value rows.
@@ -82,7 +84,7 @@ struct KvLayout {
     uint32_t slot = 0;  // in KvGroupLayout::layers
   };
   std::vector<KvGroupLayout> groups;
-  std::vector<Place> places;  // by layer of the model
+  std::vector<Place> places;  // by layer of the model; one that shares has its source's
 
   // Of a token that every layer still sees.
   size_t bytes_per_token() const;

@@ -18,25 +18,35 @@ struct SmallModel {
   SmallModel() {
     spec.vocab = 100;
     spec.dim = 64;
-    spec.heads = 4;
-    spec.kv_heads = 2;
-    spec.key_dim = spec.value_dim = 16;
-    spec.mlp_width = 128;
-    spec.layers = {{.window = 8, .rope = {}}, {.window = 0, .rope = {}}};
-    LayerWeights layer;
-    layer.query = layer.attention_out = matrix(DType::q8_0, 64, 64);
-    layer.key = layer.value = matrix(DType::q8_0, 32, 64);
-    layer.gate = layer.up = matrix(DType::q8_0, 128, 64);
-    layer.down = matrix(DType::q8_0, 64, 128);
-    weights.layers = {layer, layer};
+    const GqaSpec attention{.heads = 4, .kv_heads = 2, .key_dim = 16, .value_dim = 16};
+    spec.layers.assign(2, {.mixer = attention, .mlp = DenseMlpSpec{.width = 128}});
+    spec.layers[0].gqa().window = 8;
     weights.embedding = matrix(DType::q8_0, 100, 64);
     weights.head = matrix(DType::f16, 100, 64);
+    give_weights();
+  }
+
+  // Those that every file has: q8_0, but for routers.
+  void give_weights() {
+    weights.blocks.clear();
+    for (const LayerBlock& block : layer_blocks(spec)) {
+      BlockWeights& made = weights.blocks.emplace_back();
+      made.layer = block.layer;
+      made.block = block.block;
+      made.roles = block.block->roles();
+      for (const Role& role : made.roles) {
+        const bool wanted = role.kind == RoleKind::product && role.presence == Presence::required;
+        const DType type = role.name == "router" ? DType::f32 : DType::q8_0;
+        const size_t rows = wanted ? role.stacked() * role.shape[role.shape.size() - 2] : 0;
+        made.weights.push_back(wanted ? matrix(type, rows, role.shape.back()) : Weight{});
+      }
+    }
   }
 
   StepCost step(const StepShape& shape) const {
     const CpuBackend backend(scalar_kernels(), 1);
     const KvLayout layout = make_kv_layout(kv_shapes(spec, KvFormat::f16));
-    return CostModel(spec, weights, backend).step(shape, layout);
+    return CostModel(weights, backend).step(shape, layout);
   }
 
   ModelSpec spec;
@@ -86,7 +96,7 @@ TEST(CostModel, ProductsAndAttentionAreAllOfAStep) {
   const SmallModel model;
   const CpuBackend backend(scalar_kernels(), 1);
   const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f16));
-  const CostModel costs(model.spec, model.weights, backend);
+  const CostModel costs(model.weights, backend);
   const StepShape shape{.sequences = 3, .tokens = 5, .depth = 20, .logit_rows = 1};
   EXPECT_EQ(costs.products(shape).kv_bytes, 0);
   EXPECT_EQ(costs.attention(shape, layout).weight_bytes, 0);
@@ -105,13 +115,9 @@ TEST(CostModel, WithoutLogitsTheHeadIsNotRead) {
 
 TEST(CostModel, OfExpertsOnlyThoseThatAreUsedCount) {
   SmallModel model;
-  model.spec.experts = {.count = 8, .used = 2, .width = 32};
+  for (LayerSpec& layer : model.spec.layers) layer.mlp = ExpertMlpSpec{.count = 8, .used = 2, .width = 32};
+  model.give_weights();
   constexpr double kExpertValues = 3 * 32 * 64;
-  for (LayerWeights& layer : model.weights.layers) {
-    layer.router = matrix(DType::f32, 8, 64);
-    layer.gate = layer.up = matrix(DType::q8_0, 8 * 32, 64);
-    layer.down = matrix(DType::q8_0, 8 * 64, 32);
-  }
   constexpr double kAttentionValues = 64 * 64 * 2 + 32 * 64 * 2;
   const StepCost one = model.step({.sequences = 1, .tokens = 1, .depth = 0, .logit_rows = 0});
   EXPECT_EQ(one.int8_ops, 2 * 2 * (kAttentionValues + 2 * kExpertValues));
@@ -138,7 +144,7 @@ TEST(CostModel, ExactKernelsComputeEverythingInF32) {
   const SmallModel model;
   const CpuBackend backend(exact_kernels(), 1);
   const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f32));
-  const StepCost cost = CostModel(model.spec, model.weights, backend).step({}, layout);
+  const StepCost cost = CostModel(model.weights, backend).step({}, layout);
   EXPECT_EQ(cost.int8_ops, 0);
   EXPECT_EQ(cost.kv_bytes, 2 * 2 * kKvRowBytes);
 }

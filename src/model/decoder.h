@@ -10,13 +10,7 @@
 
 namespace quire {
 
-// What a step is to report besides its logits.
-struct Taps {
-  std::span<const Tap> list = {};
-  std::span<float> values = {};  // that they join
-};
-
-// The layers, written once over the spec. Prefill, decode and draft verification are the same call over runs
+// Embedding, the blocks one after the other, head: whatever the blocks are. Prefill, decode and draft verification are the same call over runs
 // of tokens; only shapes differ. Engine thread only.
 class Decoder {
  public:
@@ -37,16 +31,10 @@ class Decoder {
   size_t workspace_bytes() const { return workspace_.bytes(); }
 
  private:
-  void attention(size_t layer, const KvView& kv, const Taps& taps);
-  void mlp(const LayerWeights& weights);
-  void dense_mlp(const LayerWeights& weights);
-  void expert_mlp(const LayerWeights& weights);
-
   const ModelSpec& spec_;
   const Weights& weights_;
   Backend& backend_;
   Workspace workspace_;
-  Norm no_norm_;
 };
 
 }  // namespace quire

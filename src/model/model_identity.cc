@@ -84,7 +84,10 @@ std::string positions_identity(const ModelSpec& spec) {
     hash.add(rope.inverse_frequencies);
     hash.add(rope.scale);
   }
-  for (const LayerSpec& layer : spec.layers) hash.add(layer.rope ? *layer.rope : ~uint32_t(0));
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* attention = std::get_if<GqaSpec>(&layer.mixer);
+    hash.add(attention != nullptr && attention->rope ? *attention->rope : ~uint32_t(0));
+  }
   return hash.text();
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/arch/arch.h"
+#include "model/layer_blocks.h"
 
 namespace quire {
 namespace {
@@ -35,16 +36,20 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
   return architecture->read(file, options);
 }
 
+uint32_t LayerSpec::window() const {
+  const auto* attention = std::get_if<GqaSpec>(&mixer);
+  return attention != nullptr ? attention->window : 0;
+}
+
 std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {
   const std::vector<KvFormatPair> of_layers = formats.of_layers(spec.layers.size());
   std::vector<KvLayerShape> shapes;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    shapes.push_back({.kv_heads = spec.kv_heads,
-                      .key_dim = spec.key_dim,
-                      .value_dim = spec.value_dim,
-                      .window = spec.layers[l].window,
-                      .key_format = of_layers[l].key,
-                      .value_format = of_layers[l].value});
+    KvLayerShape shape = block_of(spec.layers[l].mixer, spec.dim)->cached();
+    const KvFormatPair& own = of_layers[shape.shares_with.value_or(l)];
+    shape.key_format = own.key;
+    shape.value_format = own.value;
+    shapes.push_back(shape);
   }
   return shapes;
 }

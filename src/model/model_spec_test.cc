@@ -41,7 +41,7 @@ std::string message(const ModelFile& file) {
 
 std::vector<uint32_t> windows(const ModelSpec& spec) {
   std::vector<uint32_t> windows;
-  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window);
+  for (const LayerSpec& layer : spec.layers) windows.push_back(layer.window());
   return windows;
 }
 
@@ -75,8 +75,8 @@ TEST(ModelSpec, Gemma3HasAWindowOnAllLayersButEverySixth) {
   const ModelSpec spec =
       read_model_spec(HeadOnly("gemma3").set("gemma3.attention.sliding_window", uint64_t(512)));
   EXPECT_EQ(windows(spec), (std::vector<uint32_t>{512, 512, 512, 512, 512, 0, 512, 512, 512, 512, 512, 0}));
-  EXPECT_EQ(spec.layers[0].rope, 1u);
-  EXPECT_EQ(spec.layers[5].rope, 0u);
+  EXPECT_EQ(spec.layers[0].gqa().rope, 1u);
+  EXPECT_EQ(spec.layers[5].gqa().rope, 0u);
 }
 
 TEST(ModelSpec, AFlagPerLayerChoosesTheLayersWithAWindow) {
@@ -95,7 +95,7 @@ TEST(ModelSpec, AFlagPerLayerChoosesTheLayersWithAWindow) {
 TEST(ModelSpec, SmolLm3LeavesEveryFourthLayerUnrotated) {
   const ModelSpec spec = read_model_spec(HeadOnly("smollm3"));
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    EXPECT_EQ(spec.layers[i].rope.has_value(), (i + 1) % 4 != 0);
+    EXPECT_EQ(spec.layers[i].gqa().rope.has_value(), (i + 1) % 4 != 0);
 }
 
 }  // namespace

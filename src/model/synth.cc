@@ -4,11 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "base/philox.h"
 #include "model/gguf_writer.h"
+#include "model/layer_blocks.h"
 #include "model/synth_vocabulary.h"
 #include "tensor/quantize.h"
 
@@ -38,41 +37,26 @@ Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   return metadata;
 }
 
-std::vector<TensorEntry> synth_tensors(const SynthShape& s, const TypeMix& mix) {
-  const uint64_t query = uint64_t(s.heads) * s.head_dim;
-  const uint64_t key = uint64_t(s.kv_heads) * s.head_dim;
-  std::vector<TensorEntry> tensors;
-  const auto add = [&](std::string name, std::vector<uint64_t> shape) {
-    tensors.push_back({std::move(name), DType::f32, std::move(shape), 0});
-  };
-  add("token_embd.weight", {s.vocab, s.dim});
-  add("output_norm.weight", {s.dim});
-  if (!s.tied) add("output.weight", {s.vocab, s.dim});
-  for (uint32_t i = 0; i < s.layers; ++i) {
-    const std::string layer = fmt::format("blk.{}.", i);
-    add(layer + "attn_norm.weight", {s.dim});
-    add(layer + "attn_q.weight", {query, s.dim});
-    add(layer + "attn_k.weight", {key, s.dim});
-    add(layer + "attn_v.weight", {key, s.dim});
-    add(layer + "attn_output.weight", {s.dim, query});
-    add(layer + "ffn_norm.weight", {s.dim});
-    add(layer + "ffn_gate.weight", {s.mlp_width, s.dim});
-    add(layer + "ffn_up.weight", {s.mlp_width, s.dim});
-    add(layer + "ffn_down.weight", {s.dim, s.mlp_width});
-  }
-  for (TensorEntry& tensor : tensors) {
-    tensor.dtype = mix.type_for(tensor, s.layers, s.tied);
-    const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
-    tensor.bytes = rows * row_bytes(tensor.dtype, tensor.shape.back());
-  }
-  return tensors;
-}
-
 class SynthHead : public ModelFile {
  public:
   SynthHead(const SynthShape& shape, const TypeMix& mix) : ModelFile(shape.name) {
     metadata_ = synth_metadata(shape, mix);
-    for (TensorEntry& tensor : synth_tensors(shape, mix)) add_tensor(std::move(tensor));
+    const auto add = [&](const Role& role) {
+      TensorEntry tensor{role.tensor, DType::f32, role.shape, 0};
+      tensor.dtype = mix.type_for(tensor, shape.layers, shape.tied);
+      const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
+      tensor.bytes = rows * row_bytes(tensor.dtype, tensor.shape.back());
+      add_tensor(std::move(tensor));
+    };
+    ModelSpec measures;  // what a spec is read from must have an embedding
+    measures.vocab = shape.vocab;
+    measures.dim = shape.dim;
+    const Role embedding = model_roles(measures).embedding;
+    add(embedding);
+    for (const Role& role : all_roles(read_model_spec(*this))) {
+      const bool wanted = role.presence == Presence::required || (role.name == "head" && !shape.tied);
+      if (wanted && role.tensor != embedding.tensor) add(role);
+    }
   }
   TensorData load(const TensorEntry&) const override {
     throw Error("{} is a shape: it has no weights", path_);
@@ -119,10 +103,11 @@ std::unique_ptr<ModelFile> synth_head(const SynthShape& shape, const TypeMix& mi
 
 void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const std::string& out,
                            ThreadPool& pool, const std::function<void(size_t done, size_t total)>& progress) {
-  const std::vector<TensorEntry> tensors = synth_tensors(shape, mix);
+  const SynthHead head(shape, mix);
+  const std::span<const TensorEntry> tensors = head.tensors();
   size_t total = 0;
   for (const TensorEntry& tensor : tensors) total += tensor.bytes;
-  GgufWriter writer(out, synth_metadata(shape, mix), tensors);
+  GgufWriter writer(out, head.metadata(), tensors);
   size_t done = 0;
   for (uint32_t index = 0; index < tensors.size(); ++index) {
     const TensorEntry& tensor = tensors[index];

@@ -3,81 +3,104 @@
 #include <algorithm>
 
 namespace quire {
+namespace {
+
+constexpr size_t kAlignment = 4096;
+
+// Memory that is handed out piece by piece. Without memory it only counts.
+class Pieces {
+ public:
+  Pieces(const Backend& backend, std::byte* memory, size_t begin = 0)
+      : backend_(backend), memory_(memory), used_(begin) {}
+
+  Rows rows(size_t count, size_t width) {
+    if (width == 0) return {};
+    return {reinterpret_cast<float*>(take(count * width * sizeof(float))), count, width, width};
+  }
+
+  Activation activation(size_t count, size_t width, FormSet forms) {
+    Activation result;
+    result.f32 = rows(count, width);
+    result.forms = forms;
+    for (size_t form = kFirstRoundedForm; form < kActivationFormCount; ++form) {
+      if (!forms.has(ActivationForm(form)) || width == 0) continue;
+      result.stride[form] = backend_.activation_bytes(ActivationForm(form), width);
+      result.data[form] = take(count * result.stride[form]);
+    }
+    return result;
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  std::byte* take(size_t bytes) {
+    std::byte* piece = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return piece;
+  }
+
+  const Backend& backend_;
+  std::byte* memory_;
+  size_t used_;
+};
+
+}  // namespace
 
 Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights)
-    : backend_(backend), spec_(spec) {
-  const auto want = [&](FormSet& forms, const Weight& weight) {
-    if (weight) forms |= backend_.form_for(weight.view.dtype);
-  };
-  for (const LayerWeights& layer : weights.layers) {
-    for (const Weight* weight :
-         {&layer.query, &layer.key, &layer.value, &layer.gate, &layer.up, &layer.router}) {
-      want(normed_forms_, *weight);
+    : scratch(weights.blocks.size()), backend_(backend), spec_(spec) {
+  for (const BlockWeights& block : weights.blocks) {
+    std::vector<Want>& wanted = wanted_.emplace_back();
+    for (const size_t width : block.block->scratch()) wanted.push_back({.width = width});
+    for (size_t i = 0; i < block.roles.size(); ++i) {
+      const Role& role = block.roles[i];
+      if (role.kind != RoleKind::product || role.reads == Role::kInside || !block.weights[i]) continue;
+      FormSet& forms = role.reads == Role::kInput ? normed_forms_ : wanted.at(role.reads).forms;
+      forms |= backend.form_for(block.weights[i].view.dtype);
     }
-    want(attended_forms_, layer.attention_out);
-    want(hidden_forms_, layer.down);
   }
-  want(final_forms_, weights.head);
+  if (weights.head) final_forms_ |= backend.form_for(weights.head.view.dtype);
 }
 
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   const size_t token_capacity = std::max(tokens, tokens_);
   const size_t logit_capacity = std::max(logit_rows, logit_rows_);
-  if (token_capacity > tokens_ || logit_capacity > logit_rows_ || buffers_.empty()) {
+  if (token_capacity > tokens_ || logit_capacity > logit_rows_ || memory_.size() == 0) {
     backend_.wait(backend_.mark());  // what is on its way may still use the old
     tokens_ = logit_rows_ = 0;       // until all of it is there
-    buffers_.clear();
-    const size_t mlp_width = spec_.experts.count > 0 ? 0 : spec_.mlp_width;
-    stream = rows(token_capacity, spec_.dim);
-    branch = rows(token_capacity, spec_.dim);
-    query = rows(token_capacity, size_t(spec_.heads) * spec_.key_dim);
-    key = rows(token_capacity, size_t(spec_.kv_heads) * spec_.key_dim);
-    value = rows(token_capacity, size_t(spec_.kv_heads) * spec_.value_dim);
-    gate = rows(token_capacity, mlp_width);
-    up = rows(token_capacity, mlp_width);
-    logits = rows(logit_capacity, spec_.vocab);
-    normed = activation(token_capacity, spec_.dim, normed_forms_);
-    attended = activation(token_capacity, size_t(spec_.heads) * spec_.value_dim, attended_forms_);
-    hidden = activation(token_capacity, mlp_width, hidden_forms_);
-    final = activation(logit_capacity, spec_.dim, final_forms_);
-    angles.clear();
-    for (const RopeSpec& rope : spec_.ropes) {
-      const size_t pairs = rope.inverse_frequencies.size();
-      angles.push_back({rows(token_capacity, pairs), rows(token_capacity, pairs)});
-    }
-    experts.resize(token_capacity * spec_.experts.used);
-    expert_shares.resize(token_capacity * spec_.experts.used);
+    memory_ = {};
+    memory_ = backend_.allocate(cut(nullptr, token_capacity, logit_capacity));
+    cut(memory_.data(), token_capacity, logit_capacity);
     tokens_ = token_capacity;
     logit_rows_ = logit_capacity;
   }
-  for (Rows* r : {&stream, &branch, &query, &key, &value, &gate, &up}) r->rows = tokens;
-  for (Activation* a : {&normed, &attended, &hidden}) a->f32.rows = tokens;
-  for (Angles& a : angles) a.cos.rows = a.sin.rows = tokens;
+  for (Rows* r : {&stream, &branch, &normed.f32}) r->rows = tokens;
+  for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
+  for (std::vector<Activation>& block : scratch) {
+    for (Activation& a : block) a.f32.rows = tokens;
+  }
   logits.rows = final.f32.rows = logit_rows;
 }
 
-Rows Workspace::rows(size_t count, size_t width) {
-  buffers_.push_back(backend_.allocate(count * width * sizeof(float)));
-  return {buffers_.back().as<float>(), count, width, width};
-}
-
-Activation Workspace::activation(size_t count, size_t width, FormSet forms) {
-  Activation result;
-  result.f32 = rows(count, width);
-  result.forms = forms;
-  for (size_t form = kFirstRoundedForm; form < kActivationFormCount; ++form) {
-    if (!forms.has(ActivationForm(form)) || width == 0) continue;
-    result.stride[form] = backend_.activation_bytes(ActivationForm(form), width);
-    buffers_.push_back(backend_.allocate(count * result.stride[form]));
-    result.data[form] = buffers_.back().data();
+size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
+  Pieces pieces(backend_, memory);
+  stream = pieces.rows(tokens, spec_.dim);
+  branch = pieces.rows(tokens, spec_.dim);
+  logits = pieces.rows(logit_rows, spec_.vocab);
+  normed = pieces.activation(tokens, spec_.dim, normed_forms_);
+  final = pieces.activation(logit_rows, spec_.dim, final_forms_);
+  angles.clear();
+  for (const RopeSpec& rope : spec_.ropes) {
+    const size_t pairs = rope.inverse_frequencies.size();
+    angles.push_back({pieces.rows(tokens, pairs), pieces.rows(tokens, pairs), rope.pairing});
   }
-  return result;
-}
-
-size_t Workspace::bytes() const {
-  size_t total = 0;
-  for (const Buffer& buffer : buffers_) total += buffer.size();
-  return total;
+  size_t most = pieces.used();
+  for (size_t b = 0; b < wanted_.size(); ++b) {
+    Pieces own(backend_, memory, pieces.used());
+    scratch[b].clear();
+    for (const Want& want : wanted_[b]) scratch[b].push_back(own.activation(tokens, want.width, want.forms));
+    most = std::max(most, own.used());
+  }
+  return most;
 }
 
 }  // namespace quire

@@ -17,36 +17,32 @@ class Workspace {
   // valid.
   void fit(size_t tokens, size_t logit_rows);
 
-  Rows stream;          // [tokens, dim]: the residual stream
-  Rows branch;          // [tokens, dim]: what attention or MLP adds to it
-  Rows query;           // [tokens, heads * key_dim]
-  Rows key;             // [tokens, kv_heads * key_dim]
-  Rows value;           // [tokens, kv_heads * value_dim]
-  Rows gate, up;        // [tokens, mlp_width]
-  Rows logits;          // [logit_rows, vocab]
-  Activation normed;    // [tokens, dim]: input of attention and MLP
-  Activation attended;  // [tokens, heads * value_dim]
-  Activation hidden;    // [tokens, mlp_width]
-  Activation final;     // [logit_rows, dim]: input of the head
-  struct Angles {
-    Rows cos, sin;  // [tokens, pairs]
-  };
-  std::vector<Angles> angles;     // by rope of the spec
-  std::vector<uint32_t> experts;  // [tokens, experts used]
-  std::vector<float> expert_shares;
+  Rows stream;                                   // [tokens, dim]: the residual stream
+  Rows branch;                                   // [tokens, dim]: what a block adds to it
+  Rows logits;                                   // [logit_rows, vocab]
+  Activation normed;                             // [tokens, dim]: input of the blocks
+  Activation final;                              // [logit_rows, dim]: input of the head
+  std::vector<RopeAngles> angles;                // by rope of the spec
+  std::vector<std::vector<Activation>> scratch;  // by block, as its scratch() says; all in the same memory
 
-  size_t bytes() const;
+  size_t bytes() const { return memory_.size(); }
 
  private:
-  Rows rows(size_t count, size_t width);
-  Activation activation(size_t count, size_t width, FormSet forms);
+  struct Want {
+    size_t width = 0;
+    FormSet forms = {};
+  };
+
+  // Cuts all rows from one piece of memory, or from none, and returns how much of it they take.
+  size_t cut(std::byte* memory, size_t tokens, size_t logit_rows);
 
   Backend& backend_;
   const ModelSpec& spec_;
-  FormSet normed_forms_, attended_forms_, hidden_forms_, final_forms_;
+  FormSet normed_forms_, final_forms_;
+  std::vector<std::vector<Want>> wanted_;  // by block
   size_t tokens_ = 0;
   size_t logit_rows_ = 0;
-  std::vector<Buffer> buffers_;
+  Buffer memory_;
 };
 
 }  // namespace quire

@@ -46,8 +46,8 @@ void CpuBackend::rope_table(const RopeTableParams& params) {
 void CpuBackend::rope_store(const RopeStoreParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
   const size_t head_dim = params.head_dim;
-  CHECK(params.key.width == shape.kv_heads * shape.key_dim &&
-        params.value.width == shape.kv_heads * shape.value_dim);
+  CHECK(!params.key || (params.key.width == shape.kv_heads * shape.key_dim &&
+                        params.value.width == shape.kv_heads * shape.value_dim));
   const auto store = [&](KvFormat format, std::span<const float> values, std::byte* out) {
     if (format == KvFormat::f16) {
       kernels_.to_f16(values.data(), values.size(), reinterpret_cast<uint16_t*>(out));
@@ -58,9 +58,9 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
   pool_.parallel_for(batch_.tokens.size(), 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
-      float* key = params.key.row(t);
+      float* key = params.key ? params.key.row(t) : nullptr;
       norm_heads(params.query_norm, query, params.query.width, head_dim);
-      norm_heads(params.key_norm, key, params.key.width, head_dim);
+      if (key != nullptr) norm_heads(params.key_norm, key, params.key.width, head_dim);
       if (params.cos) {
         const float* cos = params.cos.row(t);
         const float* sin = params.sin.row(t);
@@ -74,6 +74,7 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         for (size_t h = 0; h < params.query.width; h += shape.key_dim)
           rotate_kv_row({query + h, shape.key_dim});
       }
+      if (key == nullptr) continue;
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t run_row = batch_.runs[run].row_of(uint32_t(t), shape.window);
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {

@@ -98,9 +98,10 @@ Line AttentionView::line_of(std::span<const AttentionRow> rows) const {
 }
 
 std::string AttentionView::heading() const {
-  std::string text = fmt::format(
-      "Layer {} of {}, query head {} of {}, counted from 0. It reads KV head {} of {}, ", trace_.layer,
-      spec_.layers.size(), trace_.head, spec_.heads, trace_.kv_head, spec_.kv_heads);
+  std::string text =
+      fmt::format("Layer {} of {}, query head {} of {}, counted from 0. It reads KV head {} of {}, ",
+                  trace_.layer, spec_.layers.size(), trace_.head, spec_.layers[trace_.layer].gqa().heads,
+                  trace_.kv_head, spec_.layers[trace_.layer].gqa().kv_heads);
   text += trace_.sharing.size() > 1
               ? fmt::format("which query heads {} share.", fmt::join(trace_.sharing, ", "))
               : "which no other head reads.";
@@ -274,8 +275,9 @@ Shown show_attention(const ExplainInput& input) {
   const AttentionChoice& choice = input.options.attention;
   if (choice.layer >= spec.layers.size())
     wrong_usage("there is no layer {}: the model has {}, counted from 0", choice.layer, spec.layers.size());
-  if (choice.head >= spec.heads)
-    wrong_usage("there is no head {}: a layer has {}, counted from 0", choice.head, spec.heads);
+  const uint32_t heads = spec.layers[choice.layer].gqa().heads;
+  if (choice.head >= heads)
+    wrong_usage("there is no head {}: a layer has {}, counted from 0", choice.head, heads);
   if (choice.cached >= input.prompt.size())
     wrong_usage("--cached {} of {} tokens of prompt: at least the last one is always computed", choice.cached,
                 input.prompt.size());

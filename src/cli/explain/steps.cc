@@ -35,7 +35,15 @@ class StepsView {
   std::string closing() const;
   size_t rows(const Pass& pass) const { return pass.fed.size() * spec_.layers.size(); }
 
+  // Of all layers.
+  size_t heads(const Pass& pass, uint32_t GqaSpec::*which) const {
+    size_t sum = 0;
+    for (const LayerSpec& layer : spec_.layers) sum += layer.gqa().*which;
+    return pass.fed.size() * sum;
+  }
+
   const ModelSpec& spec_;
+  const GqaSpec& gqa_ = spec_.layers.front().gqa();  // what is said of a row is said of the first layer's
   const Tokenizer& tokenizer_;
   const PassTrace& trace_;
 };
@@ -73,8 +81,8 @@ std::string StepsView::table() const {
       "{} tokens of prompt; {} layers. A row of Q is {} heads of {} numbers, a row of K {} heads of {}, of V "
       "{} of "
       "{}.\n\n",
-      trace_.prompt_tokens, spec_.layers.size(), spec_.heads, spec_.key_dim, spec_.kv_heads, spec_.key_dim,
-      spec_.kv_heads, spec_.value_dim);
+      trace_.prompt_tokens, spec_.layers.size(), gqa_.heads, gqa_.key_dim, gqa_.kv_heads, gqa_.key_dim,
+      gqa_.kv_heads, gqa_.value_dim);
   table += fmt::format("{:>4}  {} {} {:>20} {:>15}   {} {}\n", "pass", padded("fed", kFedWidth + 7),
                        padded("ids", kIdsWidth), "rows of Q, K, V each", "KV entries", padded("drawn", 20),
                        "rivals");
@@ -98,9 +106,9 @@ OrderedJson StepsView::json() const {
   for (const Pass& pass : trace_.passes) {
     OrderedJson row = {{"fed", {{"ids", pass.fed}, {"text", token_text(tokenizer_, pass.fed)}}},
                        {"rows", rows(pass)},
-                       {"query_heads_computed", rows(pass) * spec_.heads},
-                       {"key_heads_computed", rows(pass) * spec_.kv_heads},
-                       {"value_heads_computed", rows(pass) * spec_.kv_heads},
+                       {"query_heads_computed", heads(pass, &GqaSpec::heads)},
+                       {"key_heads_computed", heads(pass, &GqaSpec::kv_heads)},
+                       {"value_heads_computed", heads(pass, &GqaSpec::kv_heads)},
                        {"entries_before", pass.entries_before},
                        {"entries_after", pass.entries_after},
                        {"ms", pass.ms},
@@ -115,10 +123,10 @@ OrderedJson StepsView::json() const {
   }
   return {{"prompt_tokens", trace_.prompt_tokens},
           {"layers", spec_.layers.size()},
-          {"heads", spec_.heads},
-          {"kv_heads", spec_.kv_heads},
-          {"key_dim", spec_.key_dim},
-          {"value_dim", spec_.value_dim},
+          {"heads", gqa_.heads},
+          {"kv_heads", gqa_.kv_heads},
+          {"key_dim", gqa_.key_dim},
+          {"value_dim", gqa_.value_dim},
           {"passes", passes},
           {"answer_ids", trace_.answer},
           {"entries_left", trace_.entries_left()},

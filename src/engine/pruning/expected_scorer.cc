@@ -42,9 +42,10 @@ void ExpectedScorer::restart() {
 }
 
 void ExpectedScorer::move_ahead(std::span<float> query, size_t layer, uint32_t position) const {
-  if (!spec_.layers[layer].rope) return;
-  const RopeSpec& rope = spec_.ropes[*spec_.layers[layer].rope];
-  const std::vector<Turn>& ahead = ahead_[*spec_.layers[layer].rope];
+  const std::optional<uint32_t> own = spec_.layers[layer].gqa().rope;
+  if (!own) return;
+  const RopeSpec& rope = spec_.ropes[*own];
+  const std::vector<Turn>& ahead = ahead_[*own];
   const bool interleaved = rope.pairing == RopePairing::interleaved;
   const size_t step = interleaved ? 2 : 1, partner = interleaved ? 1 : ahead.size();
   for (size_t i = 0; i < ahead.size(); ++i) {

@@ -69,7 +69,7 @@ class TokenScorer {
   // The layers that see everything, which alone are pruned.
   const std::vector<uint32_t>& full_layers() const { return full_layers_; }
   const KvLayerShape& shape(size_t layer) const;
-  uint32_t heads(size_t) const { return spec_.heads; }
+  uint32_t heads(size_t layer) const { return spec_.layers[layer].gqa().heads; }
   // Of values by full layer, [kv_heads, tokens] each: where a layer's begin, and all of them.
   size_t begin_of(size_t layer) const;
   size_t values_of_all_heads() const;

@@ -17,6 +17,8 @@ class Keys {
 
   uint32_t count(const char* key) const;  // at least 1 and within what a model can be
   std::optional<uint32_t> maybe_count(const char* key) const;
+  // What a file may say once or per layer, for each; empty if it does not.
+  std::vector<uint32_t> counts(const char* key, size_t layers) const;
   float real(const char* key, float otherwise) const;
 
  private:
@@ -30,7 +32,8 @@ struct RopeDefaults {
   float base = 10000.0f;
   bool yarn_truncates = true;  // rounds the range of interpolated pairs to whole ones
 };
-RopeSpec read_rope(const ModelFile& file, const ModelSpec& spec, const SpecOptions& options,
+// Of heads of `key_dim` values.
+RopeSpec read_rope(const ModelFile& file, uint32_t key_dim, const SpecOptions& options,
                    const RopeDefaults& defaults);
 // Unscaled frequencies of another base, for the layers that have their own.
 RopeSpec plain_rope(uint32_t dims, float base, RopePairing pairing);
@@ -42,6 +45,10 @@ struct WindowDefaults {
   uint32_t pattern = 0;
 };
 void read_windows(const ModelFile& file, ModelSpec& spec, const WindowDefaults& usual);
+
+// Of every layer's MLP, dense or of experts.
+void set_gate(ModelSpec& spec, const Gate& gate);
+void set_routing(ModelSpec& spec, Routing routing);
 
 // What all of them share. The others start from it and say only what differs.
 ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options);

@@ -13,7 +13,7 @@ ModelSpec granite_spec(const ModelFile& file, const SpecOptions& options) {
   const Keys keys(file);
   ModelSpec spec = llama_spec(file, options);
   spec.embedding_scale = keys.real("embedding_scale", 1);
-  spec.residual_scale = keys.real("residual_scale", 1);
+  for (LayerSpec& layer : spec.layers) layer.residual_scale = keys.real("residual_scale", 1);
   spec.logit_scale = 1.0f / keys.real("logit_scale", 1);
   return spec;
 }
@@ -23,7 +23,7 @@ ModelSpec smollm3_spec(const ModelFile& file, const SpecOptions& options) {
   const std::vector<bool> rotated = file.metadata().flags("smollm3.attention.rope_pattern");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const bool rotates = i < rotated.size() ? rotated[i] : (i + 1) % 4 != 0;
-    if (!rotates) spec.layers[i].rope.reset();
+    if (!rotates) spec.layers[i].gqa().rope.reset();
   }
   return spec;
 }

@@ -10,14 +10,14 @@ ModelSpec qwen2_spec(const ModelFile& file, const SpecOptions& options) {
 
 ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = qwen2_spec(file, options);
-  spec.query_key_norm = QueryKeyNorm::per_head;
+  for (LayerSpec& layer : spec.layers) layer.gqa().query_key_norm = QueryKeyNorm::per_head;
   return spec;
 }
 
 ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = qwen3_spec(file, options);
   const bool normalized = file.metadata().maybe_flag("qwen3moe.expert_weights_norm").value_or(true);
-  spec.experts.routing = normalized ? Routing::softmax_then_top_normalized : Routing::softmax_then_top;
+  set_routing(spec, normalized ? Routing::softmax_then_top_normalized : Routing::softmax_then_top);
   return spec;
 }
 

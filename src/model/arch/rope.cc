@@ -51,12 +51,12 @@ RopeSpec plain_rope(uint32_t dims, float base, RopePairing pairing) {
   return rope;
 }
 
-RopeSpec read_rope(const ModelFile& file, const ModelSpec& spec, const SpecOptions& options,
+RopeSpec read_rope(const ModelFile& file, uint32_t key_dim, const SpecOptions& options,
                    const RopeDefaults& defaults) {
   const Keys keys(file);
-  const uint32_t dims = keys.maybe_count("rope.dimension_count").value_or(spec.key_dim);
-  if (dims > spec.key_dim || dims % 2 != 0) {
-    throw Error("{}: {} of {} values of a head cannot be rotated", file.path(), dims, spec.key_dim);
+  const uint32_t dims = keys.maybe_count("rope.dimension_count").value_or(key_dim);
+  if (dims > key_dim || dims % 2 != 0) {
+    throw Error("{}: {} of {} values of a head cannot be rotated", file.path(), dims, key_dim);
   }
   const double base = keys.real("rope.freq_base", defaults.base);
   std::vector<double> frequencies(dims / 2);
@@ -79,9 +79,10 @@ RopeSpec read_rope(const ModelFile& file, const ModelSpec& spec, const SpecOptio
                 file.path(), kind);
   }
   // Divisors per pair: Llama 3's scaling, and longrope's two sets, of which the context chooses one.
+  const uint32_t trained = keys.count("context_length");
   const uint64_t original =
-      keys.all().maybe_number(keys("rope.scaling.original_context_length")).value_or(spec.context);
-  const uint32_t context = options.context > 0 ? options.context : spec.context;
+      keys.all().maybe_number(keys("rope.scaling.original_context_length")).value_or(trained);
+  const uint32_t context = options.context > 0 ? options.context : trained;
   const char* longrope = context > original ? "rope_factors_long.weight" : "rope_factors_short.weight";
   for (const char* name : {"rope_freqs.weight", longrope}) {
     const TensorEntry* entry = file.find(name);

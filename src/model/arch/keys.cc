@@ -1,0 +1,41 @@
+#include "base/error.h"
+#include "model/arch/arch.h"
+
+namespace quire::arch {
+namespace {
+
+constexpr uint64_t kMaxCount = 1u << 24;  // no width, head count or layer count of a real model comes near
+
+uint32_t checked(const Metadata& metadata, const std::string& key, uint64_t value) {
+  if (value == 0 || value > kMaxCount) {
+    throw Error("{}: {} is {}, which no model can have", metadata.file_name(), key, value);
+  }
+  return uint32_t(value);
+}
+
+}  // namespace
+
+Keys::Keys(const ModelFile& file)
+    : metadata_(&file.metadata()), architecture_(file.metadata().text("general.architecture")) {}
+
+uint32_t Keys::count(const char* key) const {
+  return checked(*metadata_, (*this)(key), metadata_->number((*this)(key)));
+}
+
+std::optional<uint32_t> Keys::maybe_count(const char* key) const {
+  if (!metadata_->has((*this)(key))) return std::nullopt;
+  return count(key);
+}
+
+std::vector<uint32_t> Keys::counts(const char* key, size_t layers) const {
+  std::vector<uint32_t> counts;
+  for (const uint64_t value : metadata_->maybe_numbers((*this)(key), layers))
+    counts.push_back(checked(*metadata_, (*this)(key), value));
+  return counts;
+}
+
+float Keys::real(const char* key, float otherwise) const {
+  return float(metadata_->maybe_real((*this)(key)).value_or(otherwise));
+}
+
+}  // namespace quire::arch

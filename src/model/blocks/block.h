@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "kv/kv_layout.h"
+#include "model/blocks/role.h"
+#include "model/step_cost.h"
+
+namespace quire {
+
+// The angles of one of the model's ropes in this step.
+struct RopeAngles {
+  Rows cos, sin;  // [tokens, pairs]
+  RopePairing pairing = RopePairing::halves;
+};
+
+// What a step is to report besides its logits.
+struct Taps {
+  std::span<const Tap> list = {};
+  std::span<float> values = {};  // that they join
+};
+
+// What a block works with in one step. All of it belongs to others and holds for the call only.
+struct BlockStep {
+  Backend& backend;
+  size_t layer;
+  const Activation& in;                 // [tokens, dim]: the normed stream
+  Rows out;                             // [tokens, dim]: what will be added to the stream
+  std::span<const Weight> weights;      // as roles() says; empty where the spec or the file has none
+  std::span<const Activation> scratch;  // as scratch() says, [tokens, width] each
+  std::span<const RopeAngles> angles;   // by rope of the model
+  KvView kv;                            // where cached() of the layer is kept
+  Taps taps;                            // those of other layers too
+};
+
+// A part of a layer that reads the normed residual stream and adds to it: a mixer, which lets tokens see each other, or
+// an MLP, which does not. Describes itself to the rest of the model, which asks for nothing else. Made from its spec; has
+// no weights, no memory and no state.
+class Block {
+ public:
+  virtual ~Block() = default;
+
+  virtual std::vector<Role> roles() const = 0;
+  // The widths of the rows that it needs while it runs; no other block runs then, and they share the memory.
+  virtual std::vector<size_t> scratch() const = 0;
+  // What it wants kept of every token, its formats aside; nothing by default.
+  virtual KvLayerShape cached() const { return {}; }
+  // Of a step, without the products of its weights: what it makes of the cache.
+  virtual StepCost cost(const StepShape&, const KvLayerLayout&) const { return {}; }
+  virtual void forward(const BlockStep& step) const = 0;
+};
+using BlockPtr = std::shared_ptr<const Block>;
+
+}  // namespace quire

@@ -1,0 +1,164 @@
+#include "model/blocks/gqa.h"
+
+#include <algorithm>
+
+namespace quire {
+namespace {
+
+class GqaBlock : public Block {
+ public:
+  GqaBlock(const GqaSpec& spec, uint32_t dim)
+      : spec_(spec),
+        dim_(dim),
+        query_(size_t(spec.heads) * spec.key_dim),
+        key_(size_t(spec.kv_heads) * spec.key_dim),
+        value_(size_t(spec.kv_heads) * spec.value_dim),
+        attended_(size_t(spec.heads) * spec.value_dim) {}
+
+  std::vector<Role> roles() const override;
+  std::vector<size_t> scratch() const override {
+    return {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_, attended_};
+  }
+  KvLayerShape cached() const override {
+    return {.kv_heads = spec_.kv_heads,
+            .key_dim = spec_.key_dim,
+            .value_dim = spec_.value_dim,
+            .window = spec_.window,
+            .shares_with = spec_.shares_with};
+  }
+  StepCost cost(const StepShape& shape, const KvLayerLayout& layer) const override;
+  void forward(const BlockStep& step) const override;
+
+ private:
+  enum : size_t {  // roles
+    kQuery,
+    kKey,
+    kValue,
+    kOut,
+    kQueryBias,
+    kKeyBias,
+    kValueBias,
+    kOutBias,
+    kQueryNorm,
+    kQueryNormBias,
+    kKeyNorm,
+    kKeyNormBias,
+    kSinks
+  };
+  enum : uint8_t { kQueryRows, kKeyRows, kValueRows, kAttendedRows };  // scratch
+
+  Norm norm(const BlockStep& step, size_t weight) const {
+    return {spec_.norm.kind, spec_.norm.epsilon, step.weights[weight], step.weights[weight + 1]};
+  }
+
+  GqaSpec spec_;
+  uint64_t dim_;
+  size_t query_, key_, value_, attended_;  // widths
+};
+
+std::vector<Role> GqaBlock::roles() const {
+  const Presence own = spec_.shares_with ? Presence::absent : Presence::required;
+  const Presence own_bias = spec_.shares_with ? Presence::absent : Presence::optional;
+  const auto matrix = [&](const char* name, const char* tensor, uint64_t rows) -> Role {
+    return {.name = name, .tensor = tensor, .shape = {rows, dim_}};
+  };
+  std::vector<Role> roles = {matrix("query", "attn_q.weight", query_),
+                             matrix("key", "attn_k.weight", key_),
+                             matrix("value", "attn_v.weight", value_),
+                             {.name = "attention out",
+                              .tensor = "attn_output.weight",
+                              .shape = {dim_, attended_},
+                              .reads = kAttendedRows},
+                             vector_role("query bias", "attn_q.bias", query_),
+                             vector_role("key bias", "attn_k.bias", key_, own_bias),
+                             vector_role("value bias", "attn_v.bias", value_, own_bias),
+                             vector_role("attention out bias", "attn_output.bias", dim_)};
+  roles[kKey].presence = roles[kValue].presence = own;
+  uint64_t begin = 0;  // of files that have all three in one
+  const uint64_t length = query_ + key_ + value_;
+  for (const size_t role : {kQuery, kKey, kValue}) {
+    roles[role].part = {"attn_q.weight", "attn_qkv.weight", begin, length};
+    roles[role + kQueryBias].part = {"attn_q.weight", "attn_qkv.bias", begin, length};
+    begin += roles[role].shape.front();
+  }
+  const bool norms = spec_.query_key_norm != QueryKeyNorm::none;
+  const bool whole = spec_.query_key_norm == QueryKeyNorm::whole;
+  for (const Role& role : norm_roles("query norm", "attn_q_norm", whole ? query_ : spec_.key_dim,
+                                     norms ? Presence::required : Presence::absent))
+    roles.push_back(role);
+  for (const Role& role :
+       norm_roles("key norm", "attn_k_norm", whole ? key_ : spec_.key_dim, norms ? own : Presence::absent))
+    roles.push_back(role);
+  roles.push_back(vector_role("sinks", "attn_sinks.weight", spec_.heads,
+                              spec_.sinks ? Presence::required : Presence::absent));
+  return roles;
+}
+
+StepCost GqaBlock::cost(const StepShape& shape, const KvLayerLayout& layer) const {
+  const uint64_t window = spec_.window == 0 ? ~uint64_t(0) : spec_.window;
+  const uint64_t end = uint64_t(shape.depth) + shape.tokens;
+  double visible = 0;  // pairs of a query's token and a cached one
+  for (uint64_t position = shape.depth; position < end; ++position) {
+    visible += double(std::min(position + 1, window));
+  }
+  StepCost cost;
+  const double per_pair = 2 * double(spec_.heads) * (spec_.key_dim + spec_.value_dim);
+  cost.f32_ops = shape.sequences * visible * per_pair;
+  // From the first row that the first token sees to the last token's own.
+  const uint64_t first = uint64_t(shape.depth) + 1 - std::min(uint64_t(shape.depth) + 1, window);
+  const double row_bytes = double(layer.key_row_bytes + layer.value_row_bytes) * spec_.kv_heads;
+  cost.kv_bytes = shape.sequences * double(end - first) * row_bytes;
+  return cost;
+}
+
+void GqaBlock::forward(const BlockStep& step) const {
+  const auto& w = step.weights;
+  const Rows query = step.scratch[kQueryRows].f32;
+  const Projection projections[] = {{w[kQuery], w[kQueryBias], query},
+                                    {w[kKey], w[kKeyBias], step.scratch[kKeyRows].f32},
+                                    {w[kValue], w[kValueBias], step.scratch[kValueRows].f32}};
+  const bool own = !spec_.shares_with;
+  step.backend.project({step.in, std::span(projections).first(own ? 3 : 1)});
+
+  const bool norms = spec_.query_key_norm != QueryKeyNorm::none;
+  const Norm query_norm = norms ? norm(step, kQueryNorm) : Norm{};
+  const Norm key_norm = norms && own ? norm(step, kKeyNorm) : Norm{};
+  RopeStoreParams rope{.query = query,
+                       .key = own ? projections[1].out : Rows{},
+                       .value = own ? projections[2].out : Rows{},
+                       .head_dim = spec_.key_dim,
+                       .query_norm = norms ? &query_norm : nullptr,
+                       .key_norm = norms && own ? &key_norm : nullptr,
+                       .cos = {},
+                       .sin = {},
+                       .kv = step.kv};
+  if (spec_.rope) {
+    const RopeAngles& angles = step.angles[*spec_.rope];
+    rope.cos = angles.cos;
+    rope.sin = angles.sin;
+    rope.pairing = angles.pairing;
+  }
+  step.backend.rope_store(rope);
+
+  const AttendParams attend{.query = query,
+                            .heads = spec_.heads,
+                            .kv = step.kv,
+                            .scale = spec_.scale,
+                            .soft_cap = spec_.soft_cap,
+                            .sinks = w[kSinks],
+                            .out = step.scratch[kAttendedRows]};
+  for (const Tap& tap : step.taps.list) {
+    if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
+  }
+  step.backend.attend(attend);
+  const Projection out[] = {{w[kOut], w[kOutBias], step.out}};
+  step.backend.project({step.scratch[kAttendedRows], out});
+}
+
+}  // namespace
+
+BlockPtr make_block(const GqaSpec& spec, uint32_t dim) {
+  return std::make_shared<GqaBlock>(spec, dim);
+}
+
+}  // namespace quire

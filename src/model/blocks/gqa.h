@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+
+#include "model/blocks/block.h"
+
+namespace quire {
+
+struct NormSpec {
+  NormKind kind = NormKind::rms;
+  float epsilon = 1e-5f;
+};
+
+enum class QueryKeyNorm : uint8_t { none, per_head, whole };  // whole: over all heads at once
+
+// Softmax attention whose query heads share KV heads in equal groups.
+struct GqaSpec {
+  uint32_t heads = 0;
+  uint32_t kv_heads = 0;
+  uint32_t key_dim = 0;  // of one head
+  uint32_t value_dim = 0;
+  uint32_t window = 0;                // positions a token sees, its own included; 0: all
+  std::optional<uint32_t> rope = {};  // which of ModelSpec::ropes; nothing: no rotation
+  float scale = 0;                    // multiplies query . key
+  float soft_cap = 0;                 // 0: none
+  bool sinks = false;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  NormSpec norm = {};  // of queries and keys
+  // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
+  std::optional<uint32_t> shares_with = {};
+};
+
+BlockPtr make_block(const GqaSpec& spec, uint32_t dim);
+
+}  // namespace quire

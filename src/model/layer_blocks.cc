@@ -1,0 +1,84 @@
+#include "model/layer_blocks.h"
+
+#include <fmt/format.h>
+
+namespace quire {
+namespace {
+
+BlockPtr make_block(const BlockPtr& made, uint32_t) {
+  return made;
+}
+
+}  // namespace
+
+BlockPtr block_of(const MixerSpec& spec, uint32_t dim) {
+  return std::visit([&](const auto& mixer) { return make_block(mixer, dim); }, spec);
+}
+
+BlockPtr block_of(const MlpSpec& spec, uint32_t dim) {
+  return std::visit([&](const auto& mlp) { return make_block(mlp, dim); }, spec);
+}
+
+std::string LayerBlock::prefix() const {
+  return fmt::format("blk.{}.", layer);
+}
+
+std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
+  std::vector<LayerBlock> blocks;
+  for (uint32_t l = 0; l < spec.layers.size(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    const auto add = [&](BlockPtr block, const std::string& pre_norm, const char* post_norm) {
+      blocks.push_back({.layer = l,
+                        .block = std::move(block),
+                        .norm = layer.norms.norm,
+                        .pre_norm = layer.norms.pre ? pre_norm : "",
+                        .post_norm = layer.norms.post ? post_norm : "",
+                        .residual_scale = layer.residual_scale});
+    };
+    add(block_of(layer.mixer, spec.dim), "attn_norm", "post_attention_norm");
+    add(block_of(layer.mlp, spec.dim), layer.norms.mlp_tensor, "post_ffw_norm");
+  }
+  return blocks;
+}
+
+ModelRoles model_roles(const ModelSpec& spec) {
+  const uint64_t vocab = spec.vocab, dim = spec.dim;
+  return {.embedding = {.name = "embedding",
+                        .tensor = "token_embd.weight",
+                        .shape = {vocab, dim},
+                        .kind = RoleKind::table},
+          .positions = {.name = "positions",
+                        .tensor = "position_embd.weight",
+                        .shape = {spec.context, dim},
+                        .kind = RoleKind::table,
+                        .presence = spec.learned_positions ? Presence::required : Presence::absent},
+          .output_norm = norm_roles("output norm", "output_norm", dim),
+          .head = {.name = "head",
+                   .tensor = "output.weight",
+                   .shape = {vocab, dim},
+                   .presence = Presence::optional},  // else it is the embedding
+          .head_bias = vector_role("head bias", "output.bias", vocab)};
+}
+
+std::vector<Role> all_roles(const ModelSpec& spec) {
+  const ModelRoles model = model_roles(spec);
+  std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
+                           model.output_norm[1], model.head,      model.head_bias};
+  for (const LayerBlock& block : layer_blocks(spec)) {
+    const auto add = [&](Role role) {
+      role.tensor = block.prefix() + role.tensor;
+      all.push_back(std::move(role));
+    };
+    const auto add_norm = [&](const char* name, const std::string& tensor) {
+      if (tensor.empty()) return;
+      for (const Role& role : norm_roles(name, tensor, spec.dim)) add(role);
+    };
+    add_norm("norm", block.pre_norm);
+    for (const Role& role : block.block->roles()) add(role);
+    add_norm("post norm", block.post_norm);
+  }
+  std::erase_if(all, [](const Role& role) { return role.presence == Presence::absent; });
+  return all;
+}
+
+}  // namespace quire

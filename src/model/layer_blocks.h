@@ -1,0 +1,35 @@
+#pragma once
+
+#include "model/model_spec.h"
+
+namespace quire {
+
+BlockPtr block_of(const MixerSpec& spec, uint32_t dim);
+BlockPtr block_of(const MlpSpec& spec, uint32_t dim);
+
+// One term of the residual stream: stream += scale * post_norm(block(norm(stream))).
+struct LayerBlock {
+  uint32_t layer = 0;
+  BlockPtr block;
+  NormSpec norm;
+  std::string pre_norm, post_norm;  // what the file calls them, after "blk.N."; empty: there is none
+  float residual_scale = 1;
+
+  std::string prefix() const;  // of its tensors: "blk.N."
+};
+
+// All blocks of a model, in the order in which they are computed.
+std::vector<LayerBlock> layer_blocks(const ModelSpec& spec);
+
+// The weights that are the model's and no layer's.
+struct ModelRoles {
+  Role embedding, positions;
+  std::array<Role, 2> output_norm;
+  Role head, head_bias;
+};
+ModelRoles model_roles(const ModelSpec& spec);
+
+// Every tensor that a file may have for this model, by its full name: the model's, then block by block.
+std::vector<Role> all_roles(const ModelSpec& spec);
+
+}  // namespace quire

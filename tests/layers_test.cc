@@ -1,0 +1,284 @@
+// Layers that differ from each other: each compared with a plain computation of the same, or with the same model said in
+// another way.
+#include <filesystem>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "made_model.h"
+#include "model/cost.h"
+
+namespace quire {
+namespace {
+
+std::vector<TokenId> some_tokens(size_t count = 45) {  // more than a page
+  std::vector<TokenId> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = TokenId((i * i * 7 + i * 3 + 1) % 40);
+  return tokens;
+}
+
+std::vector<float> logits(const std::shared_ptr<const MadeFile>& file, const CpuKernels& kernels,
+                          uint32_t chunk = 64, const KvFormats& formats = KvFormat::f32) {
+  BareModel model(file, file->spec(), kernels, 2);
+  return all_logits(model, some_tokens(), chunk, formats);
+}
+
+void expect_near(const std::vector<float>& seen, const std::vector<double>& plain, double tolerance = 1e-5) {
+  ASSERT_EQ(seen.size(), plain.size());
+  double largest = 0;
+  for (const double value : plain) largest = std::max(largest, std::abs(value));
+  ASSERT_GT(largest, 0.1);
+  for (size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(seen[i], plain[i], tolerance * largest) << i;
+}
+
+// What the model must be, and that chunks and formats of the cache do not break it.
+void expect_plain(const std::shared_ptr<const MadeFile>& file) {
+  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()));
+  for (const auto& [format, tolerance] : {std::pair(KvFormat::f16, 0.01), std::pair(KvFormat::int8, 0.1)}) {
+    const std::vector<float> whole = logits(file, scalar_kernels(), 64, format);
+    EXPECT_EQ(whole, logits(file, scalar_kernels(), 7, format));
+    expect_near(whole, plain_logits(*file, some_tokens()), tolerance);
+  }
+}
+
+std::shared_ptr<MadeFile> make(const Metadata& metadata, const std::function<void(ModelSpec&)>& change = {}) {
+  return std::make_shared<MadeFile>(metadata, change);
+}
+
+TEST(Layers, ThatAreAllAlikeGiveWhatIsComputedPlainly) {
+  expect_plain(make(small_llama()));
+}
+
+TEST(Layers, MayHaveTheirOwnNumbersOfHeadsAndWidths) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.attention.head_count", std::vector<uint64_t>{4, 2, 8, 4});
+  metadata.set("llama.attention.head_count_kv", std::vector<uint64_t>{2, 1, 8, 1});
+  metadata.set("llama.attention.key_length", uint64_t(8));
+  metadata.set("llama.feed_forward_length", std::vector<uint64_t>{48, 16, 96, 32});
+  const auto file = make(metadata);
+  EXPECT_EQ(file->find("blk.2.attn_k.weight")->shape, (std::vector<uint64_t>{64, 32}));
+  EXPECT_EQ(file->find("blk.3.ffn_down.weight")->shape, (std::vector<uint64_t>{32, 32}));
+  const KvLayout layout = make_kv_layout(kv_shapes(file->spec(), KvFormat::f32));
+  EXPECT_EQ(layout.bytes_per_token(), size_t(2 + 1 + 8 + 1) * (8 + 8) * sizeof(float));
+  expect_plain(file);
+}
+
+TEST(Layers, SaidOneByOneGiveTheBitsOfThoseSaidOnce) {
+  Metadata metadata = small_llama();
+  const auto once = make(metadata);
+  metadata.set("llama.attention.head_count", std::vector<int64_t>{4, 4, 4, 4});
+  metadata.set("llama.attention.head_count_kv", std::vector<uint64_t>{2, 2, 2, 2});
+  metadata.set("llama.feed_forward_length", std::vector<uint64_t>{48, 48, 48, 48});
+  EXPECT_EQ(logits(make(metadata), scalar_kernels()), logits(once, scalar_kernels()));
+}
+
+TEST(Layers, OfAFileThatWasWrittenAndReadGiveTheSameBits) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.attention.head_count_kv", std::vector<uint64_t>{4, 2, 1, 2});
+  metadata.set("llama.feed_forward_length", std::vector<uint64_t>{16, 32, 48, 64});
+  const auto file = make(metadata);
+  const std::string path = testing::TempDir() + "/quire_layers_" + std::to_string(::getpid()) + ".gguf";
+  file->write(path);
+  BareModel model(path, scalar_kernels(), 2);
+  std::filesystem::remove(path);  // it is mapped
+  EXPECT_EQ(model.spec.layers[2].gqa().kv_heads, 1u);
+  EXPECT_EQ(all_logits(model, some_tokens(), 64), logits(file, scalar_kernels()));
+}
+
+Metadata small_mixtral(uint64_t leading_dense) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.expert_count", uint64_t(5));
+  metadata.set("llama.expert_used_count", uint64_t(2));
+  metadata.set("llama.expert_feed_forward_length", uint64_t(24));
+  metadata.set("llama.leading_dense_block_count", leading_dense);
+  return metadata;
+}
+
+TEST(Layers, TheFirstMayBeDenseBeforeThoseOfExperts) {
+  const auto file = make(small_mixtral(2));
+  EXPECT_NE(file->find("blk.1.ffn_up.weight"), nullptr);
+  EXPECT_EQ(file->find("blk.1.ffn_gate_inp.weight"), nullptr);
+  EXPECT_EQ(file->find("blk.2.ffn_up.weight"), nullptr);
+  EXPECT_EQ(file->find("blk.2.ffn_up_exps.weight")->shape, (std::vector<uint64_t>{5, 24, 32}));
+  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()));
+  EXPECT_EQ(logits(file, scalar_kernels()), logits(file, scalar_kernels(), 7));
+}
+
+TEST(Layers, AsManyDenseOnesAsThereAreLayersLeaveNoExperts) {
+  const auto dense = make(small_mixtral(4));
+  EXPECT_EQ(logits(dense, scalar_kernels()), logits(make(small_llama()), scalar_kernels()));
+}
+
+TEST(Layers, ADenseOneGivesTheBitsOfItsOnlyExpert) {
+  Metadata metadata = small_mixtral(2);
+  metadata.set("llama.expert_count", uint64_t(1));
+  metadata.set("llama.expert_used_count", uint64_t(1));
+  metadata.set("llama.expert_feed_forward_length", uint64_t(48));
+  const auto mixed = make(metadata);
+  for (const char* layer : {"blk.2.", "blk.3."}) {
+    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"})
+      mixed->copy(std::string(layer) + name + "_exps.weight", "blk.0." + std::string(name) + ".weight");
+  }
+  const auto dense = make(small_llama());
+  for (const char* layer : {"blk.2.", "blk.3."}) {
+    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"})
+      dense->copy(std::string(layer) + name + ".weight", "blk.0." + std::string(name) + ".weight");
+  }
+  EXPECT_EQ(logits(mixed, scalar_kernels()), logits(dense, scalar_kernels()));
+}
+
+// The last two layers read the rows of the first two, of which one has a window.
+void share(ModelSpec& spec) {
+  spec.layers[1].gqa().window = spec.layers[3].gqa().window = 9;
+  spec.layers[2].gqa().shares_with = 0;
+  spec.layers[3].gqa().shares_with = 1;
+}
+
+TEST(Layers, ThatShareKeysAndValuesStoreNone) {
+  const auto file = make(small_llama(), share);
+  for (const char* name : {"blk.2.attn_k.weight", "blk.2.attn_v.weight", "blk.3.attn_k.weight"})
+    EXPECT_EQ(file->find(name), nullptr) << name;
+  const KvLayout layout = make_kv_layout(kv_shapes(file->spec(), KvFormat::f16));
+  ASSERT_EQ(layout.places.size(), 4u);
+  ASSERT_EQ(layout.groups.size(), 2u);
+  for (const size_t layer : {2, 3}) {
+    EXPECT_EQ(layout.places[layer].group, layout.places[layer - 2].group);
+    EXPECT_EQ(layout.places[layer].slot, layout.places[layer - 2].slot);
+  }
+  EXPECT_EQ(layout.groups[0].layers.size(), 1u);
+  EXPECT_EQ(layout.bytes_per_token(), size_t(2 * 2 * (8 + 8) * 2));  // layers, heads, key and value, f16
+  expect_plain(file);
+}
+
+TEST(Layers, OneThatSharesGivesTheBitsOfOneThatComputesTheSameRows) {
+  const auto share_one = [](ModelSpec& spec) { spec.layers[1].gqa().shares_with = 0; };
+  const auto sharing = make(small_llama(), share_one);
+  const auto own = make(small_llama());
+  // The first layer adds nothing, so the second sees the same stream.
+  for (const auto& file : {sharing, own}) {
+    file->clear("blk.0.attn_output.weight");
+    file->clear("blk.0.ffn_down.weight");
+    file->copy("blk.1.attn_norm.weight", "blk.0.attn_norm.weight");
+  }
+  own->copy("blk.1.attn_k.weight", "blk.0.attn_k.weight");
+  own->copy("blk.1.attn_v.weight", "blk.0.attn_v.weight");
+  for (const KvFormat format : {KvFormat::f16, KvFormat::int8, KvFormat::q4})
+    EXPECT_EQ(logits(sharing, scalar_kernels(), 7, format), logits(own, scalar_kernels(), 7, format));
+}
+
+TEST(Layers, ThatShareAnswerInTheEngineAndAreNotPruned) {
+  const auto file = make(small_llama(), share);
+  BareModel model(file, file->spec(), scalar_kernels(), 2);
+  const auto answer = [&](uint32_t chunk) {
+    Engine engine(model.engine_model(), {.context = 128, .prefill_chunk = chunk});
+    Request request;
+    request.prompt = some_tokens();
+    request.max_tokens = 20;
+    request.sampling.temperature = 0;
+    return engine.run(request).tokens;
+  };
+  const std::vector<TokenId> whole = answer(64);
+  EXPECT_EQ(whole.size(), 20u);
+  EXPECT_EQ(whole, answer(5));
+
+  Engine engine(model.engine_model(), {.context = 128});
+  Request pruned;
+  pruned.prompt = some_tokens();
+  pruned.pruning = PruningOptions{.share = 0.5, .window = 4};
+  EXPECT_THROW(engine.submit(pruned), Error);
+}
+
+// A mixer in a few lines: the mean of a token's row and the one before, through a cache of its own.
+class MeanOfTwo : public Block {
+ public:
+  explicit MeanOfTwo(uint32_t dim) : dim_(dim) {}
+  std::vector<Role> roles() const override { return {}; }
+  std::vector<size_t> scratch() const override { return {dim_}; }
+  KvLayerShape cached() const override {
+    return {.kv_heads = 1, .key_dim = dim_, .value_dim = dim_, .window = 2};
+  }
+  void forward(const BlockStep& step) const override {
+    const Rows rows = step.in.f32, query = step.scratch[0].f32;
+    step.backend.rope_store(
+        {.query = query, .key = rows, .value = rows, .head_dim = dim_, .cos = {}, .sin = {}, .kv = step.kv});
+    AttendParams attend{.query = query, .heads = 1, .kv = step.kv, .scale = 0, .sinks = {}, .out = {}};
+    attend.out.f32 = step.out;
+    step.backend.attend(attend);
+  }
+
+ private:
+  uint32_t dim_;
+};
+
+// An MLP in a few lines: one matrix and a bias.
+class LinearMlp : public Block {
+ public:
+  explicit LinearMlp(uint64_t dim) : dim_(dim) {}
+  std::vector<Role> roles() const override {
+    return {{.name = "toy", .tensor = "toy.weight", .shape = {dim_, dim_}},
+            vector_role("toy bias", "toy.bias", dim_, Presence::required)};
+  }
+  std::vector<size_t> scratch() const override { return {}; }
+  void forward(const BlockStep& step) const override {
+    const Projection projection[] = {{step.weights[0], step.weights[1], step.out}};
+    step.backend.project({step.in, projection});
+  }
+
+ private:
+  uint64_t dim_;
+};
+
+void play(ModelSpec& spec) {
+  spec.layers[1].mixer = std::make_shared<MeanOfTwo>(spec.dim);
+  spec.layers[2].mlp = std::make_shared<LinearMlp>(spec.dim);
+}
+
+PlainRows mean_of_two(size_t, const PlainRows& in) {
+  PlainRows out = in;
+  for (size_t t = 1; t < in.size(); ++t) {
+    for (size_t i = 0; i < in[t].size(); ++i) out[t][i] = (in[t - 1][i] + in[t][i]) / 2;
+  }
+  return out;
+}
+
+TEST(Layers, ABlockThatNobodyKnowsIsLoadedComputedAndCounted) {
+  const auto file = make(small_llama(), play);
+  EXPECT_EQ(file->find("blk.1.attn_q.weight"), nullptr);
+  EXPECT_EQ(file->find("blk.2.ffn_up.weight"), nullptr);
+  const auto linear = [&](size_t, const PlainRows& in) {
+    const std::vector<double> weight = file->values("blk.2.toy.weight"),
+                              bias = file->values("blk.2.toy.bias");
+    PlainRows out;
+    for (const auto& row : in) {
+      out.push_back(bias);
+      for (size_t r = 0; r < bias.size(); ++r)
+        out.back()[r] += std::inner_product(row.begin(), row.end(), weight.begin() + r * row.size(), 0.0);
+    }
+    return out;
+  };
+  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens(), mean_of_two, linear));
+  EXPECT_EQ(logits(file, scalar_kernels()), logits(file, scalar_kernels(), 7));
+
+  BareModel model(file, file->spec(), scalar_kernels(), 1);
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f32));
+  EXPECT_EQ(layout.groups.at(layout.places[1].group).window, 2u);
+  const CostModel costs(model.weights, model.backend);
+  const double attention = 32 * 32 * 2 + 16 * 32 * 2, mlp = 48 * 32 * 3, head = 40 * 32;
+  EXPECT_EQ(costs.products({}).ops(), 2 * (3 * attention + 3 * mlp + 32 * 32 + head));
+}
+
+TEST(Layers, ABlockThatNobodyKnowsGetsItsInputInTheFormOfItsWeights) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.feed_forward_length", uint64_t(64));  // whole blocks of q8_0
+  const auto file = std::make_shared<MadeFile>(metadata, play, DType::q8_0);
+  const std::vector<float> seen = logits(file, scalar_kernels());
+  const std::vector<float> wanted = logits(file, exact_kernels());
+  expect_near(seen, {wanted.begin(), wanted.end()}, 0.1);
+  EXPECT_NE(seen, wanted);  // products of int8
+  EXPECT_EQ(seen, logits(file, scalar_kernels(), 7));
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,252 @@
+#include "made_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/philox.h"
+#include "model/gguf_writer.h"
+#include "model/layer_blocks.h"
+#include "tensor/quantize.h"
+
+namespace quire {
+namespace {
+
+size_t rows_of(const TensorEntry& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end() - 1, size_t(1), std::multiplies<>());
+}
+
+// Between -1 and 1, by name and place: files of different specs agree where their names do.
+float drawn(const std::string& name, uint32_t index) {
+  uint32_t key = 2166136261u;
+  for (const char c : name) key = (key ^ uint32_t(uint8_t(c))) * 16777619u;
+  return float(double(philox({index, 0, 0, 0}, {key, 7})[0]) * 0x1p-31 - 1);
+}
+
+class PlainModel {
+ public:
+  PlainModel(const MadeFile& file, std::span<const TokenId> tokens) : file_(file), tokens_(tokens) {}
+
+  std::vector<double> logits(const PlainBlock& toy_mixer, const PlainBlock& toy_mlp) {
+    const ModelSpec& spec = file_.spec();
+    const std::vector<double> embedding = file_.values("token_embd.weight");
+    PlainRows stream;
+    for (const TokenId token : tokens_) {
+      const auto row = embedding.begin() + ptrdiff_t(token * spec.dim);
+      stream.emplace_back(row, row + ptrdiff_t(spec.dim));
+    }
+    for (size_t l = 0; l < spec.layers.size(); ++l) {
+      prefix_ = "blk." + std::to_string(l) + ".";
+      const LayerSpec& layer = spec.layers[l];
+      const PlainRows for_mixer = normed(stream, prefix_ + "attn_norm");
+      const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+      add(stream, gqa != nullptr ? attention(l, *gqa, for_mixer) : toy_mixer(l, for_mixer), layer);
+      const PlainRows for_mlp = normed(stream, prefix_ + "ffn_norm");
+      if (std::holds_alternative<DenseMlpSpec>(layer.mlp)) {
+        add(stream, mlp(for_mlp, "", 0), layer);
+      } else if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) {
+        add(stream, mixture(*experts, for_mlp), layer);
+      } else {
+        add(stream, toy_mlp(l, for_mlp), layer);
+      }
+    }
+    std::vector<double> all;
+    for (const auto& row : product(normed(stream, "output_norm"), "token_embd.weight", 0, spec.vocab))
+      all.insert(all.end(), row.begin(), row.end());
+    return all;
+  }
+
+ private:
+  static void add(PlainRows& stream, const PlainRows& branch, const LayerSpec& layer) {
+    for (size_t t = 0; t < stream.size(); ++t) {
+      for (size_t i = 0; i < stream[t].size(); ++i)
+        stream[t][i] += double(layer.residual_scale) * branch[t][i];
+    }
+  }
+
+  PlainRows normed(const PlainRows& in, const std::string& name) const {
+    const std::vector<double> weight = file_.values(name + ".weight");
+    PlainRows out = in;
+    for (auto& row : out) {
+      const double squares = std::inner_product(row.begin(), row.end(), row.begin(), 0.0);
+      const double root = std::sqrt(squares / double(row.size()) + double(file_.spec().output_norm.epsilon));
+      for (size_t i = 0; i < row.size(); ++i) row[i] *= weight[i] / root;
+    }
+    return out;
+  }
+
+  PlainRows product(const PlainRows& in, const std::string& name, size_t first, size_t rows) const {
+    const std::vector<double> weight = file_.values(name);
+    PlainRows out;
+    for (const auto& row : in) {
+      auto& result = out.emplace_back();
+      for (size_t r = first; r < first + rows; ++r)
+        result.push_back(
+            std::inner_product(row.begin(), row.end(), weight.begin() + ptrdiff_t(r * row.size()), 0.0));
+    }
+    return out;
+  }
+
+  void rotate(PlainRows& rows, const GqaSpec& gqa) const {
+    if (!gqa.rope) return;
+    const RopeSpec& rope = file_.spec().ropes[*gqa.rope];
+    const size_t pairs = rope.inverse_frequencies.size();
+    const bool interleaved = rope.pairing == RopePairing::interleaved;
+    for (size_t t = 0; t < rows.size(); ++t) {
+      for (size_t head = 0; head < rows[t].size(); head += gqa.key_dim) {
+        for (size_t i = 0; i < pairs; ++i) {
+          double& a = rows[t][head + (interleaved ? 2 * i : i)];
+          double& b = rows[t][head + (interleaved ? 2 * i + 1 : i + pairs)];
+          const double angle = double(t) * double(rope.inverse_frequencies[i]), x = a, y = b;
+          a = x * std::cos(angle) - y * std::sin(angle);
+          b = x * std::sin(angle) + y * std::cos(angle);
+        }
+      }
+    }
+  }
+
+  PlainRows attention(size_t layer, const GqaSpec& gqa, const PlainRows& in) {
+    PlainRows query = product(in, prefix_ + "attn_q.weight", 0, gqa.heads * gqa.key_dim);
+    rotate(query, gqa);
+    if (!gqa.shares_with) {
+      keys_[layer] = product(in, prefix_ + "attn_k.weight", 0, gqa.kv_heads * gqa.key_dim);
+      values_[layer] = product(in, prefix_ + "attn_v.weight", 0, gqa.kv_heads * gqa.value_dim);
+      rotate(keys_[layer], gqa);
+    }
+    const PlainRows& key = keys_.at(gqa.shares_with.value_or(uint32_t(layer)));
+    const PlainRows& value = values_.at(gqa.shares_with.value_or(uint32_t(layer)));
+    PlainRows attended(in.size(), std::vector<double>(gqa.heads * gqa.value_dim));
+    for (size_t t = 0; t < in.size(); ++t) {
+      const size_t first = gqa.window == 0 || t < gqa.window ? 0 : t + 1 - gqa.window;
+      for (size_t h = 0; h < gqa.heads; ++h) {
+        const size_t kv_head = h / (gqa.heads / gqa.kv_heads);
+        std::vector<double> shares;
+        for (size_t s = first; s <= t; ++s) {
+          const auto q = query[t].begin() + ptrdiff_t(h * gqa.key_dim);
+          const auto k = key[s].begin() + ptrdiff_t(kv_head * gqa.key_dim);
+          shares.push_back(std::exp(double(gqa.scale) * std::inner_product(q, q + gqa.key_dim, k, 0.0)));
+        }
+        const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+        for (size_t s = first; s <= t; ++s) {
+          for (size_t i = 0; i < gqa.value_dim; ++i)
+            attended[t][h * gqa.value_dim + i] +=
+                shares[s - first] / sum * value[s][kv_head * gqa.value_dim + i];
+        }
+      }
+    }
+    return product(attended, prefix_ + "attn_output.weight", 0, file_.spec().dim);
+  }
+
+  // The expert-th of a stack, or the only one.
+  PlainRows mlp(const PlainRows& in, const std::string& kind, size_t expert) const {
+    const TensorEntry& up = *file_.find(prefix_ + "ffn_up" + kind + ".weight");
+    const size_t width = up.shape[up.shape.size() - 2], dim = file_.spec().dim;
+    PlainRows hidden = product(in, prefix_ + "ffn_gate" + kind + ".weight", expert * width, width);
+    const PlainRows ups = product(in, up.name, expert * width, width);
+    for (size_t t = 0; t < hidden.size(); ++t) {
+      for (size_t i = 0; i < width; ++i) hidden[t][i] *= ups[t][i] / (1 + std::exp(-hidden[t][i]));
+    }
+    return product(hidden, prefix_ + "ffn_down" + kind + ".weight", expert * dim, dim);
+  }
+
+  PlainRows mixture(const ExpertMlpSpec& spec, const PlainRows& in) const {
+    const PlainRows scores = product(in, prefix_ + "ffn_gate_inp.weight", 0, spec.count);
+    std::vector<PlainRows> of_expert;
+    for (size_t e = 0; e < spec.count; ++e) of_expert.push_back(mlp(in, "_exps", e));
+    PlainRows out(in.size(), std::vector<double>(in.front().size()));
+    for (size_t t = 0; t < in.size(); ++t) {
+      std::vector<size_t> order(spec.count);
+      std::iota(order.begin(), order.end(), size_t(0));
+      std::ranges::sort(order, std::greater(), [&](size_t e) { return scores[t][e]; });
+      order.resize(spec.used);
+      double sum = 0;
+      for (const size_t e : order) sum += std::exp(scores[t][e]);
+      for (const size_t e : order) {
+        for (size_t i = 0; i < out[t].size(); ++i)
+          out[t][i] += std::exp(scores[t][e]) / sum * of_expert[e][t][i];
+      }
+    }
+    return out;
+  }
+
+  const MadeFile& file_;
+  std::span<const TokenId> tokens_;
+  std::string prefix_;
+  std::map<size_t, PlainRows> keys_, values_;  // by layer that has its own
+};
+
+}  // namespace
+
+MadeFile::MadeFile(const Metadata& metadata, const std::function<void(ModelSpec&)>& change, DType products)
+    : ModelFile("made") {
+  metadata_ = metadata;
+  ModelSpec measures;
+  measures.vocab = uint32_t(metadata.number("llama.vocab_size"));
+  measures.dim = uint32_t(metadata.number("llama.embedding_length"));
+  const Role embedding = model_roles(measures).embedding;
+  make(embedding, products);
+  spec_ = read_model_spec(*this);
+  if (change) change(spec_);
+  for (const Role& role : all_roles(spec_)) {
+    if (role.presence == Presence::required && role.tensor != embedding.tensor)
+      make(role, role.kind == RoleKind::product ? products : DType::f32);
+  }
+}
+
+void MadeFile::make(const Role& role, DType type) {
+  TensorEntry tensor{role.tensor, type, role.shape, 0};
+  const size_t rows = rows_of(tensor), cols = tensor.shape.back();
+  std::vector<std::byte>& bytes = bytes_[tensor.name];
+  bytes.resize(rows * row_bytes(type, cols));
+  const bool norm = tensor.name.ends_with("norm.weight");
+  const float scale = norm ? 0.2f : role.kind == RoleKind::vector ? 0.5f : 2.0f / std::sqrt(float(cols));
+  std::vector<float> values(cols);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t i = 0; i < cols; ++i)
+      values[i] = (norm ? 1.0f : 0.0f) + scale * drawn(tensor.name, uint32_t(row * cols + i));
+    quantize_row(type, values, bytes.data() + row * row_bytes(type, cols));
+  }
+  tensor.bytes = bytes.size();
+  add_tensor(std::move(tensor));
+}
+
+std::vector<double> MadeFile::values(const std::string& name) const {
+  const TensorEntry& tensor = *find(name);
+  const size_t rows = rows_of(tensor), cols = tensor.shape.back();
+  std::vector<float> values(rows * cols);
+  for (size_t row = 0; row < rows; ++row) {
+    dequantize_row(tensor.dtype, bytes_.at(name).data() + row * row_bytes(tensor.dtype, cols),
+                   std::span(values).subspan(row * cols, cols));
+  }
+  return {values.begin(), values.end()};
+}
+
+void MadeFile::clear(const std::string& name) {
+  std::ranges::fill(bytes_.at(name), std::byte(0));
+}
+
+void MadeFile::write(const std::string& path) const {
+  GgufWriter writer(path, metadata_, tensors());
+  for (const TensorEntry& tensor : tensors()) writer.append(bytes_.at(tensor.name));
+  writer.finish();
+}
+
+Metadata small_llama() {
+  Metadata metadata("made");
+  metadata.set("general.architecture", std::string("llama"));
+  const std::pair<const char*, uint64_t> kCounts[] = {
+      {"block_count", 4},          {"context_length", 256},     {"embedding_length", 32},
+      {"feed_forward_length", 48}, {"attention.head_count", 4}, {"attention.head_count_kv", 2},
+      {"vocab_size", 40},
+  };
+  for (const auto& [key, value] : kCounts) metadata.set(std::string("llama.") + key, value);
+  return metadata;
+}
+
+std::vector<double> plain_logits(const MadeFile& file, std::span<const TokenId> tokens,
+                                 const PlainBlock& toy_mixer, const PlainBlock& toy_mlp) {
+  return PlainModel(file, tokens).logits(toy_mixer, toy_mlp);
+}
+
+}  // namespace quire
