@@ -1,0 +1,86 @@
+// What the engine itself takes between two steps: planning, tables, settling, with a backend that computes nothing.
+//   step_bench MODEL.gguf
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "engine/engine.h"
+#include "model/model_file.h"
+
+namespace quire {
+namespace {
+
+class IdleBackend : public Backend {
+ public:
+  Buffer allocate(size_t bytes) override { return Buffer(bytes); }
+  Weight prepare(const Weight& weight, size_t) override { return weight; }
+  ActivationForm form_for(DType) const override { return ActivationForm::f32; }
+  size_t activation_bytes(ActivationForm, size_t width) const override { return width * sizeof(float); }
+  void begin_step(const BatchView&) override {}
+  void embed(const EmbedParams&) override {}
+  void norm_quantize(const NormQuantizeParams&) override {}
+  void project(const ProjectParams&) override {}
+  void activate(const ActivateParams&) override {}
+  void rope_table(const RopeTableParams&) override {}
+  void rope_store(const RopeStoreParams&) override {}
+  void attend(const AttendParams&) override {}
+  void tap(const Tap&, const AttendParams&, std::span<float>) override {}
+  void expected_scores(const ExpectedScoresParams&) override {}
+  void route_experts(const RouteExpertsParams&) override {}
+  void project_experts(const ProjectExpertsParams&) override {}
+  void logits(const LogitsParams&) override {}
+  void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override {
+    for (size_t i = 0; i < params.size(); ++i) results[i].token = TokenId(100 + params[i].position % 100);
+  }
+};
+
+// The median time of a step in which so many sequences draw one token each.
+double median_step_us(const EngineModel& model, uint32_t sequences, uint32_t pipeline) {
+  constexpr uint32_t kPrompt = 64, kSteps = 400;
+  EngineOptions options{.context = kPrompt + kSteps + 64, .max_sequences = sequences};
+  options.pipeline = pipeline;
+  Engine engine(model, options);
+  for (uint32_t s = 0; s < sequences; ++s) {
+    Request request;
+    for (uint32_t p = 0; p < kPrompt; ++p) request.prompt.push_back((s * 131 + p) % model.spec->vocab);
+    request.max_tokens = kSteps + 32;
+    request.ignore_end = true;
+    engine.submit(std::move(request));
+  }
+  const auto all_stream = [&] {
+    if (engine.scheduler().running().size() < sequences) return false;
+    return std::ranges::all_of(engine.scheduler().running(),
+                               [](const auto& s) { return s->answer_tokens() > 0; });
+  };
+  while (!all_stream()) engine.step();
+  std::vector<double> times;
+  for (uint32_t i = 0; i < kSteps / 2; ++i) {
+    const Clock::time_point begin = Clock::now();
+    engine.step();
+    times.push_back(1000 * milliseconds_between(begin, Clock::now()));
+  }
+  std::ranges::nth_element(times, times.begin() + ptrdiff_t(times.size() / 2));
+  return times[times.size() / 2];
+}
+
+}  // namespace
+}  // namespace quire
+
+int main(int count, char** arguments) {
+  using namespace quire;
+  if (count != 2) {
+    std::fprintf(stderr, "step_bench MODEL.gguf\n");
+    return 2;
+  }
+  const auto file = open_model_file(arguments[1]);
+  const ModelSpec spec = read_model_spec(*file);
+  const Weights weights = load_weights(file, spec);
+  IdleBackend backend;
+  const EngineModel model{
+      .spec = &spec, .weights = &weights, .backend = &backend, .tokenizer = nullptr, .end_tokens = {}};
+  for (const uint32_t sequences : {1u, 64u, 256u}) {
+    for (const uint32_t pipeline : {1u, 2u})
+      std::printf("%3u sequences, %u step%s at a time: %7.1f us a step\n", sequences, pipeline,
+                  pipeline == 1 ? "" : "s", median_step_us(model, sequences, pipeline));
+  }
+}
