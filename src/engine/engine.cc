@@ -374,11 +374,12 @@ void Engine::take_off() {
 }
 
 void Engine::expose(const StepPlan& plan) {
-  being_computed_.clear();
+  std::vector<SequenceId> all;  // all or nobody: that there is no memory for it says nothing of who is served
   for (const Flight& flight : flights_) {
-    for (const StepPlan::Run& run : flight.plan.runs) being_computed_.push_back(run.id);
+    for (const StepPlan::Run& run : flight.plan.runs) all.push_back(run.id);
   }
-  for (const StepPlan::Run& run : plan.runs) being_computed_.push_back(run.id);
+  for (const StepPlan::Run& run : plan.runs) all.push_back(run.id);
+  being_computed_ = std::move(all);
 }
 
 void Engine::launch(StepPlan plan, StepTimes times) {

@@ -226,6 +226,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
       continue;
     }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
+    if (sequence->scorer && must_wait(plan)) return;  // it may want a pass of its own first
     if (waits_for_disk(*sequence)) continue;
     start(*sequence);
     const uint32_t count = next_count(*sequence, budget);
