@@ -265,6 +265,7 @@ TEST_F(Cli, SynthWritesAModelOfEachMixThatRunsAndInspectSaysWhatIsInIt) {
     EXPECT_EQ(inspected["layers"], 4);
     EXPECT_EQ(inspected["kv"]["bytes_per_token"], 4 * 2 * 64 * 2 * 2);
     EXPECT_EQ(inspected["tensors"].size(), 2 + 4 * 9u);
+    for (const Json& tensor : inspected["tensors"]) EXPECT_NE(tensor["role"], "") << tensor["name"];
   }
   EXPECT_GT(std::filesystem::file_size(path("q8_0.gguf")), std::filesystem::file_size(path("q4_0.gguf")));
 }

@@ -1,5 +1,6 @@
 #include "backend/cpu/kernel_choice.h"
 #include "cli_fixture.h"
+#include "made_model.h"
 
 namespace quire {
 namespace {
@@ -58,6 +59,25 @@ TEST_F(Inspect, AModelHasTheSameTableByFormat) {
   EXPECT_EQ(row_named(plan["kv_formats"], "bf16")["bytes_per_token"], plan["kv"]["bytes_per_token"]);
   EXPECT_EQ(plan.count("attention_kinds"), 0);
   EXPECT_TRUE(contains(quire("inspect house").out, "KV format"));
+}
+
+TEST_F(Inspect, SaysWhereLayersDiffer) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.attention.head_count_kv", std::vector<uint64_t>{4, 2, 1, 2});
+  metadata.set("llama.expert_count", uint64_t(5));
+  metadata.set("llama.expert_used_count", uint64_t(2));
+  metadata.set("llama.leading_dense_block_count", uint64_t(1));
+  const std::string file = path("layers.gguf");
+  MadeFile(metadata).write(file);
+  const std::string text = quire("inspect --tensors " + file).out;
+  EXPECT_TRUE(contains(text, "4 query heads and 1 to 4 KV heads of 8")) << text;
+  EXPECT_TRUE(contains(text, "2 of 5 per token, width 48, in 3 of 4 layers")) << text;
+  EXPECT_TRUE(contains(text, "feed-forward  48, in 1 of 4 layers")) << text;
+  EXPECT_TRUE(contains(text, "router")) << text;
+  const Json json = quire_json("inspect --json " + file);
+  EXPECT_EQ(json["heads"], 4);
+  EXPECT_EQ(json["kv_heads"], Json({4, 2, 1, 2}));
+  EXPECT_EQ(json["kv"]["bytes_per_token"], (4 + 2 + 1 + 2) * (8 + 8) * 2);
 }
 
 TEST_F(Inspect, AMachineTwiceAsFastTakesHalfTheTime) {

@@ -12,6 +12,7 @@
 #include "cli/model_options.h"
 #include "cli/what_if.h"
 #include "kv/kv_cache.h"
+#include "model/layer_blocks.h"
 #include "model/synth.h"
 
 namespace quire::cli {
@@ -126,6 +127,16 @@ struct InspectCommand {
     if (!widths.empty()) fmt::print("  feed-forward  {}{}\n", spanned(widths), layers(widths.size()));
   }
 
+  // What each tensor is to its block, by name; several where it holds parts.
+  static std::map<std::string, std::string> roles(const ModelFile& file, const ModelSpec& spec) {
+    std::map<std::string, std::string> roles;
+    for (const Role& role : all_roles(spec)) {
+      std::string& names = roles[is_part(role, file) ? role.part.tensor : role.tensor];
+      names += (names.empty() ? "" : ", ") + role.name;
+    }
+    return roles;
+  }
+
   void print(const ModelFile& file, const ModelSpec& spec, const KvLayout& layout) const {
     const Totals sum = totals(file);
     std::string types;
@@ -165,9 +176,10 @@ struct InspectCommand {
     }
     if (!tensors) return;
     fmt::print("\n");
+    std::map<std::string, std::string> role_of = roles(file, spec);
     for (const TensorEntry& tensor : file.tensors()) {
-      fmt::print("  {:40} {:8} [{}]\n", tensor.name, traits(tensor.dtype).name,
-                 fmt::join(tensor.shape, ", "));
+      fmt::print("  {:40} {:8} {:20} {}\n", tensor.name, traits(tensor.dtype).name,
+                 fmt::format("[{}]", fmt::join(tensor.shape, ", ")), role_of[tensor.name]);
     }
   }
 
@@ -207,10 +219,12 @@ struct InspectCommand {
     }
     if (tensors) {
       object["tensors"] = OrderedJson::array();
+      std::map<std::string, std::string> role_of = roles(file, spec);
       for (const TensorEntry& tensor : file.tensors()) {
         object["tensors"].push_back({{"name", tensor.name},
                                      {"type", traits(tensor.dtype).name},
                                      {"shape", tensor.shape},
+                                     {"role", role_of[tensor.name]},
                                      {"bytes", tensor.bytes}});
       }
     }

@@ -51,6 +51,19 @@ TEST(KvLayout, PutsEveryRowOfAPageAtAPlaceOfItsOwn) {
   EXPECT_EQ(layout.bytes_per_token(), 3 * 2 * (4 * 4 + 6 * 2));
 }
 
+TEST(KvLayout, ALayerThatSharesHasTheRowsOfItsSourceAndNoneOfItsOwn) {
+  KvLayerShape sharing = layer(8);
+  sharing.shares_with = 1;
+  const KvLayout layout = make_kv_layout(std::vector{layer(), layer(8), sharing, layer()}, 4);
+  ASSERT_EQ(layout.places.size(), 4u);
+  EXPECT_EQ(layout.places[2].group, layout.places[1].group);
+  EXPECT_EQ(layout.places[2].slot, layout.places[1].slot);
+  EXPECT_EQ(layout.places[3].slot, 1u);
+  const KvLayout without = make_kv_layout(std::vector{layer(), layer(8), layer()}, 4);
+  EXPECT_EQ(layout.bytes_per_token(), without.bytes_per_token());
+  EXPECT_EQ(layout.groups[1].cells(), without.groups[1].cells());
+}
+
 TEST(KvCache, TakesAPageOnlyWhenTheLastOneIsFull) {
   HostKv kv = make_kv({layer()}, {8});
   PageTable table = kv.make_table();

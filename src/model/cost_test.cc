@@ -33,7 +33,7 @@ struct SmallModel {
       BlockWeights& made = weights.blocks.emplace_back();
       made.layer = block.layer;
       made.block = block.block;
-      made.roles = block.block->roles();
+      made.roles = block.roles();
       for (const Role& role : made.roles) {
         const bool wanted = role.kind == RoleKind::product && role.presence == Presence::required;
         const DType type = role.name == "router" ? DType::f32 : DType::q8_0;

@@ -19,8 +19,14 @@ BlockPtr block_of(const MlpSpec& spec, uint32_t dim) {
   return std::visit([&](const auto& mlp) { return make_block(mlp, dim); }, spec);
 }
 
-std::string LayerBlock::prefix() const {
-  return fmt::format("blk.{}.", layer);
+std::vector<Role> LayerBlock::roles() const {
+  std::vector<Role> roles = block->roles();
+  for (Role& role : roles) {
+    for (std::string* name : {&role.tensor, &role.part.unless, &role.part.tensor}) {
+      if (!name->empty()) *name = fmt::format("blk.{}.{}", layer, *name);
+    }
+  }
+  return roles;
 }
 
 std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
@@ -31,8 +37,8 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
       blocks.push_back({.layer = l,
                         .block = std::move(block),
                         .norm = layer.norms.norm,
-                        .pre_norm = layer.norms.pre ? pre_norm : "",
-                        .post_norm = layer.norms.post ? post_norm : "",
+                        .pre_norm = layer.norms.pre ? fmt::format("blk.{}.{}", l, pre_norm) : "",
+                        .post_norm = layer.norms.post ? fmt::format("blk.{}.{}", l, post_norm) : "",
                         .residual_scale = layer.residual_scale});
     };
     add(block_of(layer.mixer, spec.dim), "attn_norm", "post_attention_norm");
@@ -65,20 +71,22 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
                            model.output_norm[1], model.head,      model.head_bias};
   for (const LayerBlock& block : layer_blocks(spec)) {
-    const auto add = [&](Role role) {
-      role.tensor = block.prefix() + role.tensor;
-      all.push_back(std::move(role));
-    };
     const auto add_norm = [&](const char* name, const std::string& tensor) {
-      if (tensor.empty()) return;
-      for (const Role& role : norm_roles(name, tensor, spec.dim)) add(role);
+      const std::array<Role, 2> roles = norm_roles(name, tensor, spec.dim);
+      if (!tensor.empty()) all.insert(all.end(), roles.begin(), roles.end());
     };
+    const std::vector<Role> roles = block.roles();
     add_norm("norm", block.pre_norm);
-    for (const Role& role : block.block->roles()) add(role);
+    all.insert(all.end(), roles.begin(), roles.end());
     add_norm("post norm", block.post_norm);
   }
   std::erase_if(all, [](const Role& role) { return role.presence == Presence::absent; });
   return all;
+}
+
+bool is_part(const Role& role, const ModelFile& file) {
+  const Role::Part& part = role.part;
+  return !part.tensor.empty() && file.find(part.unless) == nullptr && file.find(part.tensor) != nullptr;
 }
 
 }  // namespace quire

@@ -12,10 +12,10 @@ struct LayerBlock {
   uint32_t layer = 0;
   BlockPtr block;
   NormSpec norm;
-  std::string pre_norm, post_norm;  // what the file calls them, after "blk.N."; empty: there is none
+  std::string pre_norm, post_norm;  // what the file calls them; empty: there is none
   float residual_scale = 1;
 
-  std::string prefix() const;  // of its tensors: "blk.N."
+  std::vector<Role> roles() const;  // the block's, by the full names of their tensors
 };
 
 // All blocks of a model, in the order in which they are computed.
@@ -29,7 +29,10 @@ struct ModelRoles {
 };
 ModelRoles model_roles(const ModelSpec& spec);
 
-// Every tensor that a file may have for this model, by its full name: the model's, then block by block.
+// All that a file may have for this model, by full names: the model's, then block by block.
 std::vector<Role> all_roles(const ModelSpec& spec);
+
+// Whether the role is found in a longer tensor of this file.
+bool is_part(const Role& role, const ModelFile& file);
 
 }  // namespace quire

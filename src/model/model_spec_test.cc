@@ -92,6 +92,37 @@ TEST(ModelSpec, AFlagPerLayerChoosesTheLayersWithAWindow) {
   EXPECT_NE(message(file).find("speaks of 11 layers"), std::string::npos);
 }
 
+TEST(ModelSpec, CountsMayBeSaidOncePerLayer) {
+  std::vector<uint64_t> kv_heads(12, 2), widths(12, 128);
+  kv_heads[5] = 1;
+  widths[7] = 32;
+  HeadOnly file;
+  file.set("llama.attention.head_count_kv", kv_heads).set("llama.feed_forward_length", widths);
+  const ModelSpec spec = read_model_spec(file);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(spec.layers[i].gqa().kv_heads, i == 5 ? 1u : 2u);
+    EXPECT_EQ(std::get<DenseMlpSpec>(spec.layers[i].mlp).width, i == 7 ? 32u : 128u);
+  }
+  kv_heads[9] = 3;
+  EXPECT_NE(message(file.set("llama.attention.head_count_kv", kv_heads)).find("cannot share 3 KV heads"),
+            std::string::npos);
+  kv_heads.pop_back();
+  EXPECT_NE(message(file.set("llama.attention.head_count_kv", kv_heads)).find("11 values instead of 12"),
+            std::string::npos);
+}
+
+TEST(ModelSpec, LeadingLayersAreDenseWhereTheOthersHaveExperts) {
+  HeadOnly file;
+  file.set("llama.expert_count", uint64_t(8)).set("llama.expert_used_count", uint64_t(2));
+  file.set("llama.leading_dense_block_count", uint64_t(3));
+  const ModelSpec spec = read_model_spec(file);
+  for (size_t i = 0; i < 12; ++i)
+    EXPECT_EQ(std::holds_alternative<DenseMlpSpec>(spec.layers[i].mlp), i < 3) << i;
+  EXPECT_EQ(std::get<ExpertMlpSpec>(spec.layers[3].mlp).width, 128u);
+  EXPECT_NE(message(file.set("llama.expert_used_count", uint64_t(9))).find("9 of 8 experts"),
+            std::string::npos);
+}
+
 TEST(ModelSpec, SmolLm3LeavesEveryFourthLayerUnrotated) {
   const ModelSpec spec = read_model_spec(HeadOnly("smollm3"));
   for (size_t i = 0; i < spec.layers.size(); ++i)

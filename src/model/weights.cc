@@ -27,12 +27,12 @@ class Loader {
   Weights load() {
     Weights weights;
     const ModelRoles roles = model_roles(spec_);
-    weights.embedding = find("", roles.embedding);
-    weights.positions = to_f32(find("", roles.positions));
-    weights.output_norm = norm("", "output_norm", spec_.output_norm);
-    weights.head = find("", roles.head);
+    weights.embedding = find(roles.embedding);
+    weights.positions = to_f32(find(roles.positions));
+    weights.output_norm = norm("output_norm", spec_.output_norm);
+    weights.head = find(roles.head);
     if (!weights.head) weights.head = weights.embedding;
-    weights.head_bias = find("", roles.head_bias);
+    weights.head_bias = find(roles.head_bias);
     for (const LayerBlock& one : layer_blocks(spec_)) weights.blocks.push_back(block(one));
     weights.bytes = bytes_;
     weights.file = file_;
@@ -43,44 +43,40 @@ class Loader {
   BlockWeights block(const LayerBlock& from) {
     BlockWeights result{.layer = from.layer,
                         .block = from.block,
-                        .roles = from.block->roles(),
+                        .roles = from.roles(),
                         .weights = {},
-                        .norm = norm(from.prefix(), from.pre_norm, from.norm),
-                        .post_norm = norm(from.prefix(), from.post_norm, from.norm),
+                        .norm = norm(from.pre_norm, from.norm),
+                        .post_norm = norm(from.post_norm, from.norm),
                         .residual_scale = from.residual_scale};
     shared_.clear();
-    for (const Role& role : result.roles) result.weights.push_back(find(from.prefix(), role));
+    for (const Role& role : result.roles) result.weights.push_back(find(role));
     return result;
   }
 
-  Norm norm(const std::string& prefix, const std::string& tensor, const NormSpec& spec) {
+  Norm norm(const std::string& tensor, const NormSpec& spec) {
     if (tensor.empty()) return {};
     const std::array<Role, 2> roles = norm_roles("norm", tensor, spec_.dim);
-    return {spec.kind, spec.epsilon, find(prefix, roles[0]), find(prefix, roles[1])};
+    return {spec.kind, spec.epsilon, find(roles[0]), find(roles[1])};
   }
 
-  Weight find(const std::string& prefix, const Role& role) {
+  Weight find(const Role& role) {
     if (role.presence == Presence::absent) return {};
-    const Role::Part& part = role.part;
-    if (!part.tensor.empty() && !has(prefix + part.unless) && has(prefix + part.tensor))
-      return part_of(prefix, role);
-    if (role.presence == Presence::optional && !has(prefix + role.tensor)) return {};
-    return load(prefix + role.tensor, role.shape, role.kind);
+    if (is_part(role, *file_)) return part_of(role);
+    if (role.presence == Presence::optional && file_->find(role.tensor) == nullptr) return {};
+    return load(role.tensor, role.shape, role.kind);
   }
 
   // A tensor of several roles is loaded once.
-  Weight part_of(const std::string& prefix, const Role& role) {
-    const std::string name = prefix + role.part.tensor;
+  Weight part_of(const Role& role) {
     std::vector<uint64_t> shape = role.shape;
     shape.front() = role.part.length;
-    auto whole = shared_.find(name);
-    if (whole == shared_.end()) whole = shared_.emplace(name, load(name, shape, role.kind)).first;
+    auto whole = shared_.find(role.part.tensor);
+    if (whole == shared_.end())
+      whole = shared_.emplace(role.part.tensor, load(role.part.tensor, shape, role.kind)).first;
     const Weight& all = whole->second;
     if (role.kind != RoleKind::vector) return all.slice(role.part.begin, role.shape.front());
     return {{all.view.data + role.part.begin * sizeof(float), DType::f32, 1, role.shape.front()}, all.owner};
   }
-
-  bool has(const std::string& name) const { return file_->find(name) != nullptr; }
 
   Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
     const TensorEntry* entry = file_->find(name);
