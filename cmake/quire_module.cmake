@@ -21,7 +21,7 @@ function(quire_module name)
   endif()
 endfunction()
 
-# quire_fuzzers(LIBRARY): a libFuzzer program for each *_fuzz.cc of the folder.
+# quire_fuzzers(LIBRARY): a libFuzzer program for each *_fuzz.cc of the folder; the target `fuzzers` builds them all.
 function(quire_fuzzers library)
   file(GLOB_RECURSE fuzzers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_fuzz.cc)
   foreach(fuzzer ${fuzzers})
@@ -30,6 +30,7 @@ function(quire_fuzzers library)
     target_link_libraries(${target} PRIVATE ${library})
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+    add_dependencies(fuzzers ${target})
   endforeach()
 endfunction()
 

@@ -75,8 +75,11 @@ void ThreadPool::parallel_for(size_t count, size_t grain, const std::function<vo
     wait_while_equal(gate_, gate, patience_);
     gate = gate_.load(std::memory_order_acquire);
   }
-  if (failed_.exchange(false, std::memory_order_relaxed))
+  if (failed_.load(
+          std::memory_order_relaxed)) {  // only looked at: to write would take it from the threads' caches
+    failed_.store(false, std::memory_order_relaxed);
     std::rethrow_exception(std::exchange(problem_, nullptr));
+  }
 }
 
 bool ThreadPool::enter(uint32_t generation) {

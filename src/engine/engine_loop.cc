@@ -143,7 +143,7 @@ void EngineLoop::deliver() {
     const std::shared_ptr<EachDone> done = open->second.done;
     const auto& all = open->second.sequences;
     if (std::ranges::none_of(all, [&](SequenceId id) { return place_.contains(id); })) open_.erase(open);
-    tell([&] { (*done)(place.choice, &answer, ""); });
+    tell([&, said = &answer] { (*done)(place.choice, said, ""); });
   }
 }
 

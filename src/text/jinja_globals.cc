@@ -16,14 +16,16 @@ Value make_range(Call& call) {
   const int64_t end = call.rest.size() > 1 ? number(1) : number(0);
   const int64_t step = call.rest.size() > 2 ? number(2) : 1;
   if (step == 0) throw Failure("range() arg 3 must not be zero");
+  const __int128 distance = step > 0 ? __int128(end) - begin : __int128(begin) - end;
+  const __int128 stride = step > 0 ? __int128(step) : -__int128(step);
+  const __int128 count = distance <= 0 ? 0 : (distance + stride - 1) / stride;
+  if (count > kMaxRange)
+    throw Failure("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange);
+  call.heap.step(uint64_t(count));
+  call.heap.check_room(size_t(count) * sizeof(Value));
   std::vector<Value> items;
-  for (int64_t i = begin; step > 0 ? i < end : i > end;) {
-    if (int64_t(items.size()) >= kMaxRange) {
-      throw Failure("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMaxRange);
-    }
-    items.push_back(i);
-    if (__builtin_add_overflow(i, step, &i)) break;
-  }
+  items.reserve(size_t(count));
+  for (int64_t i = 0; i < int64_t(count); ++i) items.push_back(int64_t(begin + __int128(i) * step));
   return call.list(std::move(items), SequenceKind::range);
 }
 

@@ -394,6 +394,20 @@ TEST(JinjaBounds, LookupsPayForWhatTheySearch) {
               HasSubstr("steps"));
 }
 
+TEST(JinjaBounds, RangesPayForTheirNumbers) {
+  EXPECT_THAT(failure_of("{{ range(9999) is none }}", {.steps = 5000}), HasSubstr("steps"));
+  EXPECT_EQ(
+      render("{{ range(9999) | length }} {{ range(0, -100000, -1) | length }} {{ range(5, 5) | list }}"),
+      "9999 100000 []");
+  EXPECT_THAT(failure_of("{{ range(100001) }}"), HasSubstr("Range too big"));
+}
+
+TEST(JinjaBounds, RangesEndWhereNumbersDo) {
+  EXPECT_EQ(render("{{ range(9223372036854775806, 9223372036854775807, 5) | list }}"
+                   "{{ range(-9223372036854775807 - 1, 9223372036854775807, 9223372036854775807) | list }}"),
+            "[9223372036854775806][-9223372036854775808, -1, 9223372036854775806]");
+}
+
 TEST(JinjaBounds, LetLongButFlatTemplatesPass) {
   std::string source = "{{ ''";
   for (int i = 0; i < 5000; ++i) source += " ~ 'a'";

@@ -141,8 +141,8 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
 }
 
 // Long blocks first, and then short ones until all threads are done. With few tokens weights stream from memory, and what is
-// fetched ahead at the end of a block is best the thread's own next rows: a thread gets one long block. With more tokens a block
-// is as long as what is made once for all of its rows is worth.
+// fetched ahead at the end of a block is best the thread's own next rows: a thread gets one long block, and short ones are an
+// eighth of its share. With more tokens a block is as long as what is made once for all of its rows is worth.
 std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Product> products) const {
   size_t rows = 0, tokens = 0;
   for (const Product& product : products) {
@@ -150,8 +150,9 @@ std::vector<CpuBackend::ProductBlock> CpuBackend::blocks_of(std::span<const Prod
     tokens = std::max(tokens, product.tokens);
   }
   const size_t quarter = rows / 4 / pool_.size();
-  BlockRows sizes{.large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows),
-                  .small = std::max(round_up(quarter, kPanelRows), kLeastRows)};
+  BlockRows sizes{
+      .large = std::max(round_up(3 * quarter, kPanelRows), kPanelRows),
+      .small = std::max(round_up(quarter / 2, kPanelRows), tokens == 1 ? kPanelRows : kLeastRows)};
   size_t parts = 1;
   if (tokens > kernels_.streamed_tokens) {
     sizes.large = std::min(sizes.large, kMostRows);

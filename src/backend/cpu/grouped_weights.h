@@ -36,21 +36,14 @@ inline constexpr size_t kGroupedStepBytes = kPanelRows * kGroupedStepCols;  // o
 enum class GroupedCoding : uint8_t { byte, table, affine };
 
 template <class Format>
-inline constexpr GroupedCoding kGroupedCoding = GroupedCoding::byte;
-template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Q4_0> = GroupedCoding::table;
-template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Iq4Nl> = GroupedCoding::table;
-template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Mxfp4> = GroupedCoding::table;
-template <>
-inline constexpr GroupedCoding kGroupedCoding<format::Q4_1> = GroupedCoding::affine;
+inline constexpr GroupedCoding kGroupedCoding =
+    kIsAnyOf<Format, format::Q4_0, format::Iq4Nl, format::Mxfp4> ? GroupedCoding::table
+    : kIsAnyOf<Format, format::Q4_1>                             ? GroupedCoding::affine
+                                                                 : GroupedCoding::byte;
 
 // Such that a ratio fits in 16 bits: the largest entry becomes 127 at most.
 template <class Format>
-inline constexpr int kTableShift = 4;
-template <>
-inline constexpr int kTableShift<format::Iq4Nl> = 1;
+inline constexpr int kTableShift = kIsAnyOf<Format, format::Iq4Nl> ? 1 : 4;
 
 // What an index of a table format is multiplied as.
 template <class Format>

@@ -1,6 +1,6 @@
 #include "backend/cpu/panels.h"
 
-#include <algorithm>
+#include "backend/cpu/panel_packing.h"
 
 namespace quire {
 namespace {
@@ -95,29 +95,11 @@ void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
   }
 }
 
-template <class Format>
-size_t panel_bytes(size_t cols) {
-  return cols / Format::kValues * PackedBlock<Format>::kBytes;
-}
-
-template <class Format>
-void pack_panel(const MatrixView& weight, size_t panel, std::byte* bytes) {
-  uint8_t* out = reinterpret_cast<uint8_t*>(bytes);
-  const size_t begin = panel * kPanelRows, end = std::min(begin + kPanelRows, weight.rows);
-  if (end - begin < kPanelRows) std::memset(out, 0, panel_bytes<Format>(weight.cols));
-  for (size_t r = begin; r < end; ++r) {
-    const uint8_t* row = reinterpret_cast<const uint8_t*>(weight.row(r));
-    for (size_t b = 0; b < weight.cols / Format::kValues; ++b) {
-      pack_row_block<Format>(row + b * Format::kBytes, r - begin, out + b * PackedBlock<Format>::kBytes);
-    }
-  }
-}
-
 }  // namespace
 
 template <class Format>
 PanelFormat panel_format() {
-  return {.panel_bytes = panel_bytes<Format>, .pack = pack_panel<Format>};
+  return PanelPacking<Format, PackedBlock<Format>::kBytes, pack_row_block<Format>>::kFormat;
 }
 
 #define QUIRE_FORMAT(dtype, Format, activation) template PanelFormat panel_format<format::Format>();

@@ -25,33 +25,19 @@ namespace quire {
 enum class Coding : uint8_t { widened, table, four, five, six, byte };
 
 template <class Format>
-inline constexpr Coding kCoding = kIsWidened<Format> ? Coding::widened : Coding::byte;
-template <>
-inline constexpr Coding kCoding<format::Iq4Nl> = Coding::table;
-template <>
-inline constexpr Coding kCoding<format::Iq4Xs> = Coding::table;
-template <>
-inline constexpr Coding kCoding<format::Mxfp4> = Coding::table;
-template <>
-inline constexpr Coding kCoding<format::Q2_K> = Coding::four;
-template <>
-inline constexpr Coding kCoding<format::Q4_K> = Coding::four;
-template <>
-inline constexpr Coding kCoding<format::Q5_0> = Coding::five;
-template <>
-inline constexpr Coding kCoding<format::Q5_1> = Coding::five;
-template <>
-inline constexpr Coding kCoding<format::Q5_K> = Coding::five;
-template <>
-inline constexpr Coding kCoding<format::Q6_K> = Coding::six;
+inline constexpr Coding kCoding =
+    kIsWidened<Format>                                              ? Coding::widened
+    : kIsAnyOf<Format, format::Iq4Nl, format::Iq4Xs, format::Mxfp4> ? Coding::table
+    : kIsAnyOf<Format, format::Q2_K, format::Q4_K>                  ? Coding::four
+    : kIsAnyOf<Format, format::Q5_0, format::Q5_1, format::Q5_K>    ? Coding::five
+    : kIsAnyOf<Format, format::Q6_K>                                ? Coding::six
+                                                                    : Coding::byte;
 
 // What makes codes that are not widened start at 0.
 template <class Format>
-inline constexpr int kLowest = 0;
-template <>
-inline constexpr int kLowest<format::Q5_0> = -16;
-template <>
-inline constexpr int kLowest<format::Q6_K> = -32;
+inline constexpr int kLowest = kIsAnyOf<Format, format::Q5_0>   ? -16
+                               : kIsAnyOf<Format, format::Q6_K> ? -32
+                                                                : 0;
 
 // What the indexes of a table format stand for.
 template <class Format>

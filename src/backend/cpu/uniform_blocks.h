@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "tensor/block_formats.h"
 
@@ -15,24 +16,19 @@
 
 namespace quire {
 
+template <class Format, class... Others>
+inline constexpr bool kIsAnyOf = (std::is_same_v<Format, Others> || ...);
+
 // Whether a format's codes are four-bit numbers that are moved and widened; the others stay as they are.
 template <class Format>
-inline constexpr bool kIsWidened = false;
-template <>
-inline constexpr bool kIsWidened<format::Q4_0> = true;
-template <>
-inline constexpr bool kIsWidened<format::Q4_1> = true;
-template <>
-inline constexpr bool kIsWidened<format::Q3_K> = true;
+inline constexpr bool kIsWidened = kIsAnyOf<Format, format::Q4_0, format::Q4_1, format::Q3_K>;
 
 template <class Format>
 concept In256 = Format::kValues == 256;
 
 // What is subtracted from a widened code before it is taken sixteen times, so that it lies in -8..7.
 template <class Format>
-inline constexpr int kMoved = 0;
-template <>
-inline constexpr int kMoved<format::Q4_1> = 8;
+inline constexpr int kMoved = kIsAnyOf<Format, format::Q4_1> ? 8 : 0;
 
 template <class Format>
 struct UniformBlock {

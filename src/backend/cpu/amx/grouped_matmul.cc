@@ -106,18 +106,16 @@ class GroupedMatmul {
   struct OneMemory {
     OneMemory(size_t cols, size_t groups, size_t outliers) {
       const size_t values_bytes = grouped_steps(cols) * kGroupedStepCols;
-      std::byte* at = panel_scratch(2 * values_bytes + outliers * kPanelRows * sizeof(float) +
+      std::byte* at = panel_scratch(values_bytes + outliers * kPanelRows * sizeof(float) +
                                     (groups + 2 * outliers + outlier_spans(cols)) * sizeof(uint32_t));
       values = reinterpret_cast<int8_t*>(at);
-      raised = reinterpret_cast<uint8_t*>(at + values_bytes);
-      outlier_weights = reinterpret_cast<float(*)[kPanelRows]>(raised + values_bytes);
+      outlier_weights = reinterpret_cast<float(*)[kPanelRows]>(at + values_bytes);
       corrections = reinterpret_cast<int32_t*>(outlier_weights + outliers);
       outlier_cols = reinterpret_cast<uint32_t*>(corrections + groups);
       outlier_values = reinterpret_cast<float*>(outlier_cols + outliers);
       outlier_ends = reinterpret_cast<uint32_t*>(outlier_values + outliers);
     }
     int8_t* values;
-    uint8_t* raised;
     float (*outlier_weights)[kPanelRows];
     int32_t* corrections;
     uint32_t* outlier_cols;
@@ -145,14 +143,16 @@ class GroupedMatmul {
       }
       memory.outlier_ends[span] = uint32_t(k);
     }
-    std::memset(memory.values, 0, steps_ * kGroupedStepCols);
-    std::memcpy(memory.values, row.values, cols_);
-    for (size_t c = 0; c < steps_ * kGroupedStepCols; ++c) memory.raised[c] = uint8_t(memory.values[c] + 128);
+    const int8_t* values = row.values;
+    if (cols_ % kGroupedStepCols != 0) {  // what stands after them in the row would be multiplied too
+      std::memset(memory.values, 0, steps_ * kGroupedStepCols);
+      std::memcpy(memory.values, row.values, cols_);
+      values = memory.values;
+    }
     alignas(64) float products[1][kPanelRows];
     GroupedOne one = {.panel = nullptr,
                       .steps = steps_,
-                      .values = memory.values,
-                      .raised = memory.raised,
+                      .values = values,
                       .scales = row.scales,
                       .corrections = memory.corrections,
                       .outlier_cols = memory.outlier_cols,

@@ -59,9 +59,8 @@ struct GroupedInput {
 struct GroupedOne {
   const uint8_t* panel;
   size_t steps;
-  const int8_t* values;
-  const uint8_t* raised;  // the values, each 128 more
-  const float* scales;    // by group
+  const int8_t* values;  // of whole steps
+  const float* scales;   // by group
   // By group, what is added to the sum of products of weights that are 128 more than they are.
   const int32_t* corrections;
   // Of the token, by column, ascending: read while their steps are in the first-level cache.

@@ -105,22 +105,22 @@ class GroupedProduct {
   static void multiply_one(const GroupedOne& one) {
     __m512 sum = _mm512_setzero_ps();
     const uint8_t* block = one.panel;
-    const int8_t* values = Packed::kHasSums ? reinterpret_cast<const int8_t*>(one.raised) : one.values;
+    const int8_t* values = one.values;
     const float* scales = one.scales;
     const int32_t* corrections = one.corrections;
     size_t outlier = 0;
     for (size_t first = 0; first < one.steps; first += kSteps, block += Packed::kBytes) {
-      const uint8_t* step = block + Packed::kStart;
-      size_t left = one.steps - first < kSteps ? one.steps - first : kSteps;
-      for (size_t g = 0; left > 0; ++g, ++scales, ++corrections) {
+      const size_t steps = one.steps - first < kSteps ? one.steps - first : kSteps;
+      for (size_t g = 0, k = 0; k < steps; ++g, ++scales, ++corrections) {
         __m512i rows[kPanelRows];
 #pragma GCC unroll 16
         for (size_t r = 0; r < kPanelRows; ++r) rows[r] = _mm512_setzero_si512();
-        const size_t here = left < kGroupSteps ? left : kGroupSteps;
-        left -= here;
-        for (size_t s = 0; s < here; ++s, step += Packed::kStepBytes, values += kGroupedStepCols) {
-          prefetch_step(step);
-          const __m512i inputs = _mm512_loadu_si512(values);
+        const size_t end = k + kGroupSteps < steps ? k + kGroupSteps : steps;
+        for (; k < end; ++k, values += kGroupedStepCols) {
+          prefetch_step(block, k);
+          const uint8_t* step = block + Packed::kStart + k * Packed::kStepBytes;
+          __m512i inputs = _mm512_loadu_si512(values);
+          if constexpr (Packed::kHasSums) inputs = _mm512_xor_si512(inputs, _mm512_set1_epi8(char(0x80)));
 #pragma GCC unroll 8
           for (size_t pair = 0; pair < kPanelRows / 2; ++pair) {
             __m512i even, odd;
@@ -199,7 +199,7 @@ class GroupedProduct {
       for (size_t s = 0; s < chunk.steps; ++s) {
         const uint8_t* block = chunk.panels[p] + s / kSteps * Packed::kBytes;
         const uint8_t* step = block + Packed::kStart + s % kSteps * Packed::kStepBytes;
-        prefetch_step(step);
+        prefetch_step(block, s % kSteps);
         if constexpr (kOpens) open_tile(step, scratch.open[p][s]);
         if (s % kGroupSteps == 0)
           _mm512_store_ps(scratch.scales[p][s / kGroupSteps], row_scales(block, s % kSteps / kGroupSteps));
@@ -335,10 +335,16 @@ class GroupedProduct {
     for (size_t line = 0; line < kGroupedStepBytes; line += 64) __builtin_prefetch(tile + line);
   }
 
-  static ALWAYS_INLINE void prefetch_step(const uint8_t* step) {
-#pragma GCC unroll 17
-    for (size_t line = 0; line < Packed::kStepBytes; line += 64)
-      __builtin_prefetch(step + kAheadBytes + line, 0, 2);
+  // What lies ahead of a step of a block, and with the first one of what stands before it: no line is left out.
+  static ALWAYS_INLINE void prefetch_step(const uint8_t* block, size_t k) {
+    const uint8_t* step = block + Packed::kStart + k * Packed::kStepBytes;
+    if (k == 0) prefetch_ahead<Packed::kStart>(block);
+    prefetch_ahead<Packed::kStepBytes>(step);
+  }
+  template <size_t kBytes>
+  static ALWAYS_INLINE void prefetch_ahead(const uint8_t* now) {
+#pragma GCC unroll 16
+    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(now + kAheadBytes + line, 0, 2);
   }
 
   // Of a group of a block.
@@ -359,7 +365,7 @@ class GroupedProduct {
   struct Entries {
     alignas(64) int16_t of[16][2];
   };
-  static consteval Entries entries() {
+  static constexpr Entries entries() {
     Entries all = {};
     for (size_t i = 0; i < 16; ++i) {
       int16_t entry = int16_t(i);
@@ -445,7 +451,7 @@ class GroupedProduct {
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
       const uint8_t* step = panels[p] + Packed::kStart + k * Packed::kStepBytes;
-      prefetch_step(step);
+      prefetch_step(panels[p], k);
       if constexpr (kOpens) open_tile(step, scratch.open[p][half * kSteps + k]);
       if (k % kGroupSteps == 0)
         _mm512_store_ps(scratch.scales[p][half * kSteps + k / kGroupSteps],
@@ -674,7 +680,7 @@ class GroupedProduct {
   struct WideEntries {
     alignas(64) int32_t of[16];
   };
-  static consteval WideEntries wide_entries() {
+  static constexpr WideEntries wide_entries() {
     WideEntries all = {};
     if constexpr (kCoding == GroupedCoding::table) {
       for (size_t i = 0; i < 16; ++i) all.of[i] = grouped_entry<Format>(i);

@@ -88,6 +88,7 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
       sums.scaled[t] = times(scale, -kMagic).v[0];
     }
     for (size_t c = begin; c < end; c += 32) {
+      fetch_ahead<NearFetch, Packed::kStart>(panel + c / 32 * Packed::kBytes);
       begin_sub<true>(c / 32, inputs, sums.part);
       add_step<Format>(panel + c / 32 * Packed::kBytes + Packed::kStart, c, inputs, sums.part, [] {});
       const PerRow next = c + 32 < end ? Scales::scales(panel, c + 32) : zero;
@@ -142,6 +143,7 @@ void multiply_direct(const uint8_t* panel, size_t cols, const PanelInput* inputs
   static_assert(Packed::kValues == group_values(kForm));
   __m512 sums[kTokens] = {};
   for (size_t b = 0; b < cols / Packed::kValues; ++b, panel += Packed::kBytes) {
+    fetch_ahead<NearFetch, Packed::kStart>(panel);
     __m512i parts[kTokens], totals[kTokens] = {};
     const auto end_sub = [&](size_t sub) {
       const uint8_t* scales = panel + Packed::kSubScales + kPanelRows * sub;

@@ -2,8 +2,9 @@
 
 #include "backend/cpu/i8mm/pair_panels.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "backend/cpu/panel_packing.h"
 
 namespace quire {
 namespace {
@@ -46,29 +47,11 @@ void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
   }
 }
 
-template <class Format>
-size_t panel_bytes(size_t cols) {
-  return cols / Format::kValues * PairBlock<Format>::kBytes;
-}
-
-template <class Format>
-void pack_panel(const MatrixView& weight, size_t panel, std::byte* bytes) {
-  uint8_t* out = reinterpret_cast<uint8_t*>(bytes);
-  const size_t begin = panel * kPanelRows, end = std::min(begin + kPanelRows, weight.rows);
-  if (end - begin < kPanelRows) std::memset(out, 0, panel_bytes<Format>(weight.cols));
-  for (size_t r = begin; r < end; ++r) {
-    const uint8_t* row = reinterpret_cast<const uint8_t*>(weight.row(r));
-    for (size_t b = 0; b < weight.cols / Format::kValues; ++b) {
-      pack_row_block<Format>(row + b * Format::kBytes, r - begin, out + b * PairBlock<Format>::kBytes);
-    }
-  }
-}
-
 }  // namespace
 
 template <class Format>
 PanelFormat pair_format() {
-  return {.panel_bytes = panel_bytes<Format>, .pack = pack_panel<Format>};
+  return PanelPacking<Format, PairBlock<Format>::kBytes, pack_row_block<Format>>::kFormat;
 }
 
 template PanelFormat pair_format<format::Q4_0>();

@@ -19,15 +19,9 @@ namespace quire {
 enum class PairCoding : uint8_t { none, nibbles, bytes };
 
 template <class Format>
-inline constexpr PairCoding kPairCoding = PairCoding::none;
-template <>
-inline constexpr PairCoding kPairCoding<format::Q4_0> = PairCoding::nibbles;
-template <>
-inline constexpr PairCoding kPairCoding<format::Q4_K> = PairCoding::nibbles;
-template <>
-inline constexpr PairCoding kPairCoding<format::Q8_0> = PairCoding::bytes;
-template <>
-inline constexpr PairCoding kPairCoding<format::Q6_K> = PairCoding::bytes;
+inline constexpr PairCoding kPairCoding = kIsAnyOf<Format, format::Q4_0, format::Q4_K>   ? PairCoding::nibbles
+                                          : kIsAnyOf<Format, format::Q8_0, format::Q6_K> ? PairCoding::bytes
+                                                                                         : PairCoding::none;
 
 template <class Format>
 inline constexpr bool kHasPairs = kPairCoding<Format> != PairCoding::none;
