@@ -48,6 +48,6 @@ function(quire_cuda_options target)
     list(APPEND codes "SHELL:-gencode arch=compute_${newest},code=compute_${newest}")
   endif()
   set(options ${codes} "SHELL:-Werror all-warnings" "SHELL:-Xptxas -warn-spills"
-              "SHELL:-Xcompiler -Wall,-Wextra,-Werror,-ffp-contract=off,-fno-math-errno" -fmad=false)
+              "SHELL:-Xcompiler -Wall,-Wextra,-Werror,-ffp-contract=off,-fno-math-errno" -fmad=false --expt-relaxed-constexpr)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${options}>")
 endfunction()
