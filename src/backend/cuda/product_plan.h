@@ -138,7 +138,7 @@ struct TileSchedule {
 
 TileSchedule schedule_tiles(const WeightShape& shape, uint32_t tokens, uint32_t blocks);
 
-// A block's work in the order in which it does it.
+// A block's work in the order in which it does it. The schedule must outlive it.
 class TileCursor {
  public:
   constexpr TileCursor(const TileSchedule& schedule, uint32_t block)
@@ -163,7 +163,7 @@ class TileCursor {
   }
 
  private:
-  TileSchedule schedule_;
+  const TileSchedule& schedule_;
   uint32_t tile_, unit_, end_unit_;
 };
 
