@@ -6,63 +6,12 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/device_case.h"
 #include "backend/cuda/mma_twin.h"
+#include "backend/cuda/product_case.h"
 #include "backend/cuda/products.h"
-#include "backend/cuda/random_weight.h"
-#include "backend/cuda/reference_product.h"
-#include "tensor/float16.h"
 
 namespace quire::cuda {
 namespace {
-
-// Tokens whose products are compared; each batch is a run of them.
-struct Tokens {
-  uint32_t count, cols, padded_cols;
-  std::vector<uint16_t> natural;  // bf16 [count, cols]
-  DeviceBuffer rows;              // f32 [count, cols]
-  DeviceBuffer positions;         // bf16 [count rounded up to 8, padded cols], in the order of positions
-
-  Tokens(uint32_t tokens, uint32_t columns)
-      : count(tokens),
-        cols(columns),
-        padded_cols(round_up(columns, kBlockK)),
-        natural(size_t(tokens) * columns) {
-    std::vector<float> values(natural.size());
-    std::vector<uint16_t> ordered(size_t(round_up(tokens, 8)) * padded_cols);
-    std::minstd_rand random(tokens + columns);
-    for (uint32_t token = 0; token < tokens; ++token) {
-      for (uint32_t k = 0; k < columns; ++k) {
-        const size_t at = size_t(token) * columns + k;
-        natural[at] = f32_to_bf16((float(random() % 65536) - 32768.0f) * 0x1p-14f);
-        values[at] = bf16_to_f32(natural[at]);
-        ordered[size_t(token) * padded_cols + k / kBlockK * kBlockK + position_of(k % kBlockK)] = natural[at];
-      }
-    }
-    rows = DeviceBuffer::of(values);
-    positions = DeviceBuffer::of(ordered);
-  }
-};
-
-// A weight on the device with what the reference says of it.
-struct Case {
-  WeightShape shape;
-  DeviceBuffer packed;
-  PackedWeight weight;
-  DeviceBuffer expected;  // [tokens, rows]
-
-  Case(const MatrixView& source, const Tokens& tokens, cudaStream_t stream)
-      : shape(packed_shape(source, {})),
-        packed(shape.bytes()),
-        weight(pack(source, {}, packed.as<uint8_t>(), stream)),
-        expected(size_t(tokens.count) * shape.rows * 4) {
-    DeviceBuffer rows(size_t(shape.padded_rows()) * tokens.padded_cols * 2);
-    unpack_weight(weight, rows.as<uint16_t>(), stream);
-    reference_product(shape, rows.as<uint16_t>(), tokens.positions.as<uint16_t>(), tokens.count,
-                      expected.as<float>(), stream);
-    CUDA_CHECK(cudaStreamSynchronize(stream));
-  }
-};
 
 std::string title(const WeightShape& shape, uint32_t tokens, ProductKernel kernel) {
   static constexpr const char* kKernels[] = {"plain", "stream", "tile"};
@@ -79,20 +28,14 @@ class Products : public DeviceTest {
     workspace_.emplace(ProductWorkspace::Limits{28672, 1536});
   }
 
-  bool has(ProductKernel kernel, uint32_t tokens) const {
-    if (kernel == ProductKernel::plain) return true;
-    if (workspace_->device().capability != 90) return false;
-    return kernel == ProductKernel::tile || tokens <= kStreamTokens;
-  }
-
   // Tokens [first, first + count) through every kernel that can, against the reference.
-  void check(const Case& c, const Tokens& tokens, uint32_t first, uint32_t count) {
+  void check(const ProductCase& c, const Tokens& tokens, uint32_t first, uint32_t count) {
     DeviceBuffer activations(activation_bytes(count, tokens.cols)), out(size_t(count) * c.shape.rows * 4);
     const ActivationBlock block = {activations.as<uint8_t>(), count, tokens.cols};
     write_activations(tokens.rows.as<float>() + size_t(first) * tokens.cols, tokens.cols, block,
                       stream_->get());
-    for (const ProductKernel kernel : {ProductKernel::plain, ProductKernel::stream, ProductKernel::tile}) {
-      if (!has(kernel, count)) continue;
+    for (const ProductKernel kernel : kProductKernels) {
+      if (!can_run(kernel, count, workspace_->device())) continue;
       out.fill(0xff);
       product_by(kernel, c.weight, block, StoreRows{out.as<float>(), c.shape.rows, nullptr}, *workspace_,
                  stream_->get());
@@ -103,7 +46,7 @@ class Products : public DeviceTest {
   }
 
   // Some numbers against the scalar twin, which knows nothing of GPUs.
-  void check_twin(const Case& c, const Tokens& tokens) {
+  void check_twin(const ProductCase& c, const Tokens& tokens) {
     const MmaRule rule = workspace_->device().capability >= 90 ? kHopperRule : kAmpereRule;
     const std::vector<std::byte> packed = c.packed.download<std::byte>();
     const std::vector<float> expected = c.expected.download<float>();
@@ -130,7 +73,7 @@ TEST_F(Products, OddShapesHaveTheBitsOfTheReferenceInEveryKernelAndBatch) {
       if (cols % traits(dtype).block_values != 0) continue;
       for (const uint32_t rows : {100u, 1u, 64u, 2128u}) {
         const RandomBlocks source(dtype, rows, cols, rows + cols);
-        const Case c(source.view(), tokens, stream_->get());
+        const ProductCase c(source.view(), tokens, stream_->get());
         for (const uint32_t count : {1u, 2u, 3u, 5u, 8u, 9u, 16u, 17u, 33u, 64u, 65u, 128u, 200u}) {
           check(c, tokens, 0, count);
         }
@@ -151,7 +94,7 @@ TEST_F(Products, ShapesOfAnEightBillionModelHaveTheBitsOfTheReference) {
     const Tokens tokens(1536, size.cols);
     for (const DType dtype : kTypes) {
       const RandomBlocks source(dtype, size.rows, size.cols, 5);
-      const Case c(source.view(), tokens, stream_->get());
+      const ProductCase c(source.view(), tokens, stream_->get());
       for (const uint32_t count : {1u, 2u, 5u, 8u, 16u, 17u, 33u, 64u, 65u, 128u, 500u, 1536u}) {
         check(c, tokens, 0, count);
       }
@@ -163,7 +106,7 @@ TEST_F(Products, ShapesOfAnEightBillionModelHaveTheBitsOfTheReference) {
 TEST_F(Products, AddABiasToEveryToken) {
   const Tokens tokens(20, 512);
   const RandomBlocks source(DType::q8_0, 130, 512, 6);
-  const Case c(source.view(), tokens, stream_->get());
+  const ProductCase c(source.view(), tokens, stream_->get());
   std::vector<float> bias(130), expected = c.expected.download<float>();
   for (uint32_t row = 0; row < 130; ++row) bias[row] = float(row) * 0.37f - 20.0f;
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += bias[i % 130];
@@ -181,7 +124,7 @@ TEST_F(Products, ATokenThatIsNotANumberLeavesItsNeighboursAlone) {
   for (const DType dtype : kTypes) {
     const Tokens tokens(128, 1024);
     const RandomBlocks source(dtype, 256, 1024, 8);
-    const Case c(source.view(), tokens, stream_->get());
+    const ProductCase c(source.view(), tokens, stream_->get());
     std::vector<float> rows = tokens.rows.download<float>();
     const std::vector<float> expected = c.expected.download<float>();
     for (uint32_t k = 0; k < 1024; ++k) rows[5 * 1024 + k] = k % 2 == 0 ? NAN : INFINITY;
