@@ -35,15 +35,20 @@ if(QUIRE_CUDA_BUILT)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-# quire_cuda_options(TARGET): warnings are errors on both sides; a kernel that spills registers is a warning.
+# quire_cuda_options(TARGET [ARCHITECTURES ...]): for all of them, or those named. Warnings are errors on both sides, and
+# a kernel that spills registers is a warning.
 function(quire_cuda_options target)
+  cmake_parse_arguments(CUDA "" "" "ARCHITECTURES" ${ARGN})
+  if(NOT CUDA_ARCHITECTURES)
+    set(CUDA_ARCHITECTURES ${QUIRE_CUDA_ARCHITECTURES})
+  endif()
   set(codes "")
-  foreach(architecture ${QUIRE_CUDA_ARCHITECTURES})
+  foreach(architecture ${CUDA_ARCHITECTURES})
     list(APPEND codes "SHELL:-gencode arch=compute_${architecture},code=sm_${architecture}")
     string(REGEX REPLACE "[af]$" "" newest ${architecture})
   endforeach()
   # PTX with an architecture's own instructions would run on that one alone.
-  list(LENGTH QUIRE_CUDA_ARCHITECTURES count)
+  list(LENGTH CUDA_ARCHITECTURES count)
   if(count GREATER 1)
     list(APPEND codes "SHELL:-gencode arch=compute_${newest},code=compute_${newest}")
   endif()

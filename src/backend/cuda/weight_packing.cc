@@ -14,7 +14,7 @@ namespace {
 
 // 32 neighbours of a row as a block stores them.
 struct Group {
-  StoredScale stored = {};
+  uint16_t scale = 0, min = 0;
   uint8_t codes[kGroupK] = {};
 };
 
@@ -27,7 +27,7 @@ Group simple_group(const uint8_t* row, uint32_t index, int bias) {
   Codes32 codes;
   Format::unpack(row + size_t(index) * Format::kBytes, codes);
   Group group;
-  group.stored.scale = stored_scale(codes.scale);
+  group.scale = stored_scale(codes.scale);
   for (uint32_t i = 0; i < kGroupK; ++i) group.codes[i] = uint8_t(codes.codes[i] + bias);
   return group;
 }
@@ -38,8 +38,8 @@ Group q4_k_group(const uint8_t* row, uint32_t index) {
   const uint32_t sub = index % 8;
   const float min = codes.min_scale * float(codes.sub_mins[sub]);
   Group group;
-  group.stored.scale = stored_scale(codes.scale * float(codes.sub_scales[sub]));
-  group.stored.min = f32_to_bf16(-bf16_to_f32(f32_to_bf16(min)) * kStoredMin);
+  group.scale = stored_scale(codes.scale * float(codes.sub_scales[sub]));
+  group.min = f32_to_bf16(-bf16_to_f32(f32_to_bf16(min)) * kStoredMin);
   for (uint32_t i = 0; i < kGroupK; ++i) group.codes[i] = uint8_t(codes.codes[sub * kGroupK + i]);
   return group;
 }
@@ -77,8 +77,8 @@ void write_group(const WeightShape& shape, std::byte* packed, uint32_t row, uint
   std::byte* block = block_of(shape, packed, row, index * kGroupK);
   const uint32_t in_tile = row % kTileRows, in_block = index % (kBlockK / kGroupK);
   std::byte* scale = block + scale_place(shape.format, in_tile, in_block);
-  put(scale, group.stored.scale);
-  if (shape.format == WeightFormat::q4_k) put(scale + 4, group.stored.min);
+  put(scale, group.scale);
+  if (shape.format == WeightFormat::q4_k) put(scale + 4, group.min);
   for (uint32_t i = 0; i < kGroupK; ++i) {
     const CodePlace place = code_place(shape.format, in_tile, in_block * kGroupK + i);
     block[place.byte] |= std::byte(group.codes[i] << place.shift);

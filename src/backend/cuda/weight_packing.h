@@ -28,12 +28,6 @@ std::vector<std::byte> pack_on_host(const MatrixView& source, const RowOrder& or
 bool device_reads(DType dtype);
 std::vector<uint16_t> rows_as_bf16(const MatrixView& source);
 
-// Scale and minimum of a group of 32 as a block stores them.
-struct StoredScale {
-  uint16_t scale;
-  uint16_t min;
-};
-
 // The weight (row, k) that a packed weight holds, by plain arithmetic: what the dequantization of every kernel must
 // give, a bf16.
 float packed_value(const WeightShape& shape, std::span<const std::byte> packed, uint32_t row, uint32_t k);

@@ -2,9 +2,9 @@
 
 #include "backend/cuda/dequantize.cuh"
 #include "backend/cuda/epilogue.cuh"
+#include "backend/cuda/hopper/tile_sharing.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_kernels.h"
-#include "backend/cuda/tile_sharing.cuh"
 #include "backend/cuda/token_scales.h"
 #include "backend/cuda/wgmma.cuh"
 

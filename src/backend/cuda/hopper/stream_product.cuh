@@ -160,6 +160,49 @@ struct StreamUnit {
   }
 };
 
+// The sums of the warps that have a group's tiles, in shared memory: [slice][token][row].
+template <WeightFormat kFormat, uint32_t kTokenTiles>
+struct StreamSums {
+  static constexpr uint32_t kRowTiles = stream_shape(kFormat, kTokenTiles).row_tiles;
+  static constexpr uint32_t kStride = stream_sum_stride(kFormat, kRowTiles);
+  float* sums;
+  uint32_t lane;
+
+  __device__ __forceinline__ void leave(const typename StreamUnit<kFormat, kTokenTiles, kRowTiles>::Sums& acc,
+                                        uint32_t slice, uint32_t tokens) const {
+#pragma unroll
+    for (uint32_t m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (uint32_t n = 0; n < kTokenTiles; ++n) {
+#pragma unroll
+        for (uint32_t i = 0; i < 4; ++i) {
+          const uint32_t token = n * 8 + lane % 4 * 2 + i % 2, row = m * 16 + lane / 4 + i / 2 * 8;
+          if (token < tokens) sums[(slice * tokens + token) * kStride + row] = acc[m][n][i];
+        }
+      }
+    }
+  }
+
+  // The warps of the slices share the numbers of the tiles.
+  template <class Output>
+  __device__ __forceinline__ void finish(const StreamArguments& args, const Output& output,
+                                         uint32_t tile_group, uint32_t slice, const float* scales) const {
+    constexpr uint32_t kRows = kTileRows * kRowTiles;
+    const uint32_t count = args.tokens * kRows;
+    for (uint32_t base = slice * 32; base < count; base += args.slices * 32) {
+      const uint32_t index = min(base + lane, count - 1);
+      const uint32_t row = index % kRows, token = index / kRows;
+      const float* at = sums + token * kStride + row;
+      float y = at[0];
+      for (uint32_t s = 1; s < args.slices; ++s) y = __fadd_rn(y, at[s * args.tokens * kStride]);
+      const float finished[1] = {undo_stored_weight<kFormat>(y)};
+      const Spot spot = {tile_group * kRows + row / kTileRows * kTileRows, args.rows, token,
+                         base + lane < count, Output::kScaled ? scales[token] : 1.0f};
+      cuda::finish<RowPerLane>(output, spot, lane, finished);
+    }
+  }
+};
+
 template <WeightFormat kFormat, uint32_t kTokenTiles, class Output>
 __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
                                   stream_shape(kFormat, kTokenTiles).places)
@@ -167,7 +210,6 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
 #if QUIRE_CUDA_HOPPER
   constexpr StreamShape kShape = stream_shape(kFormat, kTokenTiles);
   constexpr uint32_t kRowTiles = kShape.row_tiles, kWarps = kShape.warps;
-  constexpr uint32_t kSumStride = stream_sum_stride(kFormat, kRowTiles);
   using Cursor = StreamCursor<kFormat, kRowTiles>;
   using Unit = StreamUnit<kFormat, kTokenTiles, kRowTiles>;
 
@@ -217,6 +259,7 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
   const ActivationOperands<kTokenTiles> operands(lane, args.tokens);
   const uint32_t part_bytes = args.tokens * kActivationRowBytes;
   const uint32_t tile_stride = args.chunk_units * Cursor::kUnitBytes;
+  const uint32_t warp_sums = args.tokens * stream_sum_stride(kFormat, kRowTiles);
   uint32_t stage = 0, parity = 0, buffer = 0;
   for (uint32_t tile_group = first; tile_group < args.tile_groups; tile_group += stride) {
     typename Unit::Sums acc = {};
@@ -245,20 +288,8 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
       }
     }
 
-    // [buffer][warp][token][row]
-    const uint32_t warp_sums = args.tokens * kSumStride;
-    float* group_sums = sums + (buffer * kWarps + group * args.slices) * warp_sums;
-#pragma unroll
-    for (uint32_t m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (uint32_t n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-        for (uint32_t i = 0; i < 4; ++i) {
-          const uint32_t token = n * 8 + lane % 4 * 2 + i % 2, row = m * 16 + lane / 4 + i / 2 * 8;
-          if (token < args.tokens) group_sums[slice * warp_sums + token * kSumStride + row] = acc[m][n][i];
-        }
-      }
-    }
+    StreamSums<kFormat, kTokenTiles> tile_sums = {sums + (buffer * kWarps + group * args.slices) * warp_sums,
+                                                  lane};
     const auto meet = [&] {
       if (args.slices > 1) {
         ptx::meet(1 + group, args.slices * 32);
@@ -266,19 +297,9 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
         __syncwarp();
       }
     };
+    tile_sums.leave(acc, slice, args.tokens);
     meet();
-    const uint32_t count = args.tokens * 16 * kRowTiles;
-    for (uint32_t base = slice * 32; base < count; base += args.slices * 32) {
-      const uint32_t index = min(base + lane, count - 1);
-      const uint32_t row = index % (16 * kRowTiles), token = index / (16 * kRowTiles);
-      const float* at = group_sums + token * kSumStride + row;
-      float y = at[0];
-      for (uint32_t s = 1; s < args.slices; ++s) y = __fadd_rn(y, at[s * warp_sums]);
-      const float finished[1] = {undo_stored_weight<kFormat>(y)};
-      const Spot spot = {tile_group * kRowTiles * 16 + row / 16 * 16, args.rows, token, base + lane < count,
-                         Output::kScaled ? scales[token] : 1.0f};
-      finish<RowPerLane>(output, spot, lane, finished);
-    }
+    tile_sums.finish(args, output, tile_group, slice, scales);
     if (args.sum_buffers == 2) {
       buffer ^= 1;
     } else {

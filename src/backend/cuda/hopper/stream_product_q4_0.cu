@@ -1,4 +1,4 @@
-#include "backend/cuda/stream_product.cuh"
+#include "backend/cuda/hopper/stream_product.cuh"
 
 namespace quire::cuda {
 

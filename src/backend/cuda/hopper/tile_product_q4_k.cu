@@ -1,4 +1,4 @@
-#include "backend/cuda/tile_product.cuh"
+#include "backend/cuda/hopper/tile_product.cuh"
 
 namespace quire::cuda {
 
