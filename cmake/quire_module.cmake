@@ -1,9 +1,13 @@
-# quire_module(NAME LINKS ... APART ... EACH_ALONE): one library target for a folder of src/, and one test program from its *_test.cc.
+# quire_module(NAME LINKS ... APART ... WITHOUT ... EACH_ALONE): one library target for a folder of src/, and one test program from its *_test.cc.
 # A folder sees only what it links: this is what keeps the dependencies pointing down. APART: see quire_unity,
 # which is not for EACH_ALONE: kernels, whose speed must not depend on what is compiled beside them.
+# WITHOUT: folders inside that are libraries of their own.
 function(quire_module name)
-  cmake_parse_arguments(MODULE "EACH_ALONE" "" "LINKS;APART" ${ARGN})
+  cmake_parse_arguments(MODULE "EACH_ALONE" "" "LINKS;APART;WITHOUT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  foreach(folder ${MODULE_WITHOUT})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
+  endforeach()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -39,7 +43,7 @@ function(quire_test name)
   cmake_parse_arguments(TEST "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_LINKS} GTest::gtest_main GTest::gmock)
-  target_compile_options(${name} PRIVATE -O1)  # tests wait for their compiler more than for themselves
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)  # tests wait for their compiler more than for themselves
   target_precompile_headers(${name} PRIVATE <gtest/gtest.h>)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")

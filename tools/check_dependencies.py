@@ -27,7 +27,7 @@ def main() -> int:
     source = pathlib.Path(__file__).resolve().parent.parent / "src"
     wrong = []
     for path in sorted(source.rglob("*")):
-        if path.suffix not in {".cc", ".h", ".cu"}:
+        if path.suffix not in {".cc", ".h", ".cu", ".cuh"}:
             continue
         folder = path.relative_to(source).parts[0]
         if folder not in ALLOWED:

@@ -1,0 +1,114 @@
+#include "backend/cuda/device_memory.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quire::cuda {
+
+void check_call(cudaError_t result, const char* call, const char* file, int line) {
+  if (result == cudaSuccess) return;
+  cudaGetLastError();  // an error that is not sticky would be reported again by the next call
+  if (result == cudaErrorMemoryAllocation) {
+    throw Error("The GPU has no memory left for {}; use a smaller model, context or batch.", call);
+  }
+  if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver) {
+    throw Error(
+        "CUDA has no device that it can use ({}); install NVIDIA's driver for CUDA 13 or run on the CPU.",
+        cudaGetErrorString(result));
+  }
+  const char* name = std::strrchr(file, '/');
+  throw Error("CUDA failed with \"{}\" in {} ({}:{}).", cudaGetErrorString(result), call,
+              name != nullptr ? name + 1 : file, line);
+}
+
+bool has_device() {
+  int count = 0;
+  const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  if (!found) cudaGetLastError();
+  return found;
+}
+
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0;
+  int value = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+}  // namespace
+
+int compute_capability() {
+  return attribute(cudaDevAttrComputeCapabilityMajor) * 10 + attribute(cudaDevAttrComputeCapabilityMinor);
+}
+
+int multiprocessors() {
+  return attribute(cudaDevAttrMultiProcessorCount);
+}
+
+DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
+  if (bytes > 0) CUDA_CHECK(cudaMalloc(&data_, bytes));
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  cudaFree(data_);
+}
+
+void DeviceBuffer::upload(const void* from, size_t bytes) {
+  CHECK(bytes <= bytes_);
+  if (bytes == 0) return;
+  CUDA_CHECK(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+  // The copy may still be on its way, and streams of ours do not wait for the one it is in.
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
+void DeviceBuffer::download(void* to, size_t bytes) const {
+  CHECK(bytes <= bytes_);
+  if (bytes > 0) CUDA_CHECK(cudaMemcpy(to, data_, bytes, cudaMemcpyDeviceToHost));
+}
+
+void DeviceBuffer::fill(uint8_t byte) {
+  if (bytes_ == 0) return;
+  CUDA_CHECK(cudaMemset(data_, byte, bytes_));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
+}
+
+Stream::Stream() {
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+Stream::~Stream() {
+  cudaStreamDestroy(stream_);
+}
+
+void Stream::wait() const {
+  CUDA_CHECK(cudaStreamSynchronize(stream_));
+}
+
+Event::Event() {
+  CUDA_CHECK(cudaEventCreate(&event_));
+}
+
+Event::~Event() {
+  cudaEventDestroy(event_);
+}
+
+void Event::record(cudaStream_t stream) const {
+  CUDA_CHECK(cudaEventRecord(event_, stream));
+}
+
+void Event::wait() const {
+  CUDA_CHECK(cudaEventSynchronize(event_));
+}
+
+float Event::ms_since(const Event& start) const {
+  float ms = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&ms, start.event_, event_));
+  return ms;
+}
+
+}  // namespace quire::cuda
