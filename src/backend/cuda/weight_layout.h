@@ -75,6 +75,12 @@ constexpr uint32_t position_of(uint32_t k) {
   return 16 * j + 2 * t + i % 2 + 8 * (i / 2);
 }
 
+// The number that stands at a position.
+constexpr uint32_t k_at(uint32_t position) {
+  const uint32_t j = position / 16, in_step = position % 16;
+  return in_step % 8 / 2 * 32 + 4 * j + in_step % 2 + in_step / 8 * 2;
+}
+
 // Where the code of (row, k) lies in its block; k counts from the block's first. Half bytes begin at bit `shift`.
 struct CodePlace {
   uint32_t byte;

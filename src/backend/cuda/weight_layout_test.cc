@@ -55,7 +55,10 @@ TEST(WeightLayout, ALaneHoldsNeighboursThatShareAScale) {
 
 TEST(WeightLayout, PositionsAreAPermutationOfABlock) {
   std::set<uint32_t> positions;
-  for (uint32_t k = 0; k < kBlockK; ++k) positions.insert(position_of(k));
+  for (uint32_t k = 0; k < kBlockK; ++k) {
+    positions.insert(position_of(k));
+    EXPECT_EQ(k_at(position_of(k)), k);
+  }
   EXPECT_EQ(positions.size(), kBlockK);
   EXPECT_EQ(*positions.rbegin(), kBlockK - 1);
 }

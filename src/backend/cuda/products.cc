@@ -1,0 +1,143 @@
+#include "backend/cuda/products.h"
+
+#include <algorithm>
+
+#include <cudaTypedefs.h>
+
+#include "backend/cuda/packing_kernels.h"
+#include "backend/cuda/product_kernels.h"
+#include "base/error.h"
+
+namespace quire::cuda {
+namespace {
+
+// The driver's function, found at run time: a program that links the driver does not start without one.
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = {};
+  CUDA_CHECK(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess) {
+    throw Error("The NVIDIA driver does not know tensor maps; install one for CUDA 13.");
+  }
+  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(entry);
+}
+
+// A weight as [tile of 16 rows][stage of k][bytes of a stage] in words of 8 bytes, of which one copy brings the
+// stages of eight tiles. A box has at most 256 words to a side, so a stage of Q8_0 is two halves.
+CUtensorMap weight_map(const WeightShape& shape, const uint8_t* data) {
+  const uint64_t stage_bytes = uint64_t(block_bytes(shape.format)) * tile_stage_k(shape.format) / kBlockK;
+  const uint64_t halves = stage_bytes / 8 > 256 ? 2 : 1, words = stage_bytes / 8 / halves;
+  const uint64_t stages = uint64_t(shape.blocks()) * kBlockK / tile_stage_k(shape.format);
+  const cuuint64_t sizes[4] = {words, halves, stages, shape.tiles()};
+  const cuuint64_t strides[3] = {words * 8, stage_bytes, stages * stage_bytes};
+  const cuuint32_t box[4] = {cuuint32_t(words), cuuint32_t(halves), 1, kTileProductRows / kTileRows};
+  const cuuint32_t steps[4] = {1, 1, 1, 1};
+  CUtensorMap map;
+  const CUresult result =
+      tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 4, const_cast<uint8_t*>(data), sizes,
+                           strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE,
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error("The NVIDIA driver refused the tensor map of a weight of {} rows and {} columns (error {}).",
+                shape.rows, shape.cols, int(result));
+  }
+  return map;
+}
+
+DeviceTraits current_device() {
+  return {compute_capability(), uint32_t(multiprocessors())};
+}
+
+// Over all token counts: narrow tiles are many, wide ones large.
+size_t largest_sums(const ProductWorkspace::Limits& limits, const DeviceTraits& device) {
+  size_t largest = 0;
+  for (const uint32_t width : {32u, 64u, 128u, 192u}) {
+    // Fewer tiles than multiprocessors are shared, and no weight has more of them than its rows make.
+    const size_t row_tiles = (size_t(limits.rows) + kTileProductRows - 1) / kTileProductRows + 1;
+    const size_t token_tiles = (size_t(limits.tokens) + width - 1) / width;
+    const size_t tiles = std::min<size_t>(device.multiprocessors, row_tiles * token_tiles);
+    largest = std::max(largest, tiles * 4 * kTileProductRows * width * 4);
+  }
+  return largest;
+}
+
+template <WeightFormat kFormat, class Output>
+void launch_kernel(ProductKernel kernel, const ProductCall<Output>& call) {
+  switch (kernel) {
+    case ProductKernel::plain:
+      return launch_plain<kFormat>(call);
+    case ProductKernel::stream:
+      return launch_stream<kFormat>(call);
+    case ProductKernel::tile:
+      return launch_tile<kFormat>(call);
+  }
+}
+
+}  // namespace
+
+ProductWorkspace::ProductWorkspace(const Limits& limits)
+    : device_(current_device()),
+      sums_(device_.capability == 90 ? largest_sums(limits, device_) : 0),
+      counters_(size_t(device_.multiprocessors) * 2 * sizeof(uint32_t)) {
+  counters_.fill(0);
+}
+
+PackedWeight packed_at(const WeightShape& shape, const uint8_t* data) {
+  PackedWeight weight = {shape, data, {}};
+  if (compute_capability() == 90) weight.map = weight_map(shape, data);
+  return weight;
+}
+
+PackedWeight pack(const MatrixView& source, const RowOrder& order, uint8_t* destination,
+                  cudaStream_t stream) {
+  const WeightShape shape = packed_shape(source, order);
+  DType dtype = source.dtype;
+  DeviceBuffer staged;
+  if (device_reads(dtype)) {
+    staged = DeviceBuffer(source.bytes());
+    staged.upload(source.data, source.bytes());
+  } else {
+    staged = DeviceBuffer::of(rows_as_bf16(source));
+    dtype = DType::bf16;
+  }
+  const DeviceBuffer rows = order.empty() ? DeviceBuffer() : DeviceBuffer::of(order);
+  pack_on_device(shape, dtype, staged.as<uint8_t>(), rows.as<uint32_t>(), destination, stream);
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  return packed_at(shape, destination);
+}
+
+void write_activations(const float* rows, size_t stride, const ActivationBlock& block, cudaStream_t stream) {
+  write_activations_on_device(rows, stride, block.tokens, block.cols, block.data, stream);
+}
+
+template <class Output>
+void product_by(ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& activations,
+                const Output& output, const ProductWorkspace& workspace, cudaStream_t stream) {
+  CHECK(activations.tokens > 0 && activations.cols == weight.shape.cols);
+  const ProductCall<Output> call = {weight, activations, output, workspace, stream};
+  switch (weight.shape.format) {
+    case WeightFormat::bf16:
+      return launch_kernel<WeightFormat::bf16>(kernel, call);
+    case WeightFormat::q8_0:
+      return launch_kernel<WeightFormat::q8_0>(kernel, call);
+    case WeightFormat::q4_0:
+      return launch_kernel<WeightFormat::q4_0>(kernel, call);
+    case WeightFormat::q4_k:
+      return launch_kernel<WeightFormat::q4_k>(kernel, call);
+  }
+}
+
+template <class Output>
+void product(const PackedWeight& weight, const ActivationBlock& activations, const Output& output,
+             const ProductWorkspace& workspace, cudaStream_t stream) {
+  product_by(choose_kernel(workspace.device(), activations.tokens), weight, activations, output, workspace,
+             stream);
+}
+
+template void product(const PackedWeight&, const ActivationBlock&, const StoreRows&, const ProductWorkspace&,
+                      cudaStream_t);
+template void product_by(ProductKernel, const PackedWeight&, const ActivationBlock&, const StoreRows&,
+                         const ProductWorkspace&, cudaStream_t);
+
+}  // namespace quire::cuda

@@ -1,0 +1,7 @@
+#include "backend/cuda/stream_product.cuh"
+
+namespace quire::cuda {
+
+template void launch_stream<WeightFormat::q4_0>(const ProductCall<StoreRows>&);
+
+}  // namespace quire::cuda
