@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "backend/cuda/attention.h"
@@ -46,7 +48,8 @@ class Bench {
     fill_with_noise(query_.as<uint16_t>(), query_.bytes() / 2, 2, stream_.get());
     counters_.fill(0);
     std::vector<uint32_t> ids(page_count_);
-    for (uint32_t i = 0; i < page_count_; ++i) ids[i] = uint32_t((i * uint64_t(7919)) % page_count_);
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
     page_ids_ = DeviceBuffer::of(ids);
     most_tokens_ = most_tokens;
   }

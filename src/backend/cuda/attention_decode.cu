@@ -47,7 +47,7 @@ void launch_decode_attention(const AttentionParams& params, const DecodeUnit* un
                            .unit_count = count,
                            .heads = params.heads,
                            .kv_heads = params.rows.kv_heads,
-                           .group = params.group(),
+                           .group = HeadGroup(params.group()),
                            .columns = columns,
                            .window = params.window,
                            .page_tokens = params.rows.page_tokens,

@@ -48,17 +48,17 @@ struct DecodeRows {
   // Columns beyond the unit's repeat its last one: cheaper than zeros, and never stored.
   __device__ __forceinline__ uint32_t real_column(uint32_t column) const { return min(column, columns - 1); }
   __device__ __forceinline__ uint32_t head_of(uint32_t column) const {
-    return kv_head * args.group + column % args.group;
+    return kv_head * args.group.size + args.group.head_of(column);
   }
 
   __device__ __forceinline__ void begin(const DecodeUnit& next, uint32_t head) {
     unit = next;
     kv_head = head;
-    columns = unit.tokens * args.group;
+    columns = unit.tokens * args.group.size;
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
       const uint32_t column = real_column(8 * n + g);
-      const size_t row = size_t(unit.token + column / args.group) * args.heads + head_of(column);
+      const size_t row = size_t(unit.token + args.group.token_of(column)) * args.heads + head_of(column);
       const auto* query = reinterpret_cast<const uint32_t*>(args.query + row * kHeadDim);
 #pragma unroll
       for (int k = 0; k < kHeadDim / 16; ++k) {
@@ -67,7 +67,7 @@ struct DecodeRows {
       }
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        last[n][e] = unit.row + real_column(8 * n + 2 * t + e) / args.group;
+        last[n][e] = unit.row + args.group.token_of(real_column(8 * n + 2 * t + e));
         first[n][e] = first_visible(last[n][e], args.window);
         references[n][e] = -infinity();
       }
@@ -96,6 +96,13 @@ struct DecodeRows {
 
   // Caps the scores of this warp's chunk and takes out keys that a column does not see.
   __device__ __forceinline__ void mask(float (&scores)[kColumnTiles][2][4], uint32_t key) const {
+    if (args.scale.into_cap > 0) {
+#pragma unroll
+      for (int i = 0; i < 8 * kColumnTiles; ++i) {
+        float& s = scores[i / 8][i / 4 % 2][i % 4];
+        s = capped(s, args.scale.into_cap);
+      }
+    }
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
@@ -104,7 +111,6 @@ struct DecodeRows {
         for (int e = 0; e < 4; ++e) {
           const uint32_t k = key + i * 16 + e / 2 * 8 + g;
           float& s = scores[n][i][e];
-          if (args.scale.into_cap > 0) s = capped(s, args.scale.into_cap);
           if (k > last[n][e % 2] || k < first[n][e % 2]) s = -infinity();
         }
       }
@@ -153,13 +159,16 @@ struct DecodeRows {
     }
   }
 
-  __device__ __forceinline__ void add_sums(uint32_t c) {
+  // Unrounded shares of a chunk, of this lane's column and keys: loaded before the products, added behind them.
+  __device__ __forceinline__ void load_sums(uint32_t c, float2 (&pairs)[4]) const {
     const float* at = sums() + (8 * summed_tile() + g) * kShareStride + c * 32 + 2 * t;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 two = *reinterpret_cast<const float2*>(at + 8 * j);
-      sum = (sum + two.x) + two.y;
-    }
+    for (int j = 0; j < 4; ++j) pairs[j] = *reinterpret_cast<const float2*>(at + 8 * j);
+  }
+
+  __device__ __forceinline__ void add_sums(const float2 (&pairs)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum = (sum + pairs[j].x) + pairs[j].y;
   }
 
   __device__ __forceinline__ void raise_references(float (&scores)[kColumnTiles][2][4]) {
@@ -221,8 +230,10 @@ struct DecodeRows {
       if (summed_tile() >= 0) sum *= factors()[8 * summed_tile() + g];
       for (int c = 0; c < chunks; ++c, value_place.advance(1)) {
         ptx::wait_barrier(rings.values_full(value_place.index), value_place.parity);
+        float2 pairs[4];
+        if (summed_tile() >= 0) load_sums(c, pairs);
         add_values(c, rings.values(value_place.index));
-        if (summed_tile() >= 0) add_sums(c);
+        if (summed_tile() >= 0) add_sums(pairs);
         __syncwarp();
         if (lane == 0) ptx::arrive(rings.values_empty(value_place.index));
       }
@@ -238,9 +249,9 @@ struct DecodeRows {
   }
 
   __device__ __forceinline__ void write(uint32_t column, uint32_t dim, float value) const {
-    const size_t row = size_t(unit.token + column / args.group) * args.heads + head_of(column);
+    const size_t row = size_t(unit.token + args.group.token_of(column)) * args.heads + head_of(column);
     if (args.out != nullptr) {
-      const size_t place = activation_place(args.out_tokens, unit.token + column / args.group,
+      const size_t place = activation_place(args.out_tokens, unit.token + args.group.token_of(column),
                                             head_of(column) * kHeadDim + dim);
       *reinterpret_cast<uint16_t*>(args.out + place) = uint16_t(ptx::pack_bf16(value, 0.0f));
     }
@@ -255,20 +266,15 @@ struct DecodeRows {
     return weights;
   }
 
-  // use(column, dim, value) for all values of this thread that are real.
+  // use(n, e, column) for the columns of this thread that are real.
   template <class Use>
-  __device__ __forceinline__ void each_value(const Use& use) const {
+  __device__ __forceinline__ void each_column(const Use& use) const {
 #pragma unroll
     for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const uint32_t column = 8 * n + 2 * t + e;
-        if (column >= columns) continue;
-#pragma unroll
-        for (int i = 0; i < kDimTiles; ++i) {
-          use(column, n, e, warp * kDims + i * 16 + g, values[n][i][e]);
-          use(column, n, e, warp * kDims + i * 16 + g + 8, values[n][i][e + 2]);
-        }
+        if (column < columns) use(n, e, column);
       }
     }
   }
@@ -281,32 +287,34 @@ struct DecodeRows {
     }
     meet();
     if (unit.splits == 1) {
-      each_value([&](uint32_t column, int n, int e, uint32_t dim, float value) {
-        float reference = references[n][e], total = factors()[column];
-        const MergeWeights weights = merge_sink(column, reference, total);
-        write(column, dim, merged(value, 0.0f, weights) * reciprocal(total));
-      });
+      each_column([&](int n, int e, uint32_t column) { finish_column(n, e, column); });
     } else {
-      leave_partial();
+      const uint32_t place = unit.first_place + unit.split - unit.first_split;
+      each_column(
+          [&](int n, int e, uint32_t column) { leave_partial(n, e, partial(place, column), column); });
       if (is_last()) merge_splits();
     }
   }
 
-  __device__ __forceinline__ void leave_partial() const {
-    const uint32_t place = unit.first_place + unit.split - unit.first_split;
-    each_value(
-        [&](uint32_t column, int, int, uint32_t dim, float value) { partial(place, column)[dim] = value; });
-    if (warp > 0 || g > 0) return;
+  __device__ __forceinline__ void finish_column(int n, int e, uint32_t column) const {
+    float reference = references[n][e], total = factors()[column];
+    const MergeWeights weights = merge_sink(column, reference, total);
+    const float inverse = reciprocal(total);
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const uint32_t column = 8 * n + 2 * t + e;
-        if (column < columns)
-          *reinterpret_cast<float2*>(partial(place, column) + kHeadDim) =
-              make_float2(references[n][e], factors()[column]);
-      }
+    for (int i = 0; i < kDimTiles; ++i) {
+      write(column, warp * kDims + i * 16 + g, merged(values[n][i][e], 0.0f, weights) * inverse);
+      write(column, warp * kDims + i * 16 + g + 8, merged(values[n][i][e + 2], 0.0f, weights) * inverse);
     }
+  }
+
+  __device__ __forceinline__ void leave_partial(int n, int e, float* to, uint32_t column) const {
+#pragma unroll
+    for (int i = 0; i < kDimTiles; ++i) {
+      to[warp * kDims + i * 16 + g] = values[n][i][e];
+      to[warp * kDims + i * 16 + g + 8] = values[n][i][e + 2];
+    }
+    if (warp == 0 && g == 0)
+      *reinterpret_cast<float2*>(to + kHeadDim) = make_float2(references[n][e], factors()[column]);
   }
 
   // Whether all other splits of these tokens and this head have left theirs. The counter goes back to 0 with the last.
@@ -368,7 +376,7 @@ struct DecodeRows {
 template <class Number, int kHeadDim, int kColumnTiles>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
     decode_attention(const __grid_constant__ CUtensorMap pages, const DecodeArgs args) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if QUIRE_CUDA_HOPPER
   using Rows = DecodeRows<Number, kHeadDim, kColumnTiles>;
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
@@ -380,8 +388,12 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   ptx::wait_for_kernel_before();
   Rows rows{args, rings, memory + (begin - address)};
   typename Rows::Rings::Place key_place, value_place;
-  for (uint32_t u = blockIdx.x; u < args.unit_count * args.kv_heads; u += gridDim.x) {
-    const DecodeUnit unit = args.units[u / args.kv_heads];
+  const uint32_t all = args.unit_count * args.kv_heads;
+  DecodeUnit next = {};
+  if (blockIdx.x < all) next = args.units[blockIdx.x / args.kv_heads];
+  for (uint32_t u = blockIdx.x; u < all; u += gridDim.x) {
+    const DecodeUnit unit = next;
+    if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
     if (unit.tokens == 0) continue;
     rows.begin(unit, u % args.kv_heads);
     rows.compute(key_place, value_place);

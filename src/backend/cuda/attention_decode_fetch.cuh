@@ -20,7 +20,8 @@ struct DecodeArgs {
   const uint32_t* page_ids;
   const DecodeUnit* units;
   uint32_t unit_count;
-  uint32_t heads, kv_heads, group;
+  uint32_t heads, kv_heads;
+  HeadGroup group;
   uint32_t columns;  // of a place among the partial sums
   uint32_t window;
   uint32_t page_tokens;
@@ -109,32 +110,37 @@ __device__ __forceinline__ void fetch_chunks(const CUtensorMap* pages, const Dec
                                              const DecodeRings<kHeadDim, kColumnTiles>& rings) {
   using Layout = DecodeLayout<kHeadDim, kColumnTiles>;
   const uint32_t lane = threadIdx.x % 32;
-  const uint32_t boxes = kChunkKeys / args.box_rows;  // of a chunk
-  const uint32_t half = lane / boxes, box = lane % boxes;
+  const uint32_t boxes = args.box_rows == kChunkKeys ? 1 : 2;  // of a chunk
+  const uint32_t half = boxes == 1 ? lane : lane / 2, box = boxes == 1 ? 0 : lane % 2;
   const bool copies = lane < boxes * Layout::kHalves;
   const uint32_t place = half * Layout::kHalfBytes + box * args.box_rows * 128;
   typename DecodeRings<kHeadDim, kColumnTiles>::Place key_place, value_place;
   bool waited = false;
-  for (uint32_t u = blockIdx.x; u < args.unit_count * args.kv_heads; u += gridDim.x) {
-    const DecodeUnit unit = args.units[u / args.kv_heads];
+  const uint32_t all = args.unit_count * args.kv_heads;
+  DecodeUnit next = {};
+  if (blockIdx.x < all) next = args.units[blockIdx.x / args.kv_heads];
+  for (uint32_t u = blockIdx.x; u < all; u += gridDim.x) {
+    const DecodeUnit unit = next;
+    if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
     if (unit.tokens == 0) continue;
     const int head = int(u % args.kv_heads);
     const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, args.window);
-    // A lane knows the page of the box that has its number; of boxes behind the end, the last page.
+    // A lane knows where the box is that has its number; those behind the end are taken from the last page.
     const uint32_t last_page = (unit.row + unit.tokens - 1) / args.page_tokens;
-    const uint32_t own_key = keys.begin + lane * args.box_rows;
-    const uint32_t page = args.page_ids[unit.table + min(own_key / args.page_tokens, last_page)];
-    const auto fetch = [&](uint32_t key, uint32_t first_row, uint32_t ring, uint32_t full, uint32_t empty,
+    const uint32_t own_key = keys.begin + lane * args.box_rows, own_index = own_key / args.page_tokens;
+    const uint32_t own_row = own_key - own_index * args.page_tokens;
+    const uint32_t own_page = args.page_ids[unit.table + min(own_index, last_page)];
+    const auto fetch = [&](uint32_t chunk, uint32_t first_row, uint32_t ring, uint32_t full, uint32_t empty,
                            uint32_t parity) {
+      const uint32_t which = chunk * boxes + box;
+      const uint32_t page = __shfl_sync(~0u, own_page, which), row = __shfl_sync(~0u, own_row, which);
       ptx::wait_barrier(empty, parity ^ 1);
       if (lane == 0) ptx::arrive_expecting(full, Layout::kChunkBytes);
       __syncwarp();
-      const uint32_t from = key + box * args.box_rows;
-      const uint32_t its_page = __shfl_sync(~0u, page, (from - keys.begin) / args.box_rows % 32);
       if (copies)
-        ptx::copy_box(ring + place, pages, int(half * 64), int(first_row + from % args.page_tokens), head,
-                      int(its_page), full);
+        ptx::copy_box(ring + place, pages, int(half * 64), int(first_row + row), head, int(page), full);
     };
+    uint32_t chunk = 0;
     for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
       const uint32_t chunks = chunks_of_block(key, keys.end);
       if (!waited && key + chunks * kChunkKeys > unit.row) {  // rows that the kernel before has written
@@ -143,12 +149,13 @@ __device__ __forceinline__ void fetch_chunks(const CUtensorMap* pages, const Dec
       }
       // All keys of a block before its values: their places are free again before the softmax.
       for (uint32_t c = 0; c < chunks; ++c, key_place.advance(1))
-        fetch(key + c * kChunkKeys, 0, rings.keys(key_place.index), rings.keys_full(key_place.index),
+        fetch(chunk + c, 0, rings.keys(key_place.index), rings.keys_full(key_place.index),
               rings.keys_empty(key_place.index), key_place.parity);
       for (uint32_t c = 0; c < chunks; ++c, value_place.advance(1))
-        fetch(key + c * kChunkKeys, args.page_tokens, rings.values(value_place.index),
+        fetch(chunk + c, args.page_tokens, rings.values(value_place.index),
               rings.values_full(value_place.index), rings.values_empty(value_place.index),
               value_place.parity);
+      chunk += chunks;
     }
   }
 }

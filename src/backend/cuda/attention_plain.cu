@@ -15,7 +15,7 @@ struct ThreadBlock {
 };
 
 template <HalfKind kind>
-__global__ void __launch_bounds__(kBlockKeys)
+__global__ void __launch_bounds__(kBlockKeys, 1)
     plain_attention(const AttentionParams params, const PlainRow* rows) {
   __shared__ PlainScratch scratch;
   const PlainRow row = rows[blockIdx.x / params.heads];

@@ -53,6 +53,18 @@ QUIRE_BOTH constexpr uint32_t tokens_of_unit(uint32_t group) {
 // ones are worth a tile.
 inline constexpr uint32_t kMostDecodeItems = 4;
 
+// The query heads of a KV head. Rows of a tile and columns of a unit are numbered token by token; their token is found by a
+// multiplication, which is exact for so few.
+struct HeadGroup {
+  uint32_t size = 1;
+  uint32_t inverse = 65537;
+
+  HeadGroup() = default;
+  explicit HeadGroup(uint32_t heads) : size(heads), inverse(65536 / heads + 1) {}
+  QUIRE_BOTH uint32_t token_of(uint32_t row) const { return row * inverse >> 16; }
+  QUIRE_BOTH uint32_t head_of(uint32_t row) const { return row - token_of(row) * size; }
+};
+
 struct AttentionShape {
   uint32_t kv_heads;
   uint32_t group;   // query heads of a KV head

@@ -70,6 +70,16 @@ TEST(AttentionPlan, LetsTheLongestTilesBegin) {
   }
 }
 
+TEST(HeadGroup, KnowsTheTokenAndHeadOfEveryRow) {
+  for (uint32_t size = 1; size <= kMostGroup; ++size) {
+    const HeadGroup group(size);
+    for (uint32_t row = 0; row < kPrefillRows; ++row) {
+      EXPECT_EQ(group.token_of(row), row / size);
+      EXPECT_EQ(group.head_of(row), row % size);
+    }
+  }
+}
+
 TEST(AttentionPlan, NeedsNoMoreRoomForPartialSumsThanItsUnitsLeave) {
   const AttentionShape shape{.kv_heads = 8, .group = 4, .window = 0};
   EXPECT_EQ(decode_partial_bytes(10, shape, 4, 128), size_t(10) * 8 * 4 * 132 * 4);

@@ -46,7 +46,7 @@ void launch_prefill_attention(const AttentionParams& params, const PrefillTile* 
                             .tile_count = count,
                             .counter = workspace.tile_counter,
                             .heads = params.heads,
-                            .group = params.group(),
+                            .group = HeadGroup(params.group()),
                             .window = params.window,
                             .page_tokens = params.rows.page_tokens,
                             .box_rows = box_rows_of(params.rows.page_tokens, kBlockKeys),

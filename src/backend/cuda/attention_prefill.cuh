@@ -30,7 +30,7 @@ struct PrefillRows {
   Place key_place = {}, value_place = {};
 
   // The tile.
-  PrefillTile tile;
+  const PrefillTile* tile;     // shared memory
   float scores[64];            // [keys 8j + 2t and + 1, of row g and then of row g + 8]
   float values[kHeadDim / 2];  // of the split, [dimensions alike]
   uint32_t shares[8][4];       // as the product wants them: 16 keys each
@@ -48,11 +48,11 @@ struct PrefillRows {
   }
   __device__ __forceinline__ void meet_group() const { ptx::meet(3 + group_index, 128); }
 
-  __device__ __forceinline__ void begin(const PrefillTile& next) {
+  __device__ __forceinline__ void begin(const PrefillTile* next) {
     tile = next;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      last[r] = tile.row + row_of(r) / args.group;
+      last[r] = tile->row + args.group.token_of(row_of(r));
       reference[r] = total_reference[r] = -infinity();
       sum[r] = total_sum[r] = 0;
     }
@@ -95,12 +95,12 @@ struct PrefillRows {
 #pragma unroll
       for (int i = 0; i < 64; ++i) scores[i] = capped(scores[i], args.scale.into_cap);
     }
-    if (first_key + kBlockKeys - 1 > tile.row) {
+    if (first_key + kBlockKeys - 1 > tile->row) {
 #pragma unroll
       for (int i = 0; i < 64; ++i)
         if (key + i / 4 * 8 + i % 2 > last[i / 2 % 2]) scores[i] = -infinity();
     }
-    if (first_key < first_visible(tile.row + tile.tokens - 1, args.window)) {
+    if (first_key < first_visible(tile->row + tile->tokens - 1, args.window)) {
       const uint32_t first[2] = {first_visible(last[0], args.window), first_visible(last[1], args.window)};
 #pragma unroll
       for (int i = 0; i < 64; ++i)
@@ -180,7 +180,7 @@ struct PrefillRows {
   }
 
   __device__ __forceinline__ void compute(uint32_t number) {
-    const BlockSpan blocks = blocks_of(tile, args.window);
+    const BlockSpan blocks = blocks_of(*tile, args.window);
     ptx::wait_barrier(shared.queries_full(), number & 1);
     ptx::wait_barrier(shared.keys_full(key_place.index), key_place.parity);
     ptx::fence_products();
@@ -243,7 +243,8 @@ struct PrefillRows {
   }
 
   __device__ __forceinline__ size_t out_row(int row) const {
-    return size_t(tile.token + row / args.group) * args.heads + tile.kv_head * args.group + row % args.group;
+    return size_t(tile->token + args.group.token_of(row)) * args.heads + tile->kv_head * args.group.size +
+           args.group.head_of(row);
   }
 
   __device__ __forceinline__ void finish() {
@@ -252,7 +253,8 @@ struct PrefillRows {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (args.sinks != nullptr) {
-        const float sink = args.sinks[tile.kv_head * args.group + row_of(r) % args.group] * kLog2E;
+        const float sink =
+            args.sinks[tile->kv_head * args.group.size + args.group.head_of(row_of(r))] * kLog2E;
         weights[r] = merge_weights(sink, total_reference[r]);
         total_sum[r] = merged(total_sum[r], 1.0f, weights[r]);
       }
@@ -270,7 +272,7 @@ struct PrefillRows {
   __device__ __forceinline__ void write_f32() const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      if (row_of(r) / args.group >= tile.tokens) continue;
+      if (args.group.token_of(row_of(r)) >= tile->tokens) continue;
       float* out = args.out_f32 + out_row(row_of(r)) * kHeadDim + 2 * t;
 #pragma unroll
       for (int k = 0; k < kHeadDim / 8; ++k)
@@ -298,10 +300,11 @@ struct PrefillRows {
     meet_group();
     for (int i = thread; i < 64 * 16; i += 128) {
       const int row = i / 16, piece = i % 16, tile_row = group_index * 64 + row;
-      const uint32_t token = tile_row / args.group, head = tile.kv_head * args.group + tile_row % args.group;
-      if (token >= tile.tokens) continue;
+      const uint32_t token = args.group.token_of(tile_row),
+                     head = tile->kv_head * args.group.size + args.group.head_of(tile_row);
+      if (token >= tile->tokens) continue;
       const uint32_t first = head * kHeadDim + piece / 2 * 4 + piece % 2 * 2;  // of the piece's numbers
-      *reinterpret_cast<Piece*>(args.out + activation_place(args.out_tokens, tile.token + token, first)) =
+      *reinterpret_cast<Piece*>(args.out + activation_place(args.out_tokens, tile->token + token, first)) =
           *reinterpret_cast<const Piece*>(stage + row * kPitch + piece * sizeof(Piece));
     }
     meet_group();
@@ -312,12 +315,11 @@ struct PrefillRows {
     for (uint32_t number = 0;; ++number) {
       const int slot = int(number & 1);
       ptx::wait_barrier(shared.slot_full(slot), number >> 1 & 1);
-      const uint32_t index = shared.slots()[slot];
-      ptx::arrive(shared.slot_empty(slot));
-      if (index >= args.tile_count) return;
-      begin(args.tiles[index]);
+      begin(shared.slots() + slot);
+      if (tile->tokens == 0) return;
       compute(number);
       finish();
+      ptx::arrive(shared.slot_empty(slot));
     }
   }
 };

@@ -16,7 +16,8 @@ struct PrefillArgs {
   const PrefillTile* tiles;
   uint32_t tile_count;
   uint32_t* counter;  // of tiles that were taken
-  uint32_t heads, group;
+  uint32_t heads;
+  HeadGroup group;
   uint32_t window;
   uint32_t page_tokens;
   uint32_t box_rows;  // of a copy: divides page_tokens and kBlockKeys
@@ -40,7 +41,8 @@ struct PrefillLayout {
   static constexpr uint32_t kTotals = kValues + kStages * kBlockBytes;  // f32, of splits that are done
   static constexpr uint32_t kBarriers = kTotals + kPrefillRows * kHeadDim * 4;
   static constexpr uint32_t kTileSlots = kBarriers + (2 + 4 * kStages + 4) * 8;
-  static constexpr uint32_t kSharedBytes = kTileSlots + 8 + 1024;  // to begin at a multiple of 1024
+  static constexpr uint32_t kSharedBytes =
+      kTileSlots + 2 * sizeof(PrefillTile) + 1024;  // to begin at a multiple of 1024
 };
 
 // The barriers of a block of threads: full is for those who compute, empty for the warp that fetches.
@@ -74,9 +76,9 @@ struct PrefillShared {
     return keys_full(4 * Layout::kStages + slot);
   }
   __device__ __forceinline__ uint32_t slot_empty(int slot) const { return slot_full(2 + slot); }
-  // Which tile comes next: two places, so that it is known before the one before is done.
-  __device__ __forceinline__ volatile uint32_t* slots() const {
-    return reinterpret_cast<volatile uint32_t*>(memory + Layout::kTileSlots);
+  // The tiles that come next, or one without tokens: two places, so that it is known before the one before is done.
+  __device__ __forceinline__ PrefillTile* slots() const {
+    return reinterpret_cast<PrefillTile*>(memory + Layout::kTileSlots);
   }
 
   __device__ __forceinline__ void init() const {
@@ -143,7 +145,7 @@ struct PrefillFetch {
 
   __device__ __forceinline__ void fetch_queries(const PrefillTile& tile, uint32_t number) const {
     ptx::wait_barrier(shared.queries_empty(), (number & 1) ^ 1);
-    const uint32_t rows = tokens_of_tile(args.group) * args.group;
+    const uint32_t rows = tokens_of_tile(args.group.size) * args.group.size;
     if (lane == 0) ptx::arrive_expecting(shared.queries_full(), Layout::kHalves * rows * 128);
     __syncwarp();
     if (lane < Layout::kHalves)
@@ -171,20 +173,28 @@ struct PrefillFetch {
     }
   }
 
+  // The first tile of a block of threads is that of its number; then who is free takes the next. Every block takes one too many,
+  // and the counter is back at 0.
+  __device__ __forceinline__ uint32_t take_tile(uint32_t number) const {
+    if (number == 0) return blockIdx.x;
+    uint32_t taken = 0;
+    if (lane == 0) taken = gridDim.x + atomicInc(args.counter, args.tile_count - 1);
+    return __shfl_sync(~0u, taken, 0);
+  }
+
   __device__ __forceinline__ void run() {
     for (uint32_t number = 0;; ++number) {
       const int slot = int(number & 1);
+      const uint32_t index = take_tile(number);
       ptx::wait_barrier(shared.slot_empty(slot), (number >> 1 & 1) ^ 1);
-      uint32_t index = 0;
+      PrefillTile& tile = shared.slots()[slot];
       if (lane == 0) {
-        // Every block of threads takes one too many: then the counter is back at 0.
-        index = atomicInc(args.counter, args.tile_count + gridDim.x - 1);
-        shared.slots()[slot] = index;
+        tile = index < args.tile_count ? args.tiles[index] : PrefillTile{};
         ptx::arrive(shared.slot_full(slot));
       }
-      index = __shfl_sync(~0u, index, 0);
+      __syncwarp();
       if (index >= args.tile_count) return;
-      fetch_tile(args.tiles[index], number);
+      fetch_tile(tile, number);
     }
   }
 };

@@ -56,9 +56,9 @@ QUIRE_BOTH uint32_t first_visible(uint32_t row, uint32_t window) {
 // Takes a block's largest score into the reference, and returns what sum and values are multiplied with.
 QUIRE_BOTH float raise_reference(float largest, float scale, float& reference) {
   const float x = largest * scale;
-  if (!(x > reference + kRise)) return 1.0f;
-  const float factor = exp2_of(reference - x);
-  reference = x;
+  const bool rises = x > reference + kRise;
+  const float factor = rises ? exp2_of(reference - x) : 1.0f;
+  reference = rises ? x : reference;
   return factor;
 }
 
