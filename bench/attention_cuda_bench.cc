@@ -43,14 +43,15 @@ class Bench {
         pages_(page_count_ * layout_.groups[0].page_bytes),
         query_(size_t(most_tokens) * kHeads * head_dim * 2),
         out_(size_t(most_tokens) * kHeads * head_dim * 2),
-        counters_(size_t(1) << 20) {
+        counter_(sizeof(uint32_t)) {
     fill_with_noise(pages_.as<uint16_t>(), pages_.bytes() / 2, 1, stream_.get());
     fill_with_noise(query_.as<uint16_t>(), query_.bytes() / 2, 2, stream_.get());
-    counters_.fill(0);
+    counter_.fill(0);
     std::vector<uint32_t> ids(page_count_);
     std::iota(ids.begin(), ids.end(), 0u);
     std::shuffle(ids.begin(), ids.end(), std::mt19937(1));
     page_ids_ = DeviceBuffer::of(ids);
+    CUDA_CHECK(cudaDeviceSynchronize());
     most_tokens_ = most_tokens;
   }
 
@@ -64,7 +65,8 @@ class Bench {
     const AttentionRun run = {.token = 0, .tokens = tokens, .row = before, .table = 0};
     const AttentionPlan plan = plan_tiles({&run, 1}, kShape);
     const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles);
-    const AttentionWorkspace workspace = {nullptr, nullptr, counters_.as<uint32_t>()};
+    CUDA_CHECK(cudaDeviceSynchronize());
+    const AttentionWorkspace workspace = {nullptr, counter_.as<uint32_t>()};
     const double us = median_us(tokens > 10'000 ? 5 : 9, tokens > 4'000 ? 1 : 20, stream_.get(), [&] {
       launch_prefill_attention(params(0), tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace,
                                stream_.get());
@@ -85,14 +87,20 @@ class Bench {
     const DeviceBuffer units = DeviceBuffer::of(plan.units);
     const DeviceBuffer partials(
         decode_partial_bytes(plan.units.size(), kShape, plan.decode_columns, head_dim_));
-    const AttentionWorkspace workspace = {partials.as<float>(), counters_.as<uint32_t>() + 64, nullptr};
+    const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
+    const AttentionWorkspace workspace = {partials.as<float>(), nullptr};
+    const DecodeWork work = {.units = units.as<DecodeUnit>(),
+                             .unit_count = uint32_t(plan.units.size()),
+                             .merges = merges.as<uint32_t>(),
+                             .merge_count = uint32_t(plan.merges.size()),
+                             .columns = plan.decode_columns};
+    CUDA_CHECK(cudaDeviceSynchronize());
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;
     CUDA_CHECK(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeGlobal));
     for (int layer = 0; layer < layers; ++layer) {
       const uint32_t first = uint32_t(size_t(layer) * batch * table % (page_count_ - batch * table + 1));
-      launch_decode_attention(params(first), units.as<DecodeUnit>(), uint32_t(plan.units.size()),
-                              plan.decode_columns, workspace, stream_.get());
+      launch_decode_attention(params(first), work, workspace, stream_.get());
     }
     CUDA_CHECK(cudaStreamEndCapture(stream_.get(), &graph));
     CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
@@ -137,7 +145,7 @@ class Bench {
   KvLayout layout_;
   uint32_t page_count_;
   Stream stream_;
-  DeviceBuffer pages_, query_, out_, counters_, page_ids_;
+  DeviceBuffer pages_, query_, out_, counter_, page_ids_;
 };
 
 void measure(uint32_t head_dim) {

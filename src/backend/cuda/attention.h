@@ -32,11 +32,10 @@ struct AttentionParams {
   QUIRE_BOTH uint32_t group() const { return heads / rows.kv_heads; }
 };
 
-// What kernels share between their blocks. Counters are 0 before the first launch, and each launch leaves them so.
+// Memory of a stream's launches.
 struct AttentionWorkspace {
-  float* partials = nullptr;          // decode_partial_bytes
-  uint32_t* unit_counters = nullptr;  // [units, kv_heads]
-  uint32_t* tile_counter = nullptr;   // [1]
+  float* partials = nullptr;         // decode_partial_bytes
+  uint32_t* tile_counter = nullptr;  // 0 before the first launch; each launch leaves it so
 };
 
 // Head sizes that the fast kernels know, on the architecture that they need; the others take the general one.
@@ -46,10 +45,18 @@ bool has_fast_attention(const AttentionParams& params);
 void launch_prefill_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                               const AttentionWorkspace& workspace, cudaStream_t stream);
 
-// The units of a plan: few tokens of a run. Fast kernel; takes part in programmatic dependent launches: of memory that the kernel
-// before writes it reads, before waiting for it, nothing but `units` and `page_ids`, which are older.
-void launch_decode_attention(const AttentionParams& params, const DecodeUnit* units, uint32_t count,
-                             uint32_t columns, const AttentionWorkspace& workspace, cudaStream_t stream);
+// The units of a plan: few tokens of a run.
+struct DecodeWork {
+  const DecodeUnit* units = nullptr;
+  uint32_t unit_count = 0;
+  const uint32_t* merges = nullptr;
+  uint32_t merge_count = 0;
+  uint32_t columns = 0;  // the plan's decode_columns, or more
+};
+// Fast kernels, which take part in programmatic dependent launches: of memory that the kernel before writes they read, before
+// waiting for it, nothing but the work's lists and `page_ids`, which are older.
+void launch_decode_attention(const AttentionParams& params, const DecodeWork& work,
+                             const AttentionWorkspace& workspace, cudaStream_t stream);
 
 // The tiles of a plan for every architecture and head size (multiples of 16 up to 256, keys and values apart).
 void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,

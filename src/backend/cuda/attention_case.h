@@ -125,11 +125,21 @@ class AttentionFixture {
     AttentionParams params = this->params();
     params.out = activations;
     const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles), units = DeviceBuffer::of(plan.units);
-    const AttentionWorkspace workspace = workspace_of(plan);
+    const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
+    const uint32_t columns = std::max(plan.decode_columns, test_.group);
+    const DeviceBuffer partials(
+        decode_partial_bytes(plan.units.size(), test_.shape(), columns, test_.value_dim));
+    const AttentionWorkspace workspace = {partials.as<float>(), tile_counter_.as<uint32_t>()};
+    settle();
     launch_prefill_attention(params, tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace,
                              stream_.get());
-    launch_decode_attention(params, units.as<DecodeUnit>(), uint32_t(plan.units.size()),
-                            std::max(plan.decode_columns, test_.group), workspace, stream_.get());
+    launch_decode_attention(params,
+                            {.units = units.as<DecodeUnit>(),
+                             .unit_count = uint32_t(plan.units.size()),
+                             .merges = merges.as<uint32_t>(),
+                             .merge_count = uint32_t(plan.merges.size()),
+                             .columns = columns},
+                            workspace, stream_.get());
     stream_.wait();
     return device_out_.download<float>();
   }
@@ -137,6 +147,7 @@ class AttentionFixture {
   std::vector<float> compute_generally(const AttentionPlan& plan) {
     device_out_.fill(0xff);
     const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles);
+    settle();
     launch_general_attention(params(), tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), stream_.get());
     stream_.wait();
     return device_out_.download<float>();
@@ -145,6 +156,7 @@ class AttentionFixture {
   std::vector<float> compute_plainly(const std::vector<PlainRow>& rows) {
     device_out_.fill(0xff);
     const DeviceBuffer device = DeviceBuffer::of(rows);
+    settle();
     launch_plain_attention(params(), device.as<PlainRow>(), uint32_t(rows.size()), stream_.get());
     stream_.wait();
     return device_out_.download<float>();
@@ -181,17 +193,8 @@ class AttentionFixture {
     return paged_rows(layout_.groups[0], 1, pages, uint32_t(pages_.size() / layout_.groups[0].page_bytes));
   }
 
-  AttentionWorkspace workspace_of(const AttentionPlan& plan) {
-    const uint32_t columns = std::max(plan.decode_columns, test_.group);
-    const size_t bytes = decode_partial_bytes(plan.units.size(), test_.shape(), columns, test_.value_dim);
-    if (partials_.bytes() < bytes) partials_ = DeviceBuffer(bytes);
-    const size_t counters = plan.units.size() * test_.kv_heads * sizeof(uint32_t);
-    if (counters_.bytes() < counters) {
-      counters_ = DeviceBuffer(counters);
-      counters_.fill(0);
-    }
-    return {partials_.as<float>(), counters_.as<uint32_t>(), tile_counter_.as<uint32_t>()};
-  }
+  // Memory is filled and copied in another stream, which ours does not wait for.
+  static void settle() { CUDA_CHECK(cudaDeviceSynchronize()); }
 
   // Pages in a random order, and one that nobody uses.
   void place_sequences() {
@@ -232,7 +235,6 @@ class AttentionFixture {
   std::vector<float> sinks_;
   Stream stream_;
   DeviceBuffer device_query_, device_pages_, device_page_ids_, device_sinks_, device_out_, tile_counter_;
-  DeviceBuffer partials_, counters_;
 };
 
 inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row, uint32_t table,

@@ -2,8 +2,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/activation_layout.h"
-#include "backend/cuda/attention_decode_fetch.cuh"
+#include "backend/cuda/attention_decode_output.cuh"
 #include "backend/cuda/numbers.cuh"
 
 namespace quire::cuda {
@@ -240,32 +239,6 @@ struct DecodeRows {
     }
   }
 
-  static constexpr int kPartial = kHeadDim + kPartialExtra;
-  static constexpr int kVector = kHeadDim / 32;  // dimensions of a lane when splits are merged
-
-  __device__ __forceinline__ float* partial(uint32_t place, uint32_t column) const {
-    return args.workspace.partials +
-           ((size_t(place) * args.kv_heads + kv_head) * args.columns + column) * kPartial;
-  }
-
-  __device__ __forceinline__ void write(uint32_t column, uint32_t dim, float value) const {
-    const size_t row = size_t(unit.token + args.group.token_of(column)) * args.heads + head_of(column);
-    if (args.out != nullptr) {
-      const size_t place = activation_place(args.out_tokens, unit.token + args.group.token_of(column),
-                                            head_of(column) * kHeadDim + dim);
-      *reinterpret_cast<uint16_t*>(args.out + place) = uint16_t(ptx::pack_bf16(value, 0.0f));
-    }
-    if (args.out_f32 != nullptr) args.out_f32[row * kHeadDim + dim] = value;
-  }
-
-  // Merges the sink into a total; returns what values are multiplied with at the end.
-  __device__ __forceinline__ MergeWeights merge_sink(uint32_t column, float& reference, float& total) const {
-    if (args.sinks == nullptr) return {1.0f, 0.0f};
-    const MergeWeights weights = merge_weights(args.sinks[head_of(column)] * kLog2E, reference);
-    total = merged(total, 1.0f, weights);
-    return weights;
-  }
-
   // use(n, e, column) for the columns of this thread that are real.
   template <class Use>
   __device__ __forceinline__ void each_column(const Use& use) const {
@@ -286,24 +259,26 @@ struct DecodeRows {
       if (t == 0) factors()[8 * summed_tile() + g] = sum;
     }
     meet();
+    const DecodeOutput<kHeadDim> output{args, unit, kv_head};
     if (unit.splits == 1) {
-      each_column([&](int n, int e, uint32_t column) { finish_column(n, e, column); });
+      each_column([&](int n, int e, uint32_t column) { finish_column(n, e, column, output); });
     } else {
-      const uint32_t place = unit.first_place + unit.split - unit.first_split;
-      each_column(
-          [&](int n, int e, uint32_t column) { leave_partial(n, e, partial(place, column), column); });
-      if (is_last()) merge_splits();
+      each_column([&](int n, int e, uint32_t column) {
+        leave_partial(n, e, output.partial(unit.split - unit.first_split, column), column);
+      });
     }
   }
 
-  __device__ __forceinline__ void finish_column(int n, int e, uint32_t column) const {
+  __device__ __forceinline__ void finish_column(int n, int e, uint32_t column,
+                                                const DecodeOutput<kHeadDim>& output) const {
     float reference = references[n][e], total = factors()[column];
-    const MergeWeights weights = merge_sink(column, reference, total);
+    const MergeWeights weights = output.merge_sink(column, reference, total);
     const float inverse = reciprocal(total);
 #pragma unroll
     for (int i = 0; i < kDimTiles; ++i) {
-      write(column, warp * kDims + i * 16 + g, merged(values[n][i][e], 0.0f, weights) * inverse);
-      write(column, warp * kDims + i * 16 + g + 8, merged(values[n][i][e + 2], 0.0f, weights) * inverse);
+      output.write(column, warp * kDims + i * 16 + g, merged(values[n][i][e], 0.0f, weights) * inverse);
+      output.write(column, warp * kDims + i * 16 + g + 8,
+                   merged(values[n][i][e + 2], 0.0f, weights) * inverse);
     }
   }
 
@@ -315,61 +290,6 @@ struct DecodeRows {
     }
     if (warp == 0 && g == 0)
       *reinterpret_cast<float2*>(to + kHeadDim) = make_float2(references[n][e], factors()[column]);
-  }
-
-  // Whether all other splits of these tokens and this head have left theirs. The counter goes back to 0 with the last.
-  __device__ __forceinline__ bool is_last() const {
-    auto* before = reinterpret_cast<uint32_t*>(shared + Layout::kBytes - 16);
-    meet();
-    if (threadIdx.x == 0) {
-      uint32_t* counter = args.workspace.unit_counters + size_t(unit.first_place) * args.kv_heads + kv_head;
-      uint32_t count = 0;
-      QUIRE_CUDA_SM90("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                      : "=r"(count)
-                      : "l"(counter), "r"(unit.splits - 1)
-                      : "memory");
-      *before = count;
-    }
-    meet();
-    return *before == unit.splits - 1;
-  }
-
-  __device__ __forceinline__ void merge_splits() const {
-    constexpr int kAtOnce = 8 / kColumnTiles;  // splits whose loads are under way together
-    const size_t step = size_t(args.kv_heads) * args.columns * kPartial;
-    for (uint32_t column = warp; column < columns; column += kDecodeWarps) {
-      const float* from = partial(unit.first_place, column);
-      float totals[kVector] = {}, total = 0, reference = -infinity();
-      for (uint32_t begin = 0; begin < unit.splits; begin += kAtOnce) {
-        float loaded[kAtOnce][kVector];
-        float2 ends[kAtOnce];
-#pragma unroll
-        for (uint32_t i = 0; i < kAtOnce; ++i) {
-          if (begin + i >= unit.splits) continue;
-          const float* at = from + (begin + i) * step;
-          ends[i] = __ldcg(reinterpret_cast<const float2*>(at + kHeadDim));
-#pragma unroll
-          for (int v = 0; v < kVector; v += 2) {
-            const float2 two = __ldcg(reinterpret_cast<const float2*>(at + lane * kVector + v));
-            loaded[i][v] = two.x;
-            loaded[i][v + 1] = two.y;
-          }
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < kAtOnce; ++i) {
-          if (begin + i >= unit.splits) continue;
-          const MergeWeights weights = merge_weights(ends[i].x, reference);
-          total = merged(total, ends[i].y, weights);
-#pragma unroll
-          for (int v = 0; v < kVector; ++v) totals[v] = merged(totals[v], loaded[i][v], weights);
-        }
-      }
-      const MergeWeights weights = merge_sink(column, reference, total);
-      const float inverse = reciprocal(total);
-#pragma unroll
-      for (int v = 0; v < kVector; ++v)
-        write(column, lane * kVector + v, merged(totals[v], 0.0f, weights) * inverse);
-    }
   }
 };
 

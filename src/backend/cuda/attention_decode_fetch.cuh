@@ -20,6 +20,7 @@ struct DecodeArgs {
   const uint32_t* page_ids;
   const DecodeUnit* units;
   uint32_t unit_count;
+  const uint32_t* merges;
   uint32_t heads, kv_heads;
   HeadGroup group;
   uint32_t columns;  // of a place among the partial sums
@@ -28,7 +29,7 @@ struct DecodeArgs {
   uint32_t box_rows;  // of a copy: 32, or 16 where pages are no multiple of 32 rows
   ScoreScale scale;
   const float* sinks;
-  AttentionWorkspace workspace;
+  float* partials;
   uint8_t* out;
   uint32_t out_tokens;
   float* out_f32;
@@ -51,7 +52,7 @@ struct DecodeLayout {
   static constexpr uint32_t kFactors = kLargest + kDecodeWarps * kColumns * 4;
   static constexpr uint32_t kSums = kFactors + kColumns * 4;  // unrounded shares, [columns, kShareStride]
   static constexpr uint32_t kShares = kSums + kColumns * kShareStride * 4;
-  static constexpr uint32_t kBytes = kShares + kColumns * kShareStride * 2 + 16;
+  static constexpr uint32_t kBytes = kShares + kColumns * kShareStride * 2;
   static constexpr uint32_t kSharedBytes = kBytes + 1024;  // to begin at a multiple of 1024
 };
 

@@ -38,6 +38,7 @@ void add_units(const AttentionRun& run, const AttentionShape& shape, AttentionPl
                             .splits = last - first + 1,
                             .first_place = place});
     }
+    if (last > first) plan.merges.push_back(place);
     plan.decode_columns = std::max(plan.decode_columns, tokens * shape.group);
   }
 }

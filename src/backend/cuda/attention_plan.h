@@ -25,17 +25,18 @@ struct PrefillTile {
 };
 
 // For the kernel of few tokens: one split of the context of some tokens of a run, in turn for every KV head. The splits of the
-// same tokens are beside each other; whoever finishes the last of them merges all.
+// same tokens are beside each other, and a kernel that follows merges them.
 struct DecodeUnit {
   uint32_t token, tokens, row, table;  // no tokens: nothing to do
   uint32_t split, first_split, splits;
-  uint32_t first_place;  // of the first split's partial sums; its counter has this number too
+  uint32_t first_place;  // of the first split's partial sums: the number of its unit
 };
 
 struct AttentionPlan {
   std::vector<PrefillTile> tiles;
   std::vector<DecodeUnit> units;
-  uint32_t decode_columns = 0;  // the most tokens * group of a unit
+  std::vector<uint32_t> merges;  // the first unit of each that has more splits than one
+  uint32_t decode_columns = 0;   // the most tokens * group of a unit
 };
 
 inline constexpr uint32_t kPrefillRows = 128;   // of PrefillTile: tokens * group

@@ -56,6 +56,7 @@ TEST(AttentionPlan, HasAUnitForEverySplitThatSomeTokenSees) {
       EXPECT_LE(keys.end, (unit.split + 1) * kSplitKeys);
     }
     EXPECT_EQ(planned, wanted);
+    EXPECT_EQ(plan.merges, wanted.size() > 1 ? std::vector<uint32_t>{0} : std::vector<uint32_t>{});
   }
 }
 

@@ -261,7 +261,7 @@ void compare_rope_store(const RopeCase& test) {
 }
 
 TEST_F(Operations, StoreKeysAndValuesWithTheCpusBytes) {
-  for (const KvFormat format : {KvFormat::f32, KvFormat::f16, KvFormat::bf16}) {
+  for (const KvFormat format : kKvFormats) {
     for (const RopePairing pairing : {RopePairing::halves, RopePairing::interleaved}) {
       SCOPED_TRACE(name(format));
       compare_rope_store({.format = format, .pairing = pairing});

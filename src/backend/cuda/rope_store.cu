@@ -1,9 +1,7 @@
-#include <cuda_fp16.h>
-
 #include "backend/cuda/device_math.h"
+#include "backend/cuda/kv_row_codes.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
-#include "backend/cuda/ptx.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -76,17 +74,6 @@ struct HeadRow {
     }
     __syncwarp();
   }
-
-  __device__ __forceinline__ void store(KvFormat format, std::byte* to) const {
-    for (uint32_t i = lane; i < dim; i += 32) {
-      const float value = values[i];
-      if (format == KvFormat::f32) reinterpret_cast<float*>(to)[i] = value;
-      if (format == KvFormat::bf16)
-        reinterpret_cast<uint16_t*>(to)[i] = uint16_t(ptx::pack_bf16(value, 0.0f));
-      if (format == KvFormat::f16)
-        reinterpret_cast<uint16_t*>(to)[i] = __half_as_ushort(__float2half_rn(value));
-    }
-  }
 };
 
 __global__ void __launch_bounds__(32 * kWarps)
@@ -104,7 +91,8 @@ __global__ void __launch_bounds__(32 * kWarps)
     head.rotate(params.table, token, params.pairing);
     const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
     uint16_t* out = params.query_out + (size_t(token) * heads + which) * params.head_dim;
-    return head.store(format, reinterpret_cast<std::byte*>(out));
+    if (is_rotated(params.key_format)) turn(own, params.head_dim);  // as the keys are
+    return store_kv_row(format, own, params.head_dim, reinterpret_cast<std::byte*>(out));
   }
   const uint32_t row = params.token_rows[token];
   const uint32_t page = params.page_ids[params.token_tables[token] + row / params.rows.page_tokens];
@@ -114,13 +102,14 @@ __global__ void __launch_bounds__(32 * kWarps)
                        kv_head * params.head_dim, params.head_dim, own};
     head.load(params.key_norm, params.key_norm_width);
     head.rotate(params.table, token, params.pairing);
-    return head.store(params.key_format, params.rows.key_row(page, kv_head, page_row));
+    return store_kv_row(params.key_format, own, params.head_dim,
+                        params.rows.key_row(page, kv_head, page_row));
   }
   const uint32_t dim = params.rows.value_dim;
   const HeadRow head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
                      kv_head * dim, dim, own};
   head.load({}, dim);
-  head.store(params.value_format, params.rows.value_row(page, kv_head, page_row));
+  store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
 }
 
 bool fits(const DeviceNorm& norm, uint32_t norm_width, uint32_t head_dim, size_t width) {
@@ -136,7 +125,6 @@ void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaS
 }
 
 void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream) {
-  CHECK(is_float(params.key_format) && is_float(params.value_format));
   CHECK(params.head_dim <= kMostDim && params.rows.value_dim <= kMostDim &&
         params.rows.key_dim == params.head_dim);
   CHECK(fits(params.query_norm, params.query_norm_width, params.head_dim, params.query.width));
