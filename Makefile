@@ -65,7 +65,7 @@ setup:
 	@tools/setup.sh $(TEST_PACKAGES)
 
 format:
-	git ls-files -co --exclude-standard 'src/*.cc' 'src/*.h' 'src/*.cu' 'src/*.cuh' 'tests/*.cc' 'tests/*.h' 'bench/*.cc' 'bench/*.h' | xargs -r clang-format -i
+	git ls-files -co --exclude-standard 'src/*.cc' 'src/*.h' 'src/*.cu' 'src/*.cuh' 'tests/*.cc' 'tests/*.h' 'bench/*.cc' 'bench/*.h' 'bench/*.cu' | xargs -r clang-format -i
 
 # A real model for the checks that want one; it is not part of the project.
 smollm2:

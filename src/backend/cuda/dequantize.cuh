@@ -38,6 +38,13 @@ __device__ __forceinline__ LaneScale lane_scale(uint32_t scale, uint32_t min) {
   return s;
 }
 
+__device__ __forceinline__ void load_four(const uint4& four, uint32_t (&words)[4]) {
+  words[0] = four.x;
+  words[1] = four.y;
+  words[2] = four.z;
+  words[3] = four.w;
+}
+
 template <WeightFormat kFormat>
 struct LaneBlock;
 
@@ -50,11 +57,7 @@ struct HalfByteBlock {
   __device__ __forceinline__ void load(const uint8_t* block, uint32_t lane) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const uint4 four = *reinterpret_cast<const uint4*>(block + row * 512 + lane * 16);
-      words[row][0] = four.x;
-      words[row][1] = four.y;
-      words[row][2] = four.z;
-      words[row][3] = four.w;
+      load_four(*reinterpret_cast<const uint4*>(block + row * 512 + lane * 16), words[row]);
     }
     uint32_t scale, min = 0;
     if constexpr (kFormat == WeightFormat::q4_k) {
@@ -69,7 +72,7 @@ struct HalfByteBlock {
   }
 
   // `step` is known when this is compiled.
-  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) const {
+  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const uint32_t word = words[row][step / 2] >> (step % 2 * 8);
@@ -84,30 +87,26 @@ struct LaneBlock<WeightFormat::q4_0> : HalfByteBlock<WeightFormat::q4_0> {};
 template <>
 struct LaneBlock<WeightFormat::q4_k> : HalfByteBlock<WeightFormat::q4_k> {};
 
+// Bytes: half of them at a time, because all would take sixteen registers. Steps are asked for in order.
 template <>
 struct LaneBlock<WeightFormat::q8_0> {
-  uint32_t words[2][8];  // [row g or g + 8][step]
+  const uint8_t* at;
+  uint32_t words[2][4];  // [row g or g + 8][step % 4]
   LaneScale scales[2];
 
   __device__ __forceinline__ void load(const uint8_t* block, uint32_t lane) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint4 four = *reinterpret_cast<const uint4*>(block + i * 512 + lane * 16);
-      uint32_t* to = &words[i / 2][i % 2 * 4];
-      to[0] = four.x;
-      to[1] = four.y;
-      to[2] = four.z;
-      to[3] = four.w;
-    }
+    at = block + lane * 16;
     const uint32_t scale = *reinterpret_cast<const uint32_t*>(block + 2048 + lane * 4);
     scales[0] = lane_scale<WeightFormat::q8_0>(twice_low(scale), 0);
     scales[1] = lane_scale<WeightFormat::q8_0>(twice_high(scale), 0);
   }
 
-  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) const {
+  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const uint32_t word = words[row][step];
+      if (step % 4 == 0)
+        load_four(*reinterpret_cast<const uint4*>(at + row * 1024 + step / 4 * 512), words[row]);
+      const uint32_t word = words[row][step % 4];
       a[row] = ptx::fma_bf16x2(__byte_perm(word, 0, 0x4140), scales[row].scale, scales[row].offset);
       a[row + 2] = ptx::fma_bf16x2(__byte_perm(word, 0, 0x4342), scales[row].scale, scales[row].offset);
     }

@@ -60,7 +60,10 @@ DeviceBuffer::~DeviceBuffer() {
 
 void DeviceBuffer::upload(const void* from, size_t bytes) {
   CHECK(bytes <= bytes_);
-  if (bytes > 0) CUDA_CHECK(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+  if (bytes == 0) return;
+  CUDA_CHECK(cudaMemcpy(data_, from, bytes, cudaMemcpyHostToDevice));
+  // The copy may still be on its way, and streams of ours do not wait for the one it is in.
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
 }
 
 void DeviceBuffer::download(void* to, size_t bytes) const {
@@ -69,7 +72,9 @@ void DeviceBuffer::download(void* to, size_t bytes) const {
 }
 
 void DeviceBuffer::fill(uint8_t byte) {
-  if (bytes_ > 0) CUDA_CHECK(cudaMemset(data_, byte, bytes_));
+  if (bytes_ == 0) return;
+  CUDA_CHECK(cudaMemset(data_, byte, bytes_));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));
 }
 
 Stream::Stream() {

@@ -56,7 +56,7 @@ class DeviceBuffer {
     return static_cast<T*>(data_);
   }
 
-  // These wait for the copy. REQUIRES: bytes <= this->bytes().
+  // These wait until it is done, but not for work in streams before it. REQUIRES: bytes <= this->bytes().
   void upload(const void* from, size_t bytes);
   void download(void* to, size_t bytes) const;
   void fill(uint8_t byte);

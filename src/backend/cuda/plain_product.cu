@@ -2,6 +2,7 @@
 #include "backend/cuda/epilogue.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_kernels.h"
+#include "backend/cuda/token_scales.h"
 
 // Products on any architecture, with any number of tokens: a warp for each slice of a tile of 16 rows by 8 or 32
 // tokens, straight from global memory, which the order of the weights makes whole cache lines. Simple rather than fast.
@@ -17,6 +18,7 @@ struct PlainArguments {
   uint32_t tiles;
   uint32_t blocks;        // of a row, along k
   uint32_t slice_blocks;  // of a warp
+  const float* scales;    // of tokens, where the output has them
 };
 
 // The lane's operand b of a step: 16 k of token lane / 4.
@@ -41,7 +43,7 @@ struct GlobalBlock<WeightFormat::bf16> {
   __device__ __forceinline__ void load(const uint8_t* block, uint32_t lane) {
     at = block + lane / 4 * 16 + lane % 4 * 4;
   }
-  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) const {
+  __device__ __forceinline__ void operand(int step, uint32_t (&a)[4]) {
     const uint8_t* from = at + step / 4 * 2048 + step % 4 * 256;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -51,7 +53,7 @@ struct GlobalBlock<WeightFormat::bf16> {
 };
 
 template <WeightFormat kFormat, uint32_t kTokenTiles, class Output>
-__global__ void __launch_bounds__(128) plain_product(const PlainArguments args, const Output output) {
+__global__ void __launch_bounds__(128, 3) plain_product(const PlainArguments args, const Output output) {
   __shared__ float sums[4][kTokenTiles][4][32];  // [slice][token tile][register][lane]
   const uint32_t slice = threadIdx.x / 32, slices = blockDim.x / 32, lane = threadIdx.x % 32;
   const uint32_t tile = blockIdx.x % args.tiles, first_token = blockIdx.x / args.tiles * kTokenTiles * 8;
@@ -89,7 +91,9 @@ __global__ void __launch_bounds__(128) plain_product(const PlainArguments args, 
         y[half] = undo_stored_weight<kFormat>(total);
       }
       const uint32_t token = first_token + n * 8 + lane % 4 * 2 + c;
-      finish<TwoRowsPerLane>(output, {tile * kTileRows, args.rows, token, token < args.tokens}, lane, y);
+      const bool valid = token < args.tokens;
+      const float scale = Output::kScaled && valid ? args.scales[token] : 1.0f;
+      finish<TwoRowsPerLane>(output, {tile * kTileRows, args.rows, token, valid, scale}, lane, y);
     }
   }
 }
@@ -98,8 +102,12 @@ template <WeightFormat kFormat, uint32_t kTokenTiles, class Output>
 void launch_plain_tiles(const ProductCall<Output>& call) {
   const WeightShape& shape = call.weight.shape;
   const KPlan k = shape.k_plan();
-  const PlainArguments args = {call.weight.data, call.activations.data, call.activations.tokens, shape.rows,
-                               shape.tiles(),    shape.blocks(),        k.slice_blocks};
+  const PlainArguments args = {call.weight.data, call.activations.data,  call.activations.tokens,
+                               shape.rows,       shape.tiles(),          shape.blocks(),
+                               k.slice_blocks,   call.workspace.scales()};
+  if constexpr (Output::kScaled) {
+    write_token_scales(call.output.scales, args.tokens, call.workspace.scales(), call.stream);
+  }
   const uint32_t token_tiles = (args.tokens + kTokenTiles * 8 - 1) / (kTokenTiles * 8);
   launch(plain_product<kFormat, kTokenTiles, Output>, {args.tiles * token_tiles, k.slices * 32},
          Overlap::none, call.stream, args, call.output);
@@ -116,9 +124,11 @@ void launch_plain(const ProductCall<Output>& call) {
   }
 }
 
-template void launch_plain<WeightFormat::bf16>(const ProductCall<StoreRows>&);
-template void launch_plain<WeightFormat::q8_0>(const ProductCall<StoreRows>&);
-template void launch_plain<WeightFormat::q4_0>(const ProductCall<StoreRows>&);
-template void launch_plain<WeightFormat::q4_k>(const ProductCall<StoreRows>&);
+#define QUIRE_INSTANTIATE(Output)                                             \
+  template void launch_plain<WeightFormat::bf16>(const ProductCall<Output>&); \
+  template void launch_plain<WeightFormat::q8_0>(const ProductCall<Output>&); \
+  template void launch_plain<WeightFormat::q4_0>(const ProductCall<Output>&); \
+  template void launch_plain<WeightFormat::q4_k>(const ProductCall<Output>&);
+QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
 
 }  // namespace quire::cuda

@@ -24,9 +24,10 @@ enum class ProductKernel : uint8_t {
 inline constexpr uint32_t kStreamTokens = 16;
 
 // Of the 228 KB of a multiprocessor a block can have 227; 1 KB is taken from each block. Two blocks share it evenly
-// with 113 KB each.
-inline constexpr uint32_t kSharedBytesOfOne = 227 * 1024;
-inline constexpr uint32_t kSharedBytesOfTwo = 113 * 1024;
+// with 113 KB each. The kernels' own variables take a little of it.
+inline constexpr uint32_t kOwnSharedBytes = 128;
+inline constexpr uint32_t kSharedBytesOfOne = 227 * 1024 - kOwnSharedBytes;
+inline constexpr uint32_t kSharedBytesOfTwo = 113 * 1024 - kOwnSharedBytes;
 
 // ---- stream
 

@@ -79,7 +79,8 @@ void launch_kernel(ProductKernel kernel, const ProductCall<Output>& call) {
 ProductWorkspace::ProductWorkspace(const Limits& limits)
     : device_(current_device()),
       sums_(device_.capability == 90 ? largest_sums(limits, device_) : 0),
-      counters_(size_t(device_.multiprocessors) * 2 * sizeof(uint32_t)) {
+      counters_(size_t(device_.multiprocessors) * 2 * sizeof(uint32_t)),
+      scales_(size_t(limits.tokens) * sizeof(float)) {
   counters_.fill(0);
 }
 
@@ -135,9 +136,11 @@ void product(const PackedWeight& weight, const ActivationBlock& activations, con
              stream);
 }
 
-template void product(const PackedWeight&, const ActivationBlock&, const StoreRows&, const ProductWorkspace&,
-                      cudaStream_t);
-template void product_by(ProductKernel, const PackedWeight&, const ActivationBlock&, const StoreRows&,
-                         const ProductWorkspace&, cudaStream_t);
+#define QUIRE_INSTANTIATE(Output)                                                                            \
+  template void product(const PackedWeight&, const ActivationBlock&, const Output&, const ProductWorkspace&, \
+                        cudaStream_t);                                                                       \
+  template void product_by(ProductKernel, const PackedWeight&, const ActivationBlock&, const Output&,        \
+                           const ProductWorkspace&, cudaStream_t);
+QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
 
 }  // namespace quire::cuda

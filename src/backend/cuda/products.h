@@ -44,11 +44,13 @@ class ProductWorkspace {
   float4* sums() const { return sums_.as<float4>(); }
   size_t sums_bytes() const { return sums_.bytes(); }
   uint32_t* counters() const { return counters_.as<uint32_t>(); }
+  float* scales() const { return scales_.as<float>(); }
 
  private:
   DeviceTraits device_;
   DeviceBuffer sums_;
   DeviceBuffer counters_;  // zero between products
+  DeviceBuffer scales_;    // [tokens]
 };
 
 // Writes a weight to `destination`, packed_shape(source, order).bytes() of device memory aligned to 256. Waits for

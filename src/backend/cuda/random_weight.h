@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -33,6 +34,48 @@ class RandomWeight {
     float sum = 0;
     for (int i = 0; i < 4; ++i) sum += float(random() >> 8) * 0x1p-24f - 0.5f;
     return sum * 0.05f;
+  }
+
+  DType dtype_;
+  size_t rows_, cols_;
+  std::vector<std::byte> bytes_;
+};
+
+// Large matrices quickly: random codes under plausible scales, written straight into blocks. Row 3 is all zeros.
+class RandomBlocks {
+ public:
+  RandomBlocks(DType dtype, size_t rows, size_t cols, uint64_t seed)
+      : dtype_(dtype), rows_(rows), cols_(cols) {
+    const size_t row_size = row_bytes(dtype, cols), block = traits(dtype).block_bytes;
+    bytes_.resize((rows * row_size + 7) / 8 * 8);
+    for (size_t i = 0; i < bytes_.size(); i += 8) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      const uint64_t word = (seed ^ seed >> 29) * 0x9e3779b97f4a7c15u;
+      std::memcpy(&bytes_[i], &word, 8);
+    }
+    for (size_t at = 0; at + block <= rows * row_size; at += block) tame(&bytes_[at]);
+    if (rows > 3) std::memset(&bytes_[3 * row_size], 0, row_size);
+  }
+
+  MatrixView view() const { return {bytes_.data(), dtype_, rows_, cols_}; }
+
+ private:
+  // Gives a block of random bits scales, or an exponent, as weights have.
+  void tame(std::byte* block) const {
+    uint16_t random;
+    std::memcpy(&random, block, 2);
+    const auto half = [](uint32_t exponent, uint32_t bits) {
+      return uint16_t(exponent << 10 | (bits & 0x83ff));
+    };
+    if (dtype_ == DType::bf16) random = uint16_t((random & 0x807f) | (118 + (random >> 7 & 3)) << 7);
+    if (dtype_ == DType::q8_0) random = half(4, random);  // near 2^-11
+    if (dtype_ == DType::q4_0) random = half(8, random);
+    if (dtype_ == DType::q4_k) {
+      random = half(2, random & 0x7fff);
+      const uint16_t min = half(4, random * 3u & 0x7fff);
+      std::memcpy(block + 2, &min, 2);
+    }
+    std::memcpy(block, &random, 2);
   }
 
   DType dtype_;

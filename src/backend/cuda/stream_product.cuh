@@ -204,6 +204,16 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
   }
   to_fetch -= ahead;
 
+  __shared__ float scales[kStreamTokens];
+  static_assert(sizeof scales <= kOwnSharedBytes);
+  if constexpr (Output::kScaled) {
+    for (uint32_t token = warp; token < args.tokens; token += kWarps) {
+      const float scale = token_scale(output.scales, token, lane);
+      if (lane == 0) scales[token] = scale;
+    }
+    __syncthreads();
+  }
+
   const ActivationOperands<kTokenTiles> operands(lane, args.tokens);
   const uint32_t part_bytes = args.tokens * kActivationRowBytes;
   const uint32_t tile_stride = args.chunk_units * Cursor::kUnitBytes;
@@ -265,7 +275,8 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
       float y = at[0];
       for (uint32_t s = 1; s < args.slices; ++s) y = __fadd_rn(y, at[s * warp_sums]);
       const float finished[1] = {undo_stored_weight<kFormat>(y)};
-      const Spot spot = {tile_group * kRowTiles * 16 + row / 16 * 16, args.rows, token, base + lane < count};
+      const Spot spot = {tile_group * kRowTiles * 16 + row / 16 * 16, args.rows, token, base + lane < count,
+                         Output::kScaled ? scales[token] : 1.0f};
       finish<RowPerLane>(output, spot, lane, finished);
     }
     if (args.sum_buffers == 2) {

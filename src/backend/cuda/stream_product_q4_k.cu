@@ -2,6 +2,7 @@
 
 namespace quire::cuda {
 
-template void launch_stream<WeightFormat::q4_k>(const ProductCall<StoreRows>&);
+#define QUIRE_INSTANTIATE(Output) template void launch_stream<WeightFormat::q4_k>(const ProductCall<Output>&);
+QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
 
 }  // namespace quire::cuda

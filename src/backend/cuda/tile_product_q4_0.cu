@@ -2,6 +2,7 @@
 
 namespace quire::cuda {
 
-template void launch_tile<WeightFormat::q4_0>(const ProductCall<StoreRows>&);
+#define QUIRE_INSTANTIATE(Output) template void launch_tile<WeightFormat::q4_0>(const ProductCall<Output>&);
+QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
 
 }  // namespace quire::cuda

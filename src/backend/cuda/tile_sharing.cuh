@@ -39,6 +39,7 @@ class SharedTile {
   // After all of a block's slices are left: true for the last block of the tile, which then sees what all left.
   __device__ __forceinline__ bool comes_last(const TileSchedule& schedule) const {
     __shared__ uint32_t came_before[2];
+    static_assert(sizeof came_before <= kOwnSharedBytes);
     ptx::meet(1 + warpgroup_, 128);
     if (thread_ == 0) {
       uint32_t before;

@@ -1,0 +1,21 @@
+#include "backend/cuda/epilogue.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/token_scales.h"
+
+namespace quire::cuda {
+namespace {
+
+__global__ void __launch_bounds__(128) scale_tokens(const TokenScales scales, uint32_t tokens, float* out) {
+  const uint32_t token = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (token >= tokens) return;
+  const float scale = token_scale(scales, token, lane);
+  if (lane == 0) out[token] = scale;
+}
+
+}  // namespace
+
+void write_token_scales(const TokenScales& scales, uint32_t tokens, float* out, cudaStream_t stream) {
+  launch(scale_tokens, {(tokens + 3) / 4, 128}, Overlap::none, stream, scales, tokens, out);
+}
+
+}  // namespace quire::cuda
