@@ -10,7 +10,8 @@
 
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device_memory.h"
-#include "backend/cuda/memory_yardstick.h"
+#include "cuda_noise.h"
+#include "cuda_yardsticks.h"
 
 namespace quire::cuda {
 namespace {
@@ -55,11 +56,7 @@ class Bench {
     most_tokens_ = most_tokens;
   }
 
-  double read_bytes_per_us() {
-    const double us =
-        median_us(5, 1, stream_.get(), [&] { read_memory(pages_.data(), pages_.bytes(), stream_.get()); });
-    return double(pages_.bytes()) / us;
-  }
+  double read_bytes_per_us() { return read_bandwidth(pages_, stream_.get()) * 1e-6; }
 
   void prefill(uint32_t tokens, uint32_t before) {
     const AttentionRun run = {.token = 0, .tokens = tokens, .row = before, .table = 0};
