@@ -1,0 +1,274 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/activation_layout.h"
+#include "backend/cuda/attention.h"
+#include "backend/cuda/device_memory.h"
+#include "tensor/float16.h"
+
+// Of tests only: sequences with queries, keys and values, in pages as the cache has them.
+
+namespace quire::cuda {
+
+struct AttentionCase {
+  HalfKind numbers = HalfKind::bf16;
+  uint32_t kv_heads = 2, group = 4;
+  uint32_t key_dim = 128, value_dim = 128;
+  uint32_t page_tokens = 32;
+  uint32_t window = 0;
+  float soft_cap = 0;
+  bool has_sinks = false;
+  float query_size = 2;  // larger: references are raised more often
+  std::vector<uint32_t> lengths = {2341, 517, 4133};
+
+  uint32_t heads() const { return kv_heads * group; }
+  AttentionShape shape() const { return {kv_heads, group, window}; }
+};
+
+// Numbers that look like noise, the same on every machine: roughly normal.
+class Noise {
+ public:
+  explicit Noise(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  float operator()() {
+    float sum = 0;
+    for (int i = 0; i < 3; ++i) sum += float(next() >> 40) * 0x1p-24f - 0.5f;
+    return sum * 2.0f;
+  }
+  uint32_t below(uint32_t n) { return uint32_t((next() >> 32) * n >> 32); }
+
+ private:
+  uint64_t next() {
+    state_ ^= state_ << 13;
+    state_ ^= state_ >> 7;
+    return state_ ^= state_ << 17;
+  }
+  uint64_t state_;
+};
+
+// A case in the memory of both sides. Every token of its sequences has a query; token numbers follow one another.
+class AttentionFixture {
+ public:
+  explicit AttentionFixture(const AttentionCase& test) : test_(test) {
+    const KvFormat format = test.numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
+    const KvLayerShape shape{.kv_heads = test.kv_heads,
+                             .key_dim = test.key_dim,
+                             .value_dim = test.value_dim,
+                             .window = test.window,
+                             .key_format = format,
+                             .value_format = format};
+    layout_ = make_kv_layout(std::vector(2, shape), test.page_tokens);
+    place_sequences();
+    fill();
+  }
+
+  const AttentionCase& test() const { return test_; }
+  uint32_t tokens() const { return tokens_; }
+  uint32_t first_token(size_t sequence) const { return first_tokens_[sequence]; }
+  uint32_t table(size_t sequence) const { return tables_[sequence]; }
+  size_t out_width() const { return size_t(test_.heads()) * test_.value_dim; }
+  float scale() const { return 1.0f / std::sqrt(float(test_.key_dim)); }
+
+  PagedRows host_rows() const { return rows_in(const_cast<std::byte*>(pages_.data())); }
+  const uint16_t* host_query(uint32_t token, uint32_t head) const {
+    return query_.data() + (size_t(token) * test_.heads() + head) * test_.key_dim;
+  }
+  const uint32_t* host_table(size_t sequence) const { return page_ids_.data() + tables_[sequence]; }
+  const float* host_sink(uint32_t head) const { return test_.has_sinks ? sinks_.data() + head : nullptr; }
+
+  AttentionParams params() const {
+    return {.numbers = test_.numbers,
+            .query = device_query_.as<uint16_t>(),
+            .query_rows = tokens_,
+            .heads = test_.heads(),
+            .rows = rows_in(device_pages_.as<std::byte>()),
+            .page_ids = device_page_ids_.as<uint32_t>(),
+            .window = test_.window,
+            .scale = scale(),
+            .soft_cap = test_.soft_cap,
+            .sinks = test_.has_sinks ? device_sinks_.as<float>() : nullptr,
+            .out = nullptr,
+            .out_tokens = tokens_,
+            .out_f32 = device_out_.as<float>()};
+  }
+
+  void upload() {
+    device_query_ = DeviceBuffer::of(query_);
+    device_pages_ = DeviceBuffer::of(pages_);
+    device_page_ids_ = DeviceBuffer::of(page_ids_);
+    device_sinks_ = DeviceBuffer::of(sinks_);
+    device_out_ = DeviceBuffer(tokens_ * out_width() * sizeof(float));
+    const uint32_t zero = 0;
+    tile_counter_ = DeviceBuffer::of(std::vector(1, zero));
+  }
+
+  // The runs of all sequences, cut into chunks.
+  std::vector<AttentionRun> runs_of(uint32_t chunk) const {
+    std::vector<AttentionRun> runs;
+    for (size_t s = 0; s < test_.lengths.size(); ++s) {
+      for (uint32_t row = 0; row < test_.lengths[s]; row += chunk)
+        runs.push_back({first_tokens_[s] + row, std::min(chunk, test_.lengths[s] - row), row, tables_[s]});
+    }
+    return runs;
+  }
+
+  // Computes a plan with the fast kernels. Rows that it does not compute are NaN.
+  std::vector<float> compute(const AttentionPlan& plan) { return compute_to(plan, nullptr); }
+
+  std::vector<float> compute_to(const AttentionPlan& plan, uint8_t* activations) {
+    device_out_.fill(0xff);
+    AttentionParams params = this->params();
+    params.out = activations;
+    const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles), units = DeviceBuffer::of(plan.units);
+    const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
+    const uint32_t columns = std::max(plan.decode_columns, test_.group);
+    const DeviceBuffer partials(
+        decode_partial_bytes(plan.units.size(), test_.shape(), columns, test_.value_dim));
+    const AttentionWorkspace workspace = {partials.as<float>(), tile_counter_.as<uint32_t>()};
+    settle();
+    launch_prefill_attention(params, tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace,
+                             stream_.get());
+    launch_decode_attention(params,
+                            {.units = units.as<DecodeUnit>(),
+                             .unit_count = uint32_t(plan.units.size()),
+                             .merges = merges.as<uint32_t>(),
+                             .merge_count = uint32_t(plan.merges.size()),
+                             .columns = columns},
+                            workspace, stream_.get());
+    stream_.wait();
+    return device_out_.download<float>();
+  }
+
+  std::vector<float> compute_generally(const AttentionPlan& plan) {
+    device_out_.fill(0xff);
+    const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles);
+    settle();
+    launch_general_attention(params(), tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), stream_.get());
+    stream_.wait();
+    return device_out_.download<float>();
+  }
+
+  std::vector<float> compute_plainly(const std::vector<PlainRow>& rows) {
+    device_out_.fill(0xff);
+    const DeviceBuffer device = DeviceBuffer::of(rows);
+    settle();
+    launch_plain_attention(params(), device.as<PlainRow>(), uint32_t(rows.size()), stream_.get());
+    stream_.wait();
+    return device_out_.download<float>();
+  }
+
+  // Some rows of every sequence: the first and the last ones, those about the edges of blocks and splits, others.
+  std::vector<PlainRow> some_rows(uint32_t per_sequence) const {
+    std::vector<PlainRow> rows;
+    Noise noise(77);
+    for (size_t s = 0; s < test_.lengths.size(); ++s) {
+      const uint32_t length = test_.lengths[s];
+      for (uint32_t i = 0; i < per_sequence; ++i) {
+        uint32_t row = noise.below(length);
+        if (i % 4 == 0) row = std::min(length - 1, (i / 4 + 1) * kBlockKeys + i % 3 - 1);
+        if (i == 1) row = 0;
+        if (i == 2) row = length - 1;
+        rows.push_back({first_tokens_[s] + row, row, tables_[s]});
+      }
+    }
+    return rows;
+  }
+
+  static std::vector<AttentionRun> runs_of(const std::vector<PlainRow>& rows) {
+    std::vector<AttentionRun> runs;
+    for (const PlainRow& row : rows) runs.push_back({row.token, 1, row.row, row.table});
+    return runs;
+  }
+
+  // One row in double precision.
+  std::vector<double> exact(uint32_t token, uint32_t row, uint32_t table, uint32_t head) const;
+
+ private:
+  PagedRows rows_in(std::byte* pages) const {
+    return paged_rows(layout_.groups[0], 1, pages, uint32_t(pages_.size() / layout_.groups[0].page_bytes));
+  }
+
+  // Memory is filled and copied in another stream, which ours does not wait for.
+  static void settle() { CUDA_CHECK(cudaDeviceSynchronize()); }
+
+  // Pages in a random order, and one that nobody uses.
+  void place_sequences() {
+    uint32_t pages = 1;
+    for (const uint32_t length : test_.lengths) {
+      first_tokens_.push_back(tokens_);
+      tokens_ += length;
+      tables_.push_back(pages - 1);
+      pages += (length + test_.page_tokens - 1) / test_.page_tokens;
+    }
+    page_ids_.resize(pages);
+    std::iota(page_ids_.begin(), page_ids_.end(), 0u);
+    Noise noise(5);
+    for (uint32_t i = pages - 1; i > 0; --i) std::swap(page_ids_[i], page_ids_[noise.below(i + 1)]);
+  }
+
+  void fill() {
+    const auto half = [&](float value) {
+      return test_.numbers == HalfKind::bf16 ? f32_to_bf16(value) : f32_to_f16(value);
+    };
+    Noise noise(9);
+    pages_.resize(page_ids_.size() * layout_.groups[0].page_bytes);
+    for (size_t i = 0; i < pages_.size(); i += 2) {
+      const uint16_t bits = half(noise());
+      std::memcpy(pages_.data() + i, &bits, sizeof(bits));
+    }
+    query_.resize(size_t(tokens_) * test_.heads() * test_.key_dim);
+    for (uint16_t& value : query_) value = half(noise() * test_.query_size);
+    for (uint32_t h = 0; h < test_.heads(); ++h) sinks_.push_back(noise() + 1.0f);
+  }
+
+  AttentionCase test_;
+  KvLayout layout_;
+  uint32_t tokens_ = 0;
+  std::vector<uint32_t> first_tokens_, tables_, page_ids_;
+  std::vector<std::byte> pages_;
+  std::vector<uint16_t> query_;
+  std::vector<float> sinks_;
+  Stream stream_;
+  DeviceBuffer device_query_, device_pages_, device_page_ids_, device_sinks_, device_out_, tile_counter_;
+};
+
+inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row, uint32_t table,
+                                                   uint32_t head) const {
+  const auto number = [&](const void* at, uint32_t i) {
+    const uint16_t bits = static_cast<const uint16_t*>(at)[i];
+    return double(test_.numbers == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits));
+  };
+  const PagedRows rows = host_rows();
+  const uint32_t kv_head = head / test_.group;
+  const uint16_t* query = host_query(token, head);
+  std::vector<double> scores, values(test_.value_dim);
+  double largest = test_.has_sinks ? double(sinks_[head]) : -1e300, sum = 0;
+  const uint32_t first = first_visible(row, test_.window);
+  for (uint32_t key = first; key <= row; ++key) {
+    const void* at =
+        rows.key_row(page_ids_[table + key / test_.page_tokens], kv_head, key % test_.page_tokens);
+    double score = 0;
+    for (uint32_t d = 0; d < test_.key_dim; ++d) score += number(query, d) * number(at, d);
+    score *= double(scale());
+    if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
+    scores.push_back(score);
+    largest = std::max(largest, score);
+  }
+  if (test_.has_sinks) sum += std::exp(double(sinks_[head]) - largest);
+  for (uint32_t key = first; key <= row; ++key) {
+    const void* at =
+        rows.value_row(page_ids_[table + key / test_.page_tokens], kv_head, key % test_.page_tokens);
+    const double p = std::exp(scores[key - first] - largest);
+    sum += p;
+    for (uint32_t d = 0; d < test_.value_dim; ++d) values[d] += p * number(at, d);
+  }
+  for (double& value : values) value /= sum;
+  return values;
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,325 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cuda/attention_decode_output.cuh"
+#include "backend/cuda/numbers.cuh"
+
+namespace quire::cuda {
+
+// The four warps that compute.
+template <class Number, int kHeadDim, int kColumnTiles>
+struct DecodeRows {
+  using Layout = DecodeLayout<kHeadDim, kColumnTiles>;
+  using Rings = DecodeRings<kHeadDim, kColumnTiles>;
+  static constexpr int kColumns = Layout::kColumns;
+  static constexpr int kDims = kHeadDim / kDecodeWarps;  // of values, by warp
+  static constexpr int kDimTiles = kDims / 16;
+
+  const DecodeArgs& args;
+  const Rings rings;
+  uint8_t* shared;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+
+  // The unit.
+  DecodeUnit unit;
+  uint32_t kv_head, columns;
+  uint32_t queries[kColumnTiles][kHeadDim / 16][2];
+  uint32_t first[kColumnTiles][2],
+      last[kColumnTiles][2];  // keys that the columns 8n + 2t and 8n + 2t + 1 see
+  float references[kColumnTiles][2];
+  float values[kColumnTiles][kDimTiles][4];
+  float sum;  // on the last kColumnTiles warps: of column 8n + g, keys of lane t
+
+  __device__ __forceinline__ float* largest() const {
+    return reinterpret_cast<float*>(shared + Layout::kLargest);
+  }
+  __device__ __forceinline__ float* factors() const {
+    return reinterpret_cast<float*>(shared + Layout::kFactors);
+  }
+  __device__ __forceinline__ float* sums() const { return reinterpret_cast<float*>(shared + Layout::kSums); }
+  __device__ __forceinline__ uint16_t* shares() const {
+    return reinterpret_cast<uint16_t*>(shared + Layout::kShares);
+  }
+  __device__ __forceinline__ int summed_tile() const { return warp - (kDecodeWarps - kColumnTiles); }
+  __device__ __forceinline__ void meet() const { ptx::meet(1, 32 * kDecodeWarps); }
+
+  // Columns beyond the unit's repeat its last one: cheaper than zeros, and never stored.
+  __device__ __forceinline__ uint32_t real_column(uint32_t column) const { return min(column, columns - 1); }
+  __device__ __forceinline__ uint32_t head_of(uint32_t column) const {
+    return kv_head * args.group.size + args.group.head_of(column);
+  }
+
+  __device__ __forceinline__ void begin(const DecodeUnit& next, uint32_t head) {
+    unit = next;
+    kv_head = head;
+    columns = unit.tokens * args.group.size;
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      const uint32_t column = real_column(8 * n + g);
+      const size_t row = size_t(unit.token + args.group.token_of(column)) * args.heads + head_of(column);
+      const auto* query = reinterpret_cast<const uint32_t*>(args.query + row * kHeadDim);
+#pragma unroll
+      for (int k = 0; k < kHeadDim / 16; ++k) {
+        queries[n][k][0] = query[8 * k + t];
+        queries[n][k][1] = query[8 * k + t + 4];
+      }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        last[n][e] = unit.row + args.group.token_of(real_column(8 * n + 2 * t + e));
+        first[n][e] = first_visible(last[n][e], args.window);
+        references[n][e] = -infinity();
+      }
+#pragma unroll
+      for (int i = 0; i < kDimTiles; ++i)
+        values[n][i][0] = values[n][i][1] = values[n][i][2] = values[n][i][3] = 0;
+    }
+    sum = 0;
+  }
+
+  // Products of this warp's chunk with the queries: rows g, g + 8, g + 16, g + 24.
+  __device__ __forceinline__ void score(float (&scores)[kColumnTiles][2][4], uint32_t chunk) const {
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = i * 16 + lane % 16, piece = k % 4 * 2 + lane / 16;
+        uint32_t a[4];
+        ptx::load_matrices(a, chunk + k / 4 * Layout::kHalfBytes + row * 128 + ((piece ^ (row & 7)) << 4));
+#pragma unroll
+        for (int n = 0; n < kColumnTiles; ++n)
+          Number::mma(scores[n][i], a, queries[n][k][0], queries[n][k][1]);
+      }
+    }
+  }
+
+  // Caps the scores of this warp's chunk and takes out keys that a column does not see.
+  __device__ __forceinline__ void mask(float (&scores)[kColumnTiles][2][4], uint32_t key) const {
+    if (args.scale.into_cap > 0) {
+#pragma unroll
+      for (int i = 0; i < 8 * kColumnTiles; ++i) {
+        float& s = scores[i / 8][i / 4 % 2][i % 4];
+        s = capped(s, args.scale.into_cap);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const uint32_t k = key + i * 16 + e / 2 * 8 + g;
+          float& s = scores[n][i][e];
+          if (k > last[n][e % 2] || k < first[n][e % 2]) s = -infinity();
+        }
+      }
+    }
+  }
+
+  // Shares of this warp's keys, whose first is the block's key number 32 * warp.
+  __device__ __forceinline__ void share(const float (&scores)[kColumnTiles][2][4]) const {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float p = exp2_of(fused(scores[n][i][e], args.scale.scale, offset_of(references[n][e % 2])));
+          const int at = (8 * n + 2 * t + e % 2) * kShareStride + warp * 32 + i * 16 + e / 2 * 8 + g;
+          sums()[at] = p;
+          shares()[at] = uint16_t(Number::pack(p, 0.0f));
+        }
+      }
+    }
+  }
+
+  // Adds the values of a chunk, the block's c-th, under its shares.
+  __device__ __forceinline__ void add_values(uint32_t c, uint32_t chunk) {
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      uint32_t b[kColumnTiles][2];
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n) {
+        const auto* at = reinterpret_cast<const uint32_t*>(shares() + (8 * n + g) * kShareStride + c * 32 +
+                                                           k * 16 + 2 * t);
+        b[n][0] = at[0];
+        b[n][1] = at[4];
+      }
+      const int row = k * 16 + lane / 16 * 8 + lane % 8;
+#pragma unroll
+      for (int i = 0; i < kDimTiles; ++i) {
+        const int dim = warp * kDims + i * 16 + lane / 8 % 2 * 8;
+        uint32_t a[4];
+        ptx::load_matrices_transposed(
+            a, chunk + dim / 64 * Layout::kHalfBytes + row * 128 + ((dim % 64 / 8 ^ (row & 7)) << 4));
+#pragma unroll
+        for (int n = 0; n < kColumnTiles; ++n) Number::mma(values[n][i], a, b[n][0], b[n][1]);
+      }
+    }
+  }
+
+  // Unrounded shares of a chunk, of this lane's column and keys: loaded before the products, added behind them.
+  __device__ __forceinline__ void load_sums(uint32_t c, float2 (&pairs)[4]) const {
+    const float* at = sums() + (8 * summed_tile() + g) * kShareStride + c * 32 + 2 * t;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) pairs[j] = *reinterpret_cast<const float2*>(at + 8 * j);
+  }
+
+  __device__ __forceinline__ void add_sums(const float2 (&pairs)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum = (sum + pairs[j].x) + pairs[j].y;
+  }
+
+  __device__ __forceinline__ void raise_references(float (&scores)[kColumnTiles][2][4]) {
+    float x[kColumnTiles][2];
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        x[n][e] = larger(larger(scores[n][0][e], scores[n][0][e + 2]),
+                         larger(scores[n][1][e], scores[n][1][e + 2]));
+#pragma unroll
+        for (int w = 4; w < 32; w *= 2) x[n][e] = larger(x[n][e], __shfl_xor_sync(~0u, x[n][e], w));
+        if (g == 0) largest()[warp * kColumns + 8 * n + 2 * t + e] = x[n][e];
+      }
+    }
+    meet();
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int column = 8 * n + 2 * t + e;
+#pragma unroll
+        for (int w = 0; w < kDecodeWarps; ++w) x[n][e] = larger(x[n][e], largest()[w * kColumns + column]);
+        const float factor = raise_reference(x[n][e], args.scale.scale, references[n][e]);
+#pragma unroll
+        for (int i = 0; i < kDimTiles; ++i) {
+          values[n][i][e] *= factor;
+          values[n][i][e + 2] *= factor;
+        }
+        if (warp == 0 && g == 0) factors()[column] = factor;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void compute(typename Rings::Place& key_place,
+                                          typename Rings::Place& value_place) {
+    const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, args.window);
+    for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
+      const int chunks = int(chunks_of_block(key, keys.end));
+      float scores[kColumnTiles][2][4];
+#pragma unroll
+      for (int n = 0; n < kColumnTiles; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) scores[n][i][e] = warp < chunks ? 0.0f : -infinity();
+      if (warp < chunks) {
+        const auto own = key_place.after(warp);
+        ptx::wait_barrier(rings.keys_full(own.index), own.parity);
+        score(scores, rings.keys(own.index));
+        __syncwarp();
+        if (lane == 0) ptx::arrive(rings.keys_empty(own.index));
+        mask(scores, key + warp * kChunkKeys);
+      }
+      key_place.advance(chunks);
+      raise_references(scores);
+      if (warp < chunks) share(scores);
+      meet();
+      if (summed_tile() >= 0) sum *= factors()[8 * summed_tile() + g];
+      for (int c = 0; c < chunks; ++c, value_place.advance(1)) {
+        ptx::wait_barrier(rings.values_full(value_place.index), value_place.parity);
+        float2 pairs[4];
+        if (summed_tile() >= 0) load_sums(c, pairs);
+        add_values(c, rings.values(value_place.index));
+        if (summed_tile() >= 0) add_sums(pairs);
+        __syncwarp();
+        if (lane == 0) ptx::arrive(rings.values_empty(value_place.index));
+      }
+    }
+  }
+
+  // use(n, e, column) for the columns of this thread that are real.
+  template <class Use>
+  __device__ __forceinline__ void each_column(const Use& use) const {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const uint32_t column = 8 * n + 2 * t + e;
+        if (column < columns) use(n, e, column);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void finish() {
+    if (summed_tile() >= 0) {
+      sum = sum + __shfl_xor_sync(~0u, sum, 1);
+      sum = sum + __shfl_xor_sync(~0u, sum, 2);
+      if (t == 0) factors()[8 * summed_tile() + g] = sum;
+    }
+    meet();
+    const DecodeOutput<kHeadDim> output{args, unit, kv_head};
+    if (unit.splits == 1) {
+      each_column([&](int n, int e, uint32_t column) { finish_column(n, e, column, output); });
+    } else {
+      each_column([&](int n, int e, uint32_t column) {
+        leave_partial(n, e, output.partial(unit.split - unit.first_split, column), column);
+      });
+    }
+  }
+
+  __device__ __forceinline__ void finish_column(int n, int e, uint32_t column,
+                                                const DecodeOutput<kHeadDim>& output) const {
+    float reference = references[n][e], total = factors()[column];
+    const MergeWeights weights = output.merge_sink(column, reference, total);
+    const float inverse = reciprocal(total);
+#pragma unroll
+    for (int i = 0; i < kDimTiles; ++i) {
+      output.write(column, warp * kDims + i * 16 + g, merged(values[n][i][e], 0.0f, weights) * inverse);
+      output.write(column, warp * kDims + i * 16 + g + 8,
+                   merged(values[n][i][e + 2], 0.0f, weights) * inverse);
+    }
+  }
+
+  __device__ __forceinline__ void leave_partial(int n, int e, float* to, uint32_t column) const {
+#pragma unroll
+    for (int i = 0; i < kDimTiles; ++i) {
+      to[warp * kDims + i * 16 + g] = values[n][i][e];
+      to[warp * kDims + i * 16 + g + 8] = values[n][i][e + 2];
+    }
+    if (warp == 0 && g == 0)
+      *reinterpret_cast<float2*>(to + kHeadDim) = make_float2(references[n][e], factors()[column]);
+  }
+};
+
+template <class Number, int kHeadDim, int kColumnTiles>
+__global__ void __launch_bounds__(kDecodeThreads, 2)
+    decode_attention(const __grid_constant__ CUtensorMap pages, const DecodeArgs args) {
+#if QUIRE_CUDA_HOPPER
+  using Rows = DecodeRows<Number, kHeadDim, kColumnTiles>;
+  extern __shared__ uint8_t memory[];
+  const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
+  const typename Rows::Rings rings{begin};
+  ptx::launch_dependents();
+  if (threadIdx.x == 0) rings.init();
+  __syncthreads();
+  if (threadIdx.x / 32 == kDecodeWarps) return fetch_chunks(&pages, args, rings);
+  ptx::wait_for_kernel_before();
+  Rows rows{args, rings, memory + (begin - address)};
+  typename Rows::Rings::Place key_place, value_place;
+  const uint32_t all = args.unit_count * args.kv_heads;
+  DecodeUnit next = {};
+  if (blockIdx.x < all) next = args.units[blockIdx.x / args.kv_heads];
+  for (uint32_t u = blockIdx.x; u < all; u += gridDim.x) {
+    const DecodeUnit unit = next;
+    if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
+    if (unit.tokens == 0) continue;
+    rows.begin(unit, u % args.kv_heads);
+    rows.compute(key_place, value_place);
+    rows.finish();
+  }
+#endif
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,96 @@
+#include "backend/cuda/device_math.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/operations.h"
+#include "backend/cuda/ptx.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr uint32_t kThreads = 256;
+
+// The CPU's operations in the CPU's order (nonlinearity.cc).
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0f + exp_of(-x));
+}
+
+__device__ __forceinline__ float gelu_tanh(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  const float inner = kSqrt2OverPi * (x + 0.044715f * x * x * x);
+  const float tanh = 1.0f - 2.0f / (exp_of(inner + inner) + 1.0f);
+  return 0.5f * x * (1.0f + tanh);
+}
+
+__device__ __forceinline__ float gelu_erf(float x) {
+  return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+}
+
+__device__ __forceinline__ float clamped_swiglu(float gate, float up, const Gate& function) {
+  const float g = fminf(gate, function.limit);
+  const float u = fminf(fmaxf(up, -function.limit), function.limit);
+  return g / (1.0f + exp_of(-function.slope * g)) * (u + 1.0f);
+}
+
+__device__ __forceinline__ float activated(const Gate& function, float gate, const float* up) {
+  float value = 0;
+  switch (function.kind) {
+    case Nonlinearity::silu:
+      value = silu(gate);
+      break;
+    case Nonlinearity::gelu_tanh:
+      value = gelu_tanh(gate);
+      break;
+    case Nonlinearity::gelu_erf:
+      value = gelu_erf(gate);
+      break;
+    case Nonlinearity::clamped_swiglu:
+      return clamped_swiglu(gate, *up, function);
+  }
+  return up == nullptr ? value : value * *up;
+}
+
+// A thread has two neighbours, which stay together in the order of activations.
+__global__ void __launch_bounds__(kThreads) activate_pairs(const DeviceActivate params, uint32_t pairs) {
+  const uint32_t col = 2 * (blockIdx.x % pairs * kThreads + threadIdx.x), row = blockIdx.x / pairs;
+  const uint32_t width = uint32_t(params.gate.width);
+  if (col >= round_up(width, kBlockK)) return;
+  float value[2] = {0, 0};
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    if (col + i >= width) continue;
+    const float* up = params.up.data == nullptr ? nullptr : params.up.data + row * params.up.stride + col + i;
+    value[i] = activated(params.function, params.gate.data[row * params.gate.stride + col + i], up);
+    if (params.out_f32.data != nullptr) params.out_f32.data[row * params.out_f32.stride + col + i] = value[i];
+  }
+  if (params.out.data == nullptr) return;
+  *reinterpret_cast<uint32_t*>(params.out.data + activation_place(params.out.tokens, row, col)) =
+      ptx::pack_bf16(value[0], value[1]);
+}
+
+__global__ void __launch_bounds__(kThreads) scale_and_cap(const Rows logits, float scale, float soft_cap) {
+  const size_t row = blockIdx.y;
+  const size_t col = blockIdx.x * size_t(kThreads) + threadIdx.x;
+  if (col >= logits.width) return;
+  float& logit = logits.data[row * logits.stride + col];
+  const float scaled = logit * scale;
+  logit = soft_cap > 0 ? soft_cap * tanhf(scaled / soft_cap) : scaled;
+}
+
+}  // namespace
+
+void activate(const DeviceActivate& params, cudaStream_t stream) {
+  CHECK(params.function.kind != Nonlinearity::clamped_swiglu || params.up);
+  CHECK(params.out.data == nullptr || params.out.cols == params.gate.width);
+  if (params.gate.rows == 0) return;
+  const uint32_t blocks = (round_up(uint32_t(params.gate.width), kBlockK) / 2 + kThreads - 1) / kThreads;
+  launch(activate_pairs, {.blocks = blocks * uint32_t(params.gate.rows), .threads = kThreads}, Overlap::none,
+         stream, params, blocks);
+}
+
+void scale_logits(const Rows& logits, float scale, float soft_cap, cudaStream_t stream) {
+  if (logits.rows == 0 || (scale == 1 && soft_cap == 0)) return;
+  const dim3 blocks(unsigned((logits.width + kThreads - 1) / kThreads), unsigned(logits.rows));
+  scale_and_cap<<<blocks, kThreads, 0, stream>>>(logits, scale, soft_cap);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace quire::cuda

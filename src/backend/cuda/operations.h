@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/paged_rows.h"
+#include "backend/cuda/products.h"
+#include "backend/cuda/tensor_core_step.h"
+
+// What a model does between its products, on the device. Pointers, those of Rows too, are to device memory. Every number is
+// computed by operations that depend on its own row alone; their number and order are fixed, so a row's bits do not depend on
+// the rows beside it. The meaning is that of the operations of the same names in backend/backend.h.
+
+namespace quire::cuda {
+
+// The step's tokens.
+struct DeviceTokens {
+  const uint32_t* ids = nullptr;
+  const uint32_t* positions = nullptr;  // what their rotation says
+  uint32_t count = 0;
+};
+
+// Whether rows of a table in this type can be read as they are; a table of another type is converted when it is loaded.
+bool can_embed(DType dtype);
+
+struct DeviceEmbed {
+  MatrixView table;
+  const float* positions = nullptr;  // learned position rows, or null
+  float scale = 1;
+  Rows out;  // [tokens, dim]
+};
+void embed(const DeviceEmbed& params, const DeviceTokens& tokens, cudaStream_t stream);
+
+struct DeviceNorm {
+  NormKind kind = NormKind::none;
+  float epsilon = 0;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // or null
+};
+
+// stream += scale * branch_norm(branch), then out = norm(stream). REQUIRES: a width that is a multiple of 4.
+struct DeviceAddNorm {
+  Rows stream;  // [tokens, dim], updated
+  Rows branch;  // or nothing
+  DeviceNorm branch_norm;
+  float branch_scale = 1;
+  DeviceNorm norm;
+  const uint32_t* rows = nullptr;  // out row i is of stream row rows[i]; null: every row
+  uint32_t row_count = 0;          // of out
+  ActivationBlock out;             // or no data
+  Rows out_f32;                    // or nothing
+};
+void add_norm(const DeviceAddNorm& params, cudaStream_t stream);
+
+// out = f(gate) * up, or f(gate).
+struct DeviceActivate {
+  Rows gate;
+  Rows up;  // or nothing
+  Gate function;
+  ActivationBlock out;  // or no data
+  Rows out_f32;         // or nothing
+};
+void activate(const DeviceActivate& params, cudaStream_t stream);
+
+// cos and sin, [tokens, pairs]: the angle, its cosine and sine are computed in double precision as on the CPU.
+struct DeviceRopeTable {
+  float* cos = nullptr;
+  float* sin = nullptr;
+  const float* inverse_frequencies = nullptr;  // [pairs]
+  uint32_t pairs = 0;
+  float scale = 1;
+};
+void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream);
+
+// Norms and rotates queries and keys; rounds queries for attention, writes keys and values into their pages with the bytes that the
+// CPU writes. REQUIRES: heads of at most 256.
+struct DeviceRopeStore {
+  Rows query;  // [tokens, heads * head_dim]
+  Rows key;    // [tokens, kv_heads * head_dim]
+  Rows value;  // [tokens, kv_heads * value_dim]
+  uint32_t head_dim = 0;
+  DeviceNorm query_norm, key_norm;
+  uint32_t query_norm_width = 0, key_norm_width = 0;  // a head, or the whole row
+  DeviceRopeTable table;                              // no cos: no rotation
+  RopePairing pairing = RopePairing::halves;
+  PagedRows rows;
+  KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
+  const uint32_t* token_rows = nullptr;    // by token: where its key goes in its sequence
+  const uint32_t* token_tables = nullptr;  // by token: where its sequence's table begins in page_ids
+  const uint32_t* page_ids = nullptr;
+  HalfKind query_numbers = HalfKind::bf16;
+  uint16_t* query_out = nullptr;  // [tokens, heads, head_dim]
+};
+void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream);
+
+// The experts of each token from its scores. REQUIRES: at most kMostExperts.
+inline constexpr uint32_t kMostExperts = 512;
+struct DeviceRoute {
+  Rows scores;  // [tokens, experts]
+  Routing routing = Routing::softmax_then_top_normalized;
+  uint32_t used = 0;
+  uint32_t* experts = nullptr;  // [tokens, used]
+  float* shares = nullptr;      // [tokens, used]
+};
+void route(const DeviceRoute& params, cudaStream_t stream);
+
+// logits = soft_cap * tanh(logits * scale / soft_cap); a soft cap of 0 is none.
+void scale_logits(const Rows& logits, float scale, float soft_cap, cudaStream_t stream);
+
+}  // namespace quire::cuda

@@ -1,0 +1,138 @@
+#include "backend/cuda/device_math.h"
+#include "backend/cuda/kv_row_codes.cuh"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/operations.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr uint32_t kWarps = 8;
+constexpr uint32_t kMostDim = 256;
+
+__global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positions) {
+  for (uint32_t i = threadIdx.x; i < params.pairs; i += blockDim.x) {
+    const double angle = double(positions[blockIdx.x]) * double(params.inverse_frequencies[i]);
+    params.cos[blockIdx.x * size_t(params.pairs) + i] = float(cos(angle) * double(params.scale));
+    params.sin[blockIdx.x * size_t(params.pairs) + i] = float(sin(angle) * double(params.scale));
+  }
+}
+
+// The CPU's order (lanes.h): sixteen sums, then a tree. Every lane of the warp has the result.
+template <class Value>
+__device__ __forceinline__ float sum_in_lanes(uint32_t count, const Value& value) {
+  const uint32_t lane = threadIdx.x % 16;
+  float sum = 0;
+  for (uint32_t i = lane; i < count; i += 16) sum += value(i);
+#pragma unroll
+  for (int width = 8; width > 0; width /= 2) sum += __shfl_down_sync(~0u, sum, width, 16);
+  return __shfl_sync(~0u, sum, 0);
+}
+
+// What a warp works on: one head of one token.
+struct HeadRow {
+  const float* row;  // all heads of the token
+  uint32_t width;    // of all heads
+  uint32_t begin, dim;
+  float* values;  // shared memory, [dim]
+  const uint32_t lane = threadIdx.x % 32;
+
+  __device__ __forceinline__ void load(const DeviceNorm& norm, uint32_t norm_width) const {
+    float mean = 0, scale = 1;
+    const uint32_t from = norm_width == width ? 0 : begin;
+    if (norm.kind == NormKind::layer)
+      mean = sum_in_lanes(norm_width, [&](uint32_t i) { return row[from + i]; }) / float(norm_width);
+    if (norm.kind != NormKind::none) {
+      const float squares = sum_in_lanes(norm_width, [&](uint32_t i) {
+        const float x = row[from + i] - mean;
+        return x * x;
+      });
+      scale = 1.0f / square_root(squares / float(norm_width) + norm.epsilon);
+    }
+    for (uint32_t i = lane; i < dim; i += 32) {
+      float value = row[begin + i];
+      if (norm.kind != NormKind::none) {
+        value = (value - mean) * scale * norm.weight[begin - from + i];
+        if (norm.bias != nullptr) value += norm.bias[begin - from + i];
+      }
+      values[i] = value;
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void rotate(const DeviceRopeTable& table, uint32_t token,
+                                         RopePairing pairing) const {
+    if (table.cos == nullptr) return;
+    const bool interleaved = pairing == RopePairing::interleaved;
+    for (uint32_t i = lane; i < table.pairs; i += 32) {
+      float& a = values[interleaved ? 2 * i : i];
+      float& b = values[interleaved ? 2 * i + 1 : i + table.pairs];
+      const float c = table.cos[size_t(token) * table.pairs + i],
+                  s = table.sin[size_t(token) * table.pairs + i];
+      const float x = a, y = b;
+      a = x * c - y * s;
+      b = x * s + y * c;
+    }
+    __syncwarp();
+  }
+};
+
+__global__ void __launch_bounds__(32 * kWarps)
+    norm_rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads) {
+  __shared__ float values[kWarps][kMostDim];
+  const uint32_t index = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (index >= rows_of_heads) return;
+  const uint32_t heads = uint32_t(params.query.width) / params.head_dim, kv_heads = params.rows.kv_heads;
+  const uint32_t all = heads + 2 * kv_heads, token = index / all, which = index % all;
+  float* own = values[threadIdx.x / 32];
+  if (which < heads) {
+    const HeadRow head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
+                       which * params.head_dim, params.head_dim, own};
+    head.load(params.query_norm, params.query_norm_width);
+    head.rotate(params.table, token, params.pairing);
+    const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
+    uint16_t* out = params.query_out + (size_t(token) * heads + which) * params.head_dim;
+    if (is_rotated(params.key_format)) turn(own, params.head_dim);  // as the keys are
+    return store_kv_row(format, own, params.head_dim, reinterpret_cast<std::byte*>(out));
+  }
+  const uint32_t row = params.token_rows[token];
+  const uint32_t page = params.page_ids[params.token_tables[token] + row / params.rows.page_tokens];
+  const uint32_t page_row = row % params.rows.page_tokens, kv_head = (which - heads) % kv_heads;
+  if (which < heads + kv_heads) {
+    const HeadRow head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
+                       kv_head * params.head_dim, params.head_dim, own};
+    head.load(params.key_norm, params.key_norm_width);
+    head.rotate(params.table, token, params.pairing);
+    return store_kv_row(params.key_format, own, params.head_dim,
+                        params.rows.key_row(page, kv_head, page_row));
+  }
+  const uint32_t dim = params.rows.value_dim;
+  const HeadRow head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
+                     kv_head * dim, dim, own};
+  head.load({}, dim);
+  store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
+}
+
+bool fits(const DeviceNorm& norm, uint32_t norm_width, uint32_t head_dim, size_t width) {
+  return norm.kind == NormKind::none || norm_width == head_dim || norm_width == width;
+}
+
+}  // namespace
+
+void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream) {
+  if (tokens.count == 0) return;
+  launch(rope_angles, {.blocks = tokens.count, .threads = 64}, Overlap::none, stream, params,
+         tokens.positions);
+}
+
+void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream) {
+  CHECK(params.head_dim <= kMostDim && params.rows.value_dim <= kMostDim &&
+        params.rows.key_dim == params.head_dim);
+  CHECK(fits(params.query_norm, params.query_norm_width, params.head_dim, params.query.width));
+  CHECK(fits(params.key_norm, params.key_norm_width, params.head_dim, params.key.width));
+  if (tokens.count == 0) return;
+  const uint32_t heads = uint32_t(params.query.width) / params.head_dim + 2 * params.rows.kv_heads;
+  launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
+         Overlap::none, stream, params, tokens.count * heads);
+}
+
+}  // namespace quire::cuda

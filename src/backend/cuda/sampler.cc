@@ -1,0 +1,128 @@
+#include "backend/cuda/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backend/cuda/sample_kernels.h"
+#include "base/check.h"
+
+namespace quire::cuda {
+namespace {
+
+static_assert(Sampler::kMostTopLogprobs == kMostTop);
+
+template <class Range, class Token>
+bool has_repeats(const Range& range, const Token& token) {
+  std::vector<TokenId> tokens;
+  for (const auto& entry : range) tokens.push_back(token(entry));
+  std::sort(tokens.begin(), tokens.end());
+  return std::adjacent_find(tokens.begin(), tokens.end()) != tokens.end();
+}
+
+bool is_for_cpu(const SampleParams& params) {
+  return params.typical < 1 || !params.watched.empty() || params.top_logprobs > Sampler::kMostTopLogprobs ||
+         has_repeats(params.logit_bias, [](const auto& bias) { return bias.first; }) ||
+         has_repeats(params.seen, [](const SampleParams::Seen& seen) { return seen.token; });
+}
+
+SamplePlan plan_of(const SampleParams& params, uint32_t vocabulary, std::vector<LogitChange>& changes) {
+  SamplePlan plan = {
+      .temperature = std::max(params.temperature, 0.0f),
+      .top_k = params.top_k,
+      .top_p = params.top_p,
+      .log_min_p = params.min_p > 0 ? std::log(params.min_p) : -std::numeric_limits<float>::infinity(),
+      .repetition_penalty = params.repetition_penalty,
+      .presence_penalty = params.presence_penalty,
+      .frequency_penalty = params.frequency_penalty,
+      .key = {uint32_t(params.seed), uint32_t(params.seed >> 32)},
+      .choice = params.choice,
+      .position = params.position,
+      .logprobs = params.logprobs ? 1u : 0u,
+      .top_logprobs = params.top_logprobs,
+      .skip = is_for_cpu(params) ? 1u : 0u,
+      .first_change = uint32_t(changes.size()),
+      .biases = 0,
+      .penalties = 0};
+  if (plan.skip != 0) return plan;
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < vocabulary) changes.push_back({token, bias, 0});
+  }
+  plan.biases = uint32_t(changes.size()) - plan.first_change;
+  for (const SampleParams::Seen& seen : params.seen) {
+    if (seen.token < vocabulary) changes.push_back({seen.token, 0, seen.in_answer});
+  }
+  plan.penalties = uint32_t(changes.size()) - plan.first_change - plan.biases;
+  return plan;
+}
+
+void read(const SampleOutcome& outcome, SampleResult& result) {
+  result = {};
+  result.token = outcome.token;
+  result.logprob = outcome.logprob;
+  for (uint32_t i = 0; i < outcome.top_count; ++i)
+    result.top_logprobs.push_back({outcome.top_tokens[i], outcome.top_logprobs[i]});
+}
+
+}  // namespace
+
+Sampler::Sampler(uint32_t rows, uint32_t vocabulary)
+    : rows_(rows),
+      vocabulary_(vocabulary),
+      cpu_(scalar_kernels(), 1),
+      changed_(size_t(rows) * vocabulary * sizeof(float)),
+      plans_(rows * sizeof(SamplePlan)),
+      states_(rows * sizeof(SampleState)),
+      parts_(rows * kSampleParts * sizeof(DrawPart)),
+      outcomes_(rows * sizeof(SampleOutcome)) {
+  CHECK(vocabulary > 0 && vocabulary <= kMostVocabulary);
+}
+
+void Sampler::upload(std::span<const SampleParams> params, cudaStream_t stream) {
+  std::vector<LogitChange> changes;
+  std::vector<SamplePlan> plans;
+  for (const SampleParams& row : params) plans.push_back(plan_of(row, vocabulary_, changes));
+  const size_t bytes = changes.size() * sizeof(LogitChange);
+  if (lists_.bytes() < bytes) lists_ = DeviceBuffer(2 * bytes);
+  // Memory of this call: a copy from it has been read when the call returns.
+  CUDA_CHECK(cudaMemcpyAsync(plans_.data(), plans.data(), plans.size() * sizeof(SamplePlan),
+                             cudaMemcpyHostToDevice, stream));
+  if (bytes > 0)
+    CUDA_CHECK(cudaMemcpyAsync(lists_.data(), changes.data(), bytes, cudaMemcpyHostToDevice, stream));
+}
+
+void Sampler::sample(const Rows& logits, std::span<const SampleParams> params,
+                     std::span<SampleResult> results, cudaStream_t stream) {
+  CHECK(params.size() == logits.rows && params.size() == results.size() && params.size() <= rows_);
+  CHECK(logits.width == vocabulary_);
+  if (params.empty()) return;
+  upload(params, stream);
+  launch_sampling({.plans = plans_.as<SamplePlan>(),
+                   .changes = lists_.as<LogitChange>(),
+                   .logits = logits,
+                   .changed = changed_.as<float>(),
+                   .states = states_.as<SampleState>(),
+                   .parts = parts_.as<DrawPart>(),
+                   .outcomes = outcomes_.as<SampleOutcome>()},
+                  stream);
+  std::vector<SampleOutcome> outcomes(params.size());
+  CUDA_CHECK(cudaMemcpyAsync(outcomes.data(), outcomes_.data(), outcomes.size() * sizeof(SampleOutcome),
+                             cudaMemcpyDeviceToHost, stream));
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  rows_left_to_cpu_ = 0;
+  std::vector<float> row(vocabulary_);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!is_for_cpu(params[i]) && outcomes[i].uncertain == 0) {
+      read(outcomes[i], results[i]);
+      continue;
+    }
+    ++rows_left_to_cpu_;
+    CUDA_CHECK(cudaMemcpy(row.data(), logits.data + i * logits.stride, row.size() * sizeof(float),
+                          cudaMemcpyDeviceToHost));
+    SampleParams on_host = params[i];
+    on_host.logits = row;
+    cpu_.sample({&on_host, 1}, results.subspan(i, 1));
+  }
+}
+
+}  // namespace quire::cuda
