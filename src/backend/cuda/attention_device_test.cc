@@ -35,6 +35,29 @@ size_t differing(const std::vector<float>& a, const std::vector<float>& b) {
   return count;
 }
 
+// Where they differ, for a person.
+std::string places(const std::vector<float>& a, const std::vector<float>& b,
+                   const AttentionFixture& fixture) {
+  std::string text;
+  const size_t dim = fixture.test().value_dim, heads = fixture.test().heads();
+  size_t listed = 0;
+  for (size_t row = 0; row < a.size() / dim && listed < 12; ++row) {
+    size_t count = 0, first = dim, last = 0;
+    for (size_t d = 0; d < dim; ++d) {
+      if (std::memcmp(&a[row * dim + d], &b[row * dim + d], sizeof(float)) == 0) continue;
+      ++count;
+      first = std::min(first, d);
+      last = d;
+    }
+    if (count == 0) continue;
+    ++listed;
+    text += " token " + std::to_string(row / heads) + " head " + std::to_string(row % heads) + ": " +
+            std::to_string(count) + " from " + std::to_string(first) + " to " + std::to_string(last) + ", " +
+            std::to_string(a[row * dim + first]) + " for " + std::to_string(b[row * dim + first]) + ";";
+  }
+  return text;
+}
+
 std::vector<AttentionCase> fast_cases() {
   std::vector<AttentionCase> cases;
   cases.push_back({});
@@ -99,7 +122,8 @@ TEST_F(Attention, HasTheSameBitsInChunksOfEverySize) {
         fixture.compute(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
     for (const uint32_t chunk : {1000u, 333u, 64u, 16u, 5u, 1u}) {
       const AttentionPlan plan = plan_attention(fixture.runs_of(chunk), test.shape());
-      EXPECT_EQ(differing(fixture.compute(plan), whole), 0u) << "chunks of " << chunk;
+      const std::vector<float> out = fixture.compute(plan);
+      EXPECT_EQ(differing(out, whole), 0u) << "chunks of " << chunk << places(out, whole, fixture);
     }
   }
 }

@@ -77,16 +77,17 @@ struct PrefillRows {
       Number::template wgmma_transposed<kHeadDim>(values, shares[k], b + k * 128, k == 0 ? add : 1);
   }
 
+  // Every warp for itself: it knows of its own products only that they have ended.
   __device__ __forceinline__ void release_keys() {
-    if (thread == 0) ptx::arrive(shared.keys_empty(key_place.index));
+    if (thread % 32 == 0) ptx::arrive(shared.keys_empty(key_place.index));
     key_place.advance();
   }
   __device__ __forceinline__ void release_values() {
-    if (thread == 0) ptx::arrive(shared.values_empty(value_place.index));
+    if (thread % 32 == 0) ptx::arrive(shared.values_empty(value_place.index));
     value_place.advance();
   }
   __device__ __forceinline__ void release_queries() const {
-    if (thread == 0) ptx::arrive(shared.queries_empty());
+    if (thread % 32 == 0) ptx::arrive(shared.queries_empty());
   }
 
   __device__ __forceinline__ void mask(uint32_t block) {
@@ -218,6 +219,7 @@ struct PrefillRows {
       share(block);
       ptx::wait_products<0>();
       pin(values);
+      pin(scores);  // shares are rounded from here on: the products before still read those of the last block
       release_values();
       if (edge) {
         merge(split_reference, split_sum, merged_any ? Split::inner : Split::first);

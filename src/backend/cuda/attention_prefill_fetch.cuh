@@ -29,6 +29,7 @@ struct PrefillArgs {
 };
 
 inline constexpr int kPrefillThreads = 384;
+inline constexpr int kPrefillWarps = 8;  // that compute
 
 template <int kHeadDim>
 struct PrefillLayout {
@@ -83,16 +84,16 @@ struct PrefillShared {
 
   __device__ __forceinline__ void init() const {
     ptx::init_barrier(queries_full(), 1);
-    ptx::init_barrier(queries_empty(), 2);
+    ptx::init_barrier(queries_empty(), kPrefillWarps);
     for (int i = 0; i < Layout::kStages; ++i) {
       ptx::init_barrier(keys_full(i), 1);
-      ptx::init_barrier(keys_empty(i), 2);
+      ptx::init_barrier(keys_empty(i), kPrefillWarps);
       ptx::init_barrier(values_full(i), 1);
-      ptx::init_barrier(values_empty(i), 2);
+      ptx::init_barrier(values_empty(i), kPrefillWarps);
     }
     for (int i = 0; i < 2; ++i) {
       ptx::init_barrier(slot_full(i), 1);
-      ptx::init_barrier(slot_empty(i), 256);
+      ptx::init_barrier(slot_empty(i), 32 * kPrefillWarps);
     }
     ptx::publish_barriers();
   }
