@@ -44,6 +44,13 @@ struct DecodeRows {
   __device__ __forceinline__ int summed_tile() const { return warp - (kDecodeWarps - kColumnTiles); }
   __device__ __forceinline__ void meet() const { ptx::meet(1, 32 * kDecodeWarps); }
 
+  // Gives a place of a ring back. `read` are bits of what was computed from it: who arrives depends on them, so that nobody can
+  // before all loads from the place have ended. An arrival alone does not wait for loads of matrices that are under way.
+  __device__ __forceinline__ void release(uint32_t empty, uint32_t read) const {
+    const int who = __any_sync(~0u, read == 0xffffffffu) ? 1 : 0;
+    if (lane == who) ptx::arrive(empty);
+  }
+
   // Columns beyond the unit's repeat its last one: cheaper than zeros, and never stored.
   __device__ __forceinline__ uint32_t real_column(uint32_t column) const { return min(column, columns - 1); }
   __device__ __forceinline__ uint32_t head_of(uint32_t column) const {
@@ -218,8 +225,7 @@ struct DecodeRows {
         const auto own = key_place.after(warp);
         ptx::wait_barrier(rings.keys_full(own.index), own.parity);
         score(scores, rings.keys(own.index));
-        __syncwarp();
-        if (lane == 0) ptx::arrive(rings.keys_empty(own.index));
+        release(rings.keys_empty(own.index), bits_of(scores[0][0][0]) & bits_of(scores[0][1][0]));
         mask(scores, key + warp * kChunkKeys);
       }
       key_place.advance(chunks);
@@ -233,8 +239,10 @@ struct DecodeRows {
         if (summed_tile() >= 0) load_sums(c, pairs);
         add_values(c, rings.values(value_place.index));
         if (summed_tile() >= 0) add_sums(pairs);
-        __syncwarp();
-        if (lane == 0) ptx::arrive(rings.values_empty(value_place.index));
+        uint32_t read = bits_of(values[0][0][0]);
+#pragma unroll
+        for (int i = 1; i < kDimTiles; ++i) read &= bits_of(values[0][i][0]);
+        release(rings.values_empty(value_place.index), read);
       }
     }
   }
