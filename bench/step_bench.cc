@@ -72,7 +72,7 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "step_bench MODEL.gguf\n");
     return 2;
   }
-  const auto file = open_model_file(arguments[1]);
+  const std::shared_ptr<const ModelFile> file = open_model_file(arguments[1]);
   const ModelSpec spec = read_model_spec(*file);
   const Weights weights = load_weights(file, spec);
   IdleBackend backend;
