@@ -355,16 +355,17 @@ std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
 }
 
 Sequence* Scheduler::find(SequenceId id) const {
-  for (const List* list : {&running_, &waiting_}) {
-    for (const auto& sequence : *list) {
-      if (sequence->id == id) return sequence.get();
-    }
+  for (const List* list : {&running_, &waiting_}) {  // both are in the order of arrival
+    const auto found = std::ranges::lower_bound(*list, id, {}, [](const auto& s) { return s->id; });
+    if (found != list->end() && (*found)->id == id) return found->get();
   }
   return nullptr;
 }
 
 void Scheduler::check_invariants() const {
   CHECK(running_.size() <= options_.max_sequences);
+  for (const List* list : {&running_, &waiting_})
+    CHECK(std::ranges::is_sorted(*list, {}, [](const auto& s) { return s->id; }));
   for (const auto& sequence : running_) CHECK(sequence->running && sequence->backlog() >= 1);
   for (const auto& sequence : waiting_) {
     CHECK(!sequence->running && sequence->computed == 0 && sequence->table.reserved_tokens() == 0);
