@@ -1,0 +1,357 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/engine.h"
+#include "engine/plan_input.h"
+
+// One step of the engine, from the plan to the tokens that were drawn.
+
+namespace quire {
+namespace {
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const size_t index = std::min(values.size() - 1, size_t(share * double(values.size())));
+  std::nth_element(values.begin(), values.begin() + ptrdiff_t(index), values.end());
+  return values[index];
+}
+
+Timings measure(const Sequence& sequence) {
+  Timings timings;
+  const auto& times = sequence.token_times;
+  if (times.empty()) return timings;
+  timings.ttft_ms = milliseconds_between(sequence.submitted, times.front());
+  if (timings.ttft_ms > 0)
+    timings.prefill_tok_s = 1000.0 *
+                            double(sequence.request.prompt.size() - sequence.answer.account.cached_tokens) /
+                            timings.ttft_ms;
+  std::vector<double> gaps;
+  for (size_t i = 1; i < times.size(); ++i) gaps.push_back(milliseconds_between(times[i - 1], times[i]));
+  timings.itl_ms_p50 = percentile(gaps, 0.5);
+  timings.itl_ms_p99 = percentile(gaps, 0.99);
+  const double total = milliseconds_between(times.front(), times.back());
+  if (total > 0) timings.decode_tok_s = 1000.0 * double(gaps.size()) / total;
+  return timings;
+}
+
+}  // namespace
+
+void Engine::propose_drafts() {
+  if (!drafter_) return;
+  std::vector<Sequence*> streams;
+  std::vector<uint32_t> most;
+  for (const auto& sequence : scheduler_.running()) {
+    if (sequence->ahead > 0) continue;  // what it has is still being judged
+    sequence->drafts.clear();
+    if (sequence->backlog() != 1) continue;
+    if (sequence->scorer && sequence->dropped == 0) continue;  // guesses would be pruned with its prompt
+    if (sequence->request.watch) continue;  // nobody wants to know where a wrong guess looks
+    uint32_t left = options_.context - uint32_t(sequence->tokens.size());
+    if (sequence->request.max_tokens > 0)
+      left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
+    streams.push_back(sequence.get());
+    most.push_back(std::min(left - 1, pace_.length(sequence->id)));
+  }
+  if (!streams.empty()) drafter_->propose(streams, most);
+}
+
+bool Engine::compute_step() {
+  end_overdue();
+  if (!flights_.empty() && (wants_to_wait_ || scheduler_.idle())) {
+    land();
+    return true;
+  }
+  if (scheduler_.idle()) return false;
+  const size_t before = flights_.size();
+  take_off();
+  if (before > 0) land();
+  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !scheduler_.idle();
+  if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
+  return true;
+}
+
+void Engine::take_off() {
+  StepTimes times{
+      .begin = options_.now(), .planned = {}, .end = {}, .evicted = kv_.events().count(KvEventKind::evicted)};
+  if (loads_) loads_->advance();
+  propose_drafts();
+  times.planned = options_.now();
+  const bool streams_run =
+      std::ranges::any_of(scheduler_.running(), [](const auto& s) { return s->backlog() == 1; });
+  StepPlan plan =
+      scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms(),
+                      flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
+  wants_to_wait_ = plan.wants_to_wait;
+  for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
+  if (!plan.runs.empty()) return launch(std::move(plan), times);
+  if (!flights_.empty() || !plan.scorings.empty()) return;
+  if (loads_ && loads_->any()) {
+    settle_moves();
+    loads_->wait();
+    return;
+  }
+  for (auto& sequence : scheduler_.take_hopeless()) {
+    sequence->answer.finish_reason = FinishReason::no_room;
+    finish(std::move(sequence));
+  }
+}
+
+void Engine::expose(const StepPlan& plan) {
+  std::vector<SequenceId> all;  // all or nobody: that there is no memory for it says nothing of who is served
+  for (const Flight& flight : flights_) {
+    for (const StepPlan::Run& run : flight.plan.runs) all.push_back(run.id);
+  }
+  for (const StepPlan::Run& run : plan.runs) all.push_back(run.id);
+  being_computed_ = std::move(all);
+}
+
+void Engine::launch(StepPlan plan, StepTimes times) {
+  Flight flight{.plan = std::move(plan), .handle = {}, .taps = {}, .times = times, .cost = {}};
+  StepInput input = input_of(flight.plan, kv_);
+  for (size_t r = 0; r < input.runs.size(); ++r)
+    flight.taps.ask(*flight.plan.runs[r].sequence, input.runs[r], input);
+  flight.cost = cost_of(costs_, input.batch(), kv_.layout());
+  flight.attention_pairs = attention_pairs(input.batch());
+  expose(flight.plan);
+  input.moves = kv_.take_moves();
+  flight.handle = runner_.launch(std::move(input));
+  kv_.moved(runner_.take_made());
+  being_computed_.clear();
+  flights_.push_back(std::move(flight));
+}
+
+void Engine::land() {
+  expose({});
+  Flight& flight = flights_.front();
+  const StepPlan& plan = flight.plan;
+  const StepOutput output = runner_.collect(flight.handle);
+  kv_.moved(runner_.take_made());
+  flight.taps.tell(output);
+  being_computed_.clear();
+  StepTimes& times = flight.times;
+  times.end = options_.now();
+  times.begin = std::max(times.begin, last_end_);
+  times.planned = std::max(times.planned, times.begin);
+  times.evicted = kv_.events().count(KvEventKind::evicted) - times.evicted;
+  last_end_ = times.end;
+  const uint32_t draft_tokens = plan.draft_tokens();
+  const double step_ms = milliseconds_between(times.begin, times.end);
+  steps_.add({.begin = times.begin,
+              .ms = step_ms,
+              .runs = uint32_t(plan.runs.size()),
+              .prompt_tokens = plan.prefill_tokens,
+              .stream_tokens = plan.tokens - plan.prefill_tokens - draft_tokens,
+              .draft_tokens = draft_tokens,
+              .cost = flight.cost,
+              .attention_pairs = flight.attention_pairs});
+  budget_.learn(step_ms, plan.tokens - plan.prefill_tokens, plan.prefill_tokens);
+  if (plan.prefill_tokens == 0) {
+    pace_.learn_step(milliseconds_between(times.planned, times.end),
+                     milliseconds_between(times.begin, times.planned), uint32_t(plan.runs.size()),
+                     plan.tokens - uint32_t(plan.runs.size()));
+  }
+  const Flight landed = std::move(flights_.front());
+  flights_.pop_front();
+  settle(landed.plan, output.draws, landed.times);
+}
+
+void Engine::settle_moves() {
+  const KvMoves moves = kv_.take_moves();
+  runner_.make(moves);
+  kv_.moved(moves);
+}
+
+MakeMoves Engine::make_moves() {
+  return [this](const KvMoves& moves) {
+    settle_moves();
+    runner_.make(moves);
+  };
+}
+
+void Engine::score(const StepPlan::Scoring& scoring) {
+  Sequence& sequence = *scoring.sequence;
+  const Clock::time_point begin = options_.now();
+  const ScoringPass& pass = *sequence.due_pass();
+  StepInput input;
+  StepTaps taps;
+  const PageTable* tables[] = {&sequence.table};
+  input.tables = kv_.flatten(tables);
+  input.layers = pass.layers;
+  if (pass.tokens.empty()) {
+    input.expectations = sequence.scorer->expectations(input.values);
+  } else {
+    const uint32_t row = pass.row + sequence.pass_done;
+    input.add(std::span(pass.tokens).subspan(sequence.pass_done, scoring.count), row,
+              StepInput::Logits::none);
+    taps.ask(*sequence.scorer, input.runs[0], row, pass.row + uint32_t(pass.tokens.size()) - pass.observed,
+             input);
+  }
+  const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
+  const double pairs = attention_pairs(input.batch());
+  input.moves = kv_.take_moves();
+  const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
+  kv_.moved(runner_.take_made());
+  taps.tell(output);
+  if (pass.tokens.empty()) sequence.scorer->take(output.values);
+  sequence.pass_done += scoring.count;
+  // Of a pass over the prompt itself nothing is needed again; one that follows it must leave the windows as they are.
+  if (pass.row == 0) kv_.release_behind_window(sequence.table, sequence.pass_done);
+  const Clock::time_point end = options_.now();
+  StepRecord record;
+  record.begin = begin;
+  record.ms = milliseconds_between(begin, end);
+  record.runs = 1;
+  record.prompt_tokens = scoring.count;
+  record.cost = cost;
+  const double computed_share = double(pass.layers) / double(model_.spec->layers.size());
+  record.cost *= computed_share;
+  record.attention_pairs = pairs * computed_share;
+  steps_.add(record);
+  if (!sequence.started) sequence.answer.account.queue_ms = milliseconds_between(sequence.submitted, begin);
+  sequence.started = true;
+  sequence.answer.account.prefill.push_back({milliseconds_between(sequence.submitted, begin), record.ms,
+                                             scoring.count, scoring.count, sequence.computed,
+                                             sequence.computed});
+  if (sequence.pass_done < pass.tokens.size()) return;
+  kv_.truncate(sequence.table, pass.row);
+  sequence.pass.reset();
+  sequence.pass_done = 0;
+  ++sequence.pass_index;
+  if (!sequence.scorer->chooses_before_prefill() || sequence.due_pass() != nullptr) return;
+  sequence.kept = sequence.scorer->choose_tokens();
+  sequence.dropped = sequence.scorer->tokens() - uint32_t(sequence.kept.size());
+  sequence.answer.account.pruned_tokens = sequence.dropped;
+  sequence.scorer->restart();
+  kv_.never_publish(sequence.table);
+}
+
+void Engine::account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan,
+                     const StepTimes& times) {
+  RequestAccount& account = sequence.answer.account;
+  if (!sequence.started) account.queue_ms = milliseconds_between(sequence.submitted, times.begin);
+  sequence.started = true;
+  if (run.is_prompt || sequence.answer_tokens() == 0) {
+    account.prefill.push_back({milliseconds_between(sequence.submitted, times.begin),
+                               milliseconds_between(times.begin, times.end), run.count, plan.tokens,
+                               sequence.computed, sequence.computed + run.count});
+  }
+  const uint32_t of_others = plan.prefill_tokens - (run.is_prompt ? run.count : 0);
+  GapCause cause = GapCause::none;
+  if (times.evicted > 0) cause = GapCause::eviction;
+  if (of_others > 0) cause = GapCause::prefill_of_another;
+  if (sequence.gap_cause == GapCause::none) sequence.gap_cause = cause;
+}
+
+void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times) {
+  for (const StepPlan::Run& run : plan.runs) {
+    const std::span<const SampleResult> drawn = results.first(run.samples ? run.drafts + 1 : 0);
+    results = results.subspan(drawn.size());
+    Sequence* found = scheduler_.find(run.id);
+    if (found == nullptr) continue;  // it has ended since the step was launched: what was drawn is not wanted
+    Sequence& sequence = *found;
+    account(sequence, run, plan, times);
+    sequence.ahead -= run.count;
+    sequence.computed += run.count;
+    if (run.samples) {
+      --sequence.drawing;
+      sequence.computed += add_tokens(sequence, drawn);
+    }
+    sequence.drafts.clear();
+    if (sequence.finished()) {
+      finish(scheduler_.remove(sequence.id));
+    } else if (!options_.kv_cache) {
+      kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::forgotten);
+      sequence.computed = 0;
+    } else {
+      kv_.publish(sequence.table, sequence.tokens, sequence.computed);
+      kv_.release_behind_window(sequence.table, sequence.computed);
+    }
+  }
+}
+
+uint32_t Engine::add_tokens(Sequence& sequence, std::span<const SampleResult> results) {
+  RequestAccount& account = sequence.answer.account;
+  account.drafted += uint32_t(results.size()) - 1;
+  // A draft was right if it is what the model itself drew in its place; then the draw after it counts as well.
+  for (uint32_t right = 0;; ++right) {
+    const std::span<const TokenId> guesses = std::span(sequence.drafts).subspan(right);
+    const bool guessed = !guesses.empty() && guesses.front() == results[right].token;
+    add_token(sequence, results[right], guesses);
+    if (right > 0) account.gaps.back().same_pass = true;
+    if (sequence.finished() || !guessed) {
+      account.accepted += right + (guessed ? 1 : 0);
+      pace_.learn_result(sequence.id, uint32_t(results.size()) - 1, right);
+      return right;
+    }
+  }
+}
+
+void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses) {
+  const Clock::time_point now = options_.now();
+  Answer& answer = sequence.answer;
+  if (!sequence.token_times.empty()) {
+    answer.account.gaps.push_back(
+        {float(milliseconds_between(sequence.token_times.back(), now)), sequence.gap_cause});
+  }
+  sequence.gap_cause = GapCause::none;
+  sequence.append(result.token);
+  sequence.token_times.push_back(now);
+  answer.tokens.push_back(result.token);
+  if (sequence.request.logprobs) answer.logprobs.push_back(result.logprob);
+  TokenEvent event{.token = result.token,
+                   .choice = sequence.request.choice,
+                   .text = {},
+                   .logprob = result.logprob,
+                   .top_logprobs = result.top_logprobs,
+                   .watched = result.watched,
+                   .guessed = !guesses.empty() && guesses.front() == result.token,
+                   .wrong_guesses = {}};
+  if (sequence.detokenizer) event.text = sequence.stop.push(sequence.detokenizer->push(result.token));
+  answer.finish_reason = why_finished(sequence, result.token);
+  if (sequence.finished() && sequence.detokenizer) {
+    event.text += sequence.stop.push(sequence.detokenizer->finish());
+    event.text += sequence.stop.finish();
+  }
+  answer.text += event.text;
+  if (!event.guessed || sequence.finished()) {
+    guesses = guesses.subspan(event.guessed ? 1 : 0);
+    event.wrong_guesses.assign(guesses.begin(), guesses.end());
+  }
+  if (!sequence.request.on_token) return;
+  try {
+    sequence.request.on_token(event);
+  } catch (const std::exception&) {
+    answer.finish_reason =
+        FinishReason::failed;  // whoever listens cannot be told: that is no reason to end others
+  }
+}
+
+FinishReason Engine::why_finished(Sequence& sequence, TokenId token) const {
+  if (sequence.stop.matched() || std::ranges::binary_search(sequence.request.stop_tokens, token))
+    return FinishReason::stop;
+  if (!sequence.request.ignore_end && std::ranges::find(model_.end_tokens, token) != model_.end_tokens.end())
+    return FinishReason::stop;
+  if (sequence.request.max_tokens > 0 && sequence.answer_tokens() >= sequence.request.max_tokens) {
+    return FinishReason::length;
+  }
+  if (sequence.tokens.size() >= options_.context) {
+    sequence.answer.context_full = true;
+    return FinishReason::length;
+  }
+  return FinishReason::none;
+}
+
+void Engine::finish(std::unique_ptr<Sequence> sequence) {
+  Answer& answer = sequence->answer;
+  answer.timings = measure(*sequence);
+  for (uint32_t g = 0; g < sequence->table.groups(); ++g) {
+    answer.kv_pages += sequence->table.held_pages(g);
+    answer.kv_bytes += sequence->table.held_pages(g) * kv_.layout().groups[g].page_bytes;
+  }
+  kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::finished);
+  forget_drafts(sequence->id);
+  answers_.emplace_back(sequence->id, std::move(answer));
+}
+
+}  // namespace quire
