@@ -179,7 +179,10 @@ TEST(TensorCoreStep, AddsHalvesAlmostExactly) {
 TEST(DeviceMath, HasTheCpusExponential) {
   for (float x = -90; x < 90; x += 0.00173f) {
 #if defined(__aarch64__)
-    ASSERT_NEAR(exp_of(x), exp4(all4(x))[0], std::abs(exp_of(x)) * 1e-6f);
+    const float ours = exp_of(x), theirs = exp4(all4(x))[0];
+    if (ours != theirs) {
+      ASSERT_NEAR(ours, theirs, std::abs(ours) * 1e-6f) << x;
+    }
 #else
     ASSERT_EQ(exp_of(x), exp4(all4(x))[0]) << x;
 #endif
