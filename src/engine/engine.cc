@@ -269,7 +269,7 @@ bool Engine::step() {
 
 void Engine::recover() {
   const std::vector<SequenceId> served = std::exchange(being_computed_, {});
-  runner_.abandon();
+  runner_.drain();
   flights_.clear();
   wants_to_wait_ = false;
   try {
@@ -280,6 +280,7 @@ void Engine::recover() {
     // There is no memory even for that.
   }
   // It may be anywhere in what it was changing: only what is empty can be trusted.
+  runner_.abandon();
   scheduler_.drop_running();
   pins_.clear();
   if (drafter_) drafter_->forget_all();

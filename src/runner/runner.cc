@@ -127,10 +127,15 @@ KvMoves Runner::take_made() {
   return taken;
 }
 
-void Runner::abandon() {
+void Runner::drain() {
   wait(model_.backend->mark());
   flights_.clear();
   last_draws_.reset();
+}
+
+void Runner::abandon() {
+  drain();
+  made_.clear();
 }
 
 }  // namespace quire

@@ -47,7 +47,9 @@ class Runner {
   void make(const KvMoves& moves);
   // Moves of steps that are made since this was last asked.
   KvMoves take_made();
-  // After something failed: waits for all that was launched, and forgets it.
+  // After something failed: waits for all that was launched, and drops what it gave. Its moves are made.
+  void drain();
+  // The same, and nobody will ask for the moves either.
   void abandon();
 
   const KvLayout& layout() const { return memory_.layout(); }
