@@ -199,9 +199,10 @@ struct LogitsParams {
   Rows out;            // [rows, vocab]
 };
 
-// A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager backend it has
-// happened when the call returns, of another when `wait` says so, and until then what the call refers to must stay. Each output element is computed by a sequence of operations that depends on the
-// model and the token's position only. Engine thread only.
+// A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager
+// backend it has happened when the call returns, of another when `wait` says so. A call's parameters are read before it
+// returns; the rows, pages, tokens and values that they point to must stay until it has happened. Each output element is
+// computed by a sequence of operations that depends on the model and the token's position only. Engine thread only.
 class Backend {
  public:
   virtual ~Backend() = default;
