@@ -14,14 +14,16 @@ run: program
 	@echo "      ./build/release/quire run -m MODEL.gguf \"...\" with a model of your own; ./build/release/quire --help"
 
 # The program and its model alone. The first time the tests are left out, and so is what they need; `make test` adds
-# them in the same folder and compiles nothing twice.
+# them in the same folder and compiles nothing twice. Kernels for GPUs take longer than all the rest: where there is an NVIDIA
+# driver they are built for this machine's GPU alone, elsewhere not at all; `make build` builds them for all.
+GPU_BUILD := $(if $(wildcard /proc/driver/nvidia/version),-DQUIRE_CUDA_ARCHITECTURES=native,-DQUIRE_CUDA=OFF)
 program:
 	@tools/setup.sh $(PACKAGES)
-	cmake --preset release $(if $(wildcard build/release/CMakeCache.txt),,-DQUIRE_TESTS=OFF)
+	cmake --preset release $(if $(wildcard build/release/CMakeCache.txt),,-DQUIRE_TESTS=OFF $(GPU_BUILD))
 	cmake --build --preset release --parallel $(JOBS) --target quire house
 
 build: setup
-	cmake --preset release -DQUIRE_TESTS=ON
+	cmake --preset release -DQUIRE_TESTS=ON -DQUIRE_CUDA=AUTO -UQUIRE_CUDA_ARCHITECTURES
 	cmake --build --preset release --parallel $(JOBS)
 
 # A sanitizer or development build: make dev, make asan, make tsan. The latter two run the tests as well.

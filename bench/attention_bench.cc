@@ -54,7 +54,7 @@ void measure(const CpuKernels& kernels, uint32_t threads, KvFormat format, uint3
   for (uint32_t i = 0; i < tokens; ++i) positions.push_back(depth + i);
   const TokenRun run{0, tokens, depth, depth};
   CpuBackend backend(kernels, threads);
-  backend.begin_step({ids, positions, run_of_token, {&run, 1}, {}});
+  backend.begin_step({ids, positions, run_of_token, {&run, 1}, {}}, {});
   double best = 1e9, best_busy = 1e9;
   for (double spent = 0; spent < 1.0;) {
     const auto begin = std::chrono::steady_clock::now();

@@ -86,7 +86,7 @@ int main(int count, char** arguments) {
   std::vector<size_t> tokens;
   for (int i = 3; i < count; ++i) tokens.push_back(std::max(1ul, std::strtoul(arguments[i], nullptr, 10)));
   if (tokens.empty()) tokens = {1, 126};
-  const MachineRates core = Yardstick({.threads = 1, .seconds = 1, .buffer_bytes = 1 << 20}).measure();
+  const MachineRates core = CpuYardstick(1, {.seconds = 1, .buffer_bytes = 1 << 20}).measure();
   std::printf("one core: int8 %.0f GOPS (%s), bf16 %.0f GFLOPS (%s)\n", core.int8_gops,
               core.int8_instruction.c_str(), core.bf16_gflops, core.bf16_instruction.c_str());
   for (const CpuKernels& kernels : present_kernels()) {

@@ -66,7 +66,7 @@ struct Matrices {
     for (size_t r = 1; r < shape.rows; ++r) std::copy_n(file->data(), bytes, file->data() + r * bytes);
     Weight weight;
     weight.view = {file->data(), dtype, shape.rows, shape.cols};
-    for (size_t i = 0; i < shape.count; ++i) weights.push_back(backend.prepare(weight, 1));
+    for (size_t i = 0; i < shape.count; ++i) weights.push_back(backend.prepare(weight, {WeightUse::product}));
   }
 };
 
@@ -175,7 +175,7 @@ int main(int count, char** arguments) {
   for (size_t i = 0; i < kDTypeCount; ++i) {
     if (DType(i) == DType::i32 || !is_wanted(types, std::string(traits(DType(i)).name))) continue;
     {
-      const MachineRates rates = Yardstick({.threads = threads, .seconds = 0.3, .buffer_bytes = 0}).measure();
+      const MachineRates rates = CpuYardstick(threads, {.seconds = 0.3, .buffer_bytes = 0}).measure();
       std::printf("-- %u threads: read %.0f GB/s (%s), int8 %.1f TOPS (%s), bf16 %.1f TFLOPS\n", threads,
                   rates.read_gb_s, rates.read_method.c_str(), rates.int8_gops / 1e3,
                   rates.int8_instruction.c_str(), rates.bf16_gflops / 1e3);

@@ -13,10 +13,11 @@ namespace {
 class IdleBackend : public Backend {
  public:
   Buffer allocate(size_t bytes) override { return Buffer(bytes); }
-  Weight prepare(const Weight& weight, size_t) override { return weight; }
+  Weight prepare(const Weight& weight, const WeightUse&) override { return weight; }
+  size_t prepared_bytes(const MatrixView&, const WeightUse&) const override { return 0; }
   ActivationForm form_for(DType) const override { return ActivationForm::f32; }
   size_t activation_bytes(ActivationForm, size_t width) const override { return width * sizeof(float); }
-  void begin_step(const BatchView&) override {}
+  void begin_step(const BatchView&, std::span<const KvGroupView>) override {}
   void embed(const EmbedParams&) override {}
   void norm_quantize(const NormQuantizeParams&) override {}
   void project(const ProjectParams&) override {}

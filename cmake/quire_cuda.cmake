@@ -3,6 +3,21 @@
 # much quicker: -DQUIRE_CUDA_ARCHITECTURES=90a.
 set(QUIRE_CUDA_ARCHITECTURES "80;86;89;90a;120a" CACHE STRING "CUDA architectures to generate code for; the last of several also as PTX")
 
+# "native": for the GPUs of this machine alone.
+if(QUIRE_CUDA_ARCHITECTURES STREQUAL "native")
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE found ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" found "${found}")
+  list(TRANSFORM found REPLACE "\\." "")
+  list(TRANSFORM found REPLACE "^(90|120)$" "\\1a")
+  list(REMOVE_DUPLICATES found)
+  if(found)
+    set(QUIRE_CUDA_ARCHITECTURES ${found})
+  else()
+    set(QUIRE_CUDA_ARCHITECTURES "80;86;89;90a;120a")
+  endif()
+  message(STATUS "CUDA kernels for ${QUIRE_CUDA_ARCHITECTURES}")
+endif()
+
 set(QUIRE_CUDA_BUILT OFF)
 if(NOT QUIRE_CUDA STREQUAL "OFF")
   find_program(QUIRE_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)

@@ -52,6 +52,7 @@ struct Setting {
   bool salts = false;  // a few, by request
   bool late = false;   // what the backend is asked for happens when somebody waits for it
   uint32_t pipeline = 1;
+  bool amends = false;  // and draws are settled after the next step has begun
 };
 
 struct Case {
@@ -104,6 +105,7 @@ class EngineSharing : public testing::TestWithParam<Case> {
   EngineModel engine_model(const Setting& setting) {
     EngineModel model = model_.engine_model();
     if (setting.late) model.backend = &late_;
+    if (setting.amends) model.backend = &amending_;
     return model;
   }
 
@@ -168,7 +170,7 @@ class EngineSharing : public testing::TestWithParam<Case> {
   }
 
   BareModel model_;
-  LateBackend late_{model_.backend};
+  LateBackend late_{model_.backend}, amending_{model_.backend, 3};
   std::vector<Request> requests_;
   std::vector<Result> alone_;
   uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, unequal_steps_ = 0;
@@ -205,6 +207,16 @@ TEST_P(EngineSharing, ADeviceThatIsLateAndStepsPlannedAheadChangeNoAnswer) {
   EXPECT_GT(accepted_, 0u);
   EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .late = true, .pipeline = 2}), alone());
   EXPECT_GT(loaded_, 20u);
+}
+
+TEST_P(EngineSharing, ADeviceThatWentOnWithAnotherTokenChangesNoAnswer) {
+  using Drafts = Setting::Drafts;
+  EXPECT_EQ(answers({.pipeline = 2, .amends = true}), alone());
+  EXPECT_GT(shared_, 100u);
+  EXPECT_EQ(answers({.chunk = 5, .cancels = true, .pipeline = 2, .amends = true}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::lookup, .pipeline = 2, .amends = true}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .pipeline = 2, .amends = true}), alone());
+  EXPECT_GT(preemptions_, 3u);
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {

@@ -20,11 +20,12 @@ inline uint64_t mix(uint64_t a, uint64_t b) {
 class FakeBackend : public Backend {
  public:
   Buffer allocate(size_t bytes) override { return Buffer(bytes); }
-  Weight prepare(const Weight& weight, size_t) override { return weight; }
+  Weight prepare(const Weight& weight, const WeightUse&) override { return weight; }
+  size_t prepared_bytes(const MatrixView&, const WeightUse&) const override { return 0; }
   ActivationForm form_for(DType) const override { return ActivationForm::f32; }
   size_t activation_bytes(ActivationForm, size_t width) const override { return width * sizeof(float); }
 
-  void begin_step(const BatchView& batch) override {
+  void begin_step(const BatchView& batch, std::span<const KvGroupView>) override {
     batch_ = batch;
     states_.assign(batch.tokens.size(), 0);
   }

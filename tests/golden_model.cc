@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
+#include "device/open_backend.h"
 #include "engine/window_runner.h"
 
 namespace quire {
@@ -39,11 +40,19 @@ Golden read_golden(const std::string& name) {
 }
 
 BareModel::BareModel(const std::string& path, CpuKernels kernels, uint32_t threads)
+    : BareModel(path, std::make_unique<CpuBackend>(kernels, threads)) {}
+
+BareModel::BareModel(const std::string& path, std::unique_ptr<Backend> its)
     : file(open_model_file(path)),
       spec(read_model_spec(*file, {.context = 64})),  // longrope: the short factors, as the goldens want
       weights(load_weights(file, spec)),
-      backend(kernels, threads) {
+      own(std::move(its)) {
   prepare_weights(weights, backend);
+}
+
+std::unique_ptr<Backend> open_gpu() {
+  const std::string device = usual_device();
+  return device == "cpu" ? nullptr : open_backend({.device = device});
 }
 
 BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKernels kernels,
@@ -51,7 +60,7 @@ BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKe
     : file(std::move(from)),
       spec(std::move(its)),
       weights(load_weights(file, spec)),
-      backend(kernels, threads) {
+      own(std::make_unique<CpuBackend>(kernels, threads)) {
   prepare_weights(weights, backend);
 }
 

@@ -22,17 +22,22 @@ std::vector<std::string> golden_names();
 Golden read_golden(const std::string& name);
 std::string golden_folder(const std::string& name);
 
-// A model without text, on the CPU.
+// A model without text, on the CPU or another device.
 struct BareModel {
   BareModel(const std::string& path, CpuKernels kernels, uint32_t threads);
+  BareModel(const std::string& path, std::unique_ptr<Backend> backend);
   BareModel(std::shared_ptr<const ModelFile> file, ModelSpec spec, CpuKernels kernels, uint32_t threads);
   EngineModel engine_model();
 
   std::shared_ptr<const ModelFile> file;
   ModelSpec spec;
   Weights weights;
-  CpuBackend backend;
+  std::unique_ptr<Backend> own;
+  Backend& backend = *own;
 };
+
+// The first GPU of this machine, or null: there is none that can be used.
+std::unique_ptr<Backend> open_gpu();
 
 // Logits of every token of `tokens`, computed as runs of at most `chunk` tokens: [tokens, vocab].
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,

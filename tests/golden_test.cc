@@ -50,5 +50,18 @@ TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
+// Weights, activations and pages of bf16: what that costs is a rounding of 2^-9 here and there.
+TEST_P(Goldens, LogitsOfAGpuAreNear) {
+  std::unique_ptr<Backend> gpu = open_gpu();
+  if (gpu == nullptr) GTEST_SKIP() << "there is no GPU";
+  const Golden golden = read_golden(GetParam());
+  BareModel model(golden_folder(golden.name), std::move(gpu));
+  const std::vector<float> logits =
+      all_logits(model, golden.prompt, uint32_t(golden.prompt.size()), KvFormat::bf16);
+  const double difference = relative_difference(logits, golden.logits);
+  RecordProperty("difference", std::to_string(difference));
+  EXPECT_LT(difference, 0.03);
+}
+
 }  // namespace
 }  // namespace quire

@@ -17,8 +17,8 @@ CpuKernels fastest_kernels() {
 
 struct Case {
   std::string name;
-  std::string model;  // a golden's name, or synth:TYPE
-  CpuKernels (*kernels)();
+  std::string model;        // a golden's name, or synth:TYPE
+  CpuKernels (*kernels)();  // null: on the GPU
   KvFormats format;
 };
 
@@ -43,8 +43,13 @@ void expect_same_bits(std::span<const float> actual, std::span<const float> expe
 
 class Invariance : public testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "there is no GPU";
+  }
   BareModel open(uint32_t threads) const {
-    return BareModel(model_path(GetParam().model), GetParam().kernels(), threads);
+    const std::string path = model_path(GetParam().model);
+    if (GetParam().kernels == nullptr) return BareModel(path, open_gpu());
+    return BareModel(path, GetParam().kernels(), threads);
   }
 };
 
@@ -169,6 +174,20 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"q4_k_m_scalar", "synth:q4_k_m", scalar_kernels, KvFormat::f16},
         Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
     [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(OnAGpu, Invariance,
+                         testing::Values(Case{"f32_weights", "llama3", nullptr, KvFormat::bf16},
+                                         Case{"f16_pages", "llama3", nullptr, KvFormat::f16},
+                                         Case{"windows", "gemma3", nullptr, KvFormat::bf16},
+                                         Case{"query_key_norms", "qwen3", nullptr, KvFormat::bf16},
+                                         Case{"soft_caps", "gemma2", nullptr, KvFormat::bf16},
+                                         Case{"biases", "qwen2", nullptr, KvFormat::bf16},
+                                         Case{"layer_norms", "gpt2", nullptr, KvFormat::bf16},
+                                         Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},
+                                         Case{"q8_0", "synth:q8_0", nullptr, KvFormat::bf16},
+                                         Case{"q4_0", "synth:q4_0", nullptr, KvFormat::f16},
+                                         Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quire

@@ -18,7 +18,8 @@ namespace quire {
 // whoever reads or writes pages or activations by himself ends the test.
 class LateBackend : public Backend {
  public:
-  explicit LateBackend(Backend& device) : device_(device) {}
+  // Of so many draws, one is amended after the next step has begun with another token.
+  explicit LateBackend(Backend& device, uint32_t amended_of = 0) : device_(device), amended_of_(amended_of) {}
   ~LateBackend() override { CHECK(memory_->empty()); }
 
   Buffer allocate(size_t bytes) override {
@@ -48,7 +49,13 @@ class LateBackend : public Backend {
     protect(PROT_NONE);
   }
 
-  Weight prepare(const Weight& weight, size_t stacked) override { return device_.prepare(weight, stacked); }
+  Weight prepare(const Weight& weight, const WeightUse& use) override { return device_.prepare(weight, use); }
+  void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) override {
+    device_.prepare_gated(gate, up, use);
+  }
+  size_t prepared_bytes(const MatrixView& weight, const WeightUse& use) const override {
+    return device_.prepared_bytes(weight, use);
+  }
   ActivationForm form_for(DType weight) const override { return device_.form_for(weight); }
   size_t activation_bytes(ActivationForm form, size_t width) const override {
     return device_.activation_bytes(form, width);
@@ -56,10 +63,15 @@ class LateBackend : public Backend {
 
   void feed_drawn(std::span<TokenId> tokens, std::span<const DrawnToken> drawn,
                   std::span<const SampleResult> results) override {
-    later([=, this] { device_.feed_drawn(tokens, drawn, results); });
+    later([=, this] {
+      device_.feed_drawn(tokens, drawn, results);
+      for (const DrawnToken& one : drawn) {
+        if (results[one.draw].amended) tokens[one.token] = results[one.draw].token == 0 ? 1 : 0;
+      }
+    });
   }
-  void begin_step(const BatchView& batch) override {
-    later([=, this] { device_.begin_step(batch); });
+  void begin_step(const BatchView& batch, std::span<const KvGroupView> kv) override {
+    later([=, this] { device_.begin_step(batch, kv); });
   }
   void embed(const EmbedParams& params) override {
     later([=, this] { device_.embed(params); });
@@ -105,7 +117,11 @@ class LateBackend : public Backend {
     later([=, this] { device_.logits(params); });
   }
   void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override {
-    later([=, this] { device_.sample(params, results); });
+    later([=, this] {
+      device_.sample(params, results);
+      for (size_t i = 0; i < params.size() && amended_of_ > 0; ++i)
+        results[i].amended = (params[i].position + params[i].seed) % amended_of_ == 0;
+    });
   }
 
  private:
@@ -122,6 +138,7 @@ class LateBackend : public Backend {
   }
 
   Backend& device_;
+  uint32_t amended_of_;
   std::shared_ptr<std::list<Memory>> memory_ = std::make_shared<std::list<Memory>>();
   std::list<std::function<void()>> waiting_;
   Mark asked_ = 0, done_ = 0;

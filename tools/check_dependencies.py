@@ -10,14 +10,15 @@ ALLOWED = {
     "text": {"base"},
     "kv": {"base", "tensor"},
     "backend": {"base", "tensor", "kv"},
+    "device": {"base", "tensor", "kv", "backend"},
     "model": {"base", "tensor", "kv", "backend"},
     "runner": {"base", "tensor", "kv", "backend", "model"},
-    "engine": {"base", "tensor", "kv", "backend", "model", "runner", "text"},
-    "eval": {"base", "tensor", "kv", "backend", "model", "runner", "text", "engine"},
+    "engine": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text"},
+    "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
     "openai": {"base", "text", "engine"},
     "server": {"base", "kv", "text", "engine", "openai"},
-    "cli": {"base", "tensor", "kv", "backend", "model", "runner", "text", "engine", "eval", "explain", "server"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/activation.h"
 #include "backend/sample.h"
 #include "backend/tap.h"
+#include "backend/yardstick.h"
 #include "base/check.h"
 #include "base/id.h"
 #include "kv/kv_view.h"
@@ -31,6 +33,17 @@ struct Weight {
     CHECK(packed == nullptr);
     return {view.slice(begin, count), owner};
   }
+};
+
+// What a weight is for.
+struct WeightUse {
+  enum Kind : uint8_t {
+    product,  // multiplies activations
+    table,    // its rows are read one by one
+    vector,   // a norm, a bias, sinks: f32
+  };
+  Kind kind = product;
+  size_t stacked = 1;  // of a product of experts: so many matrices, one after the other
 };
 
 // Consecutive tokens of one sequence in a step.
@@ -199,6 +212,18 @@ struct LogitsParams {
   Rows out;            // [rows, vocab]
 };
 
+// What a backend says of itself.
+struct BackendTraits {
+  std::string device = "none";     // as --device names it: "cpu", "cuda:0"
+  std::string description;         // for people: "8 threads", "NVIDIA H200"
+  std::string kernels;             // of the set: part of the identity of the pages it computes
+  uint32_t threads = 0;            // of the host that compute
+  KvFormat pages = KvFormat::f16;  // of 16 bits, with which attention is the faster
+  ActivationForm attention = ActivationForm::f32;  // what attention multiplies
+  uint32_t pipeline = 1;                           // steps that are worth having on their way
+  MemoryKind memory = MemoryKind::host;            // of weights and pages
+};
+
 // A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager
 // backend it has happened when the call returns, of another when `wait` says so. A call's parameters are read before it
 // returns; the rows, pages, tokens and values that they point to must stay until it has happened. Each output element is
@@ -207,6 +232,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  virtual BackendTraits traits() const { return {}; }
+  // Bytes that weights, pages and workspace may still take; 0: not known.
+  virtual size_t available_memory() const { return 0; }
+  // Measures this device; null: it cannot be measured.
+  virtual std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions&) const { return nullptr; }
+
   virtual Buffer allocate(size_t bytes) = 0;
   // Either may be in its own memory or in the host's; they may overlap.
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) { std::memmove(to, from, bytes); }
@@ -214,9 +245,17 @@ class Backend {
   using Mark = uint64_t;
   virtual Mark mark() { return 0; }
   virtual void wait(Mark /*mark*/) {}
-  // The weight of a product in the layout that this backend's kernels want: once, after loading. A stack of experts has
-  // `stacked` matrices one after the other.
-  virtual Weight prepare(const Weight& weight, size_t stacked = 1) = 0;
+  // So many bytes of prepared weights will be asked for.
+  virtual void expect_weights(size_t /*bytes*/) {}
+  // A weight where and as this backend's operations want it: once, after loading. Every weight goes through it.
+  virtual Weight prepare(const Weight& weight, const WeightUse& use) = 0;
+  // The same of a gate and an up whose results meet in `activate`, or in project_experts, and nowhere else: they may be kept as one.
+  virtual void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) {
+    gate = prepare(gate, use);
+    up = prepare(up, use);
+  }
+  // What that takes of the backend's memory, beside the file's; 0: nothing, it stays where it is.
+  virtual size_t prepared_bytes(const MatrixView& weight, const WeightUse& use) const = 0;
   virtual ActivationForm form_for(DType weight) const = 0;
   virtual size_t activation_bytes(ActivationForm form, size_t width) const = 0;
 
@@ -225,8 +264,9 @@ class Backend {
                           std::span<const SampleResult> results) {
     for (const DrawnToken& one : drawn) tokens[one.token] = results[one.draw].token;
   }
-  // Set once per step: the operations read tokens, positions and runs from it.
-  virtual void begin_step(const BatchView& batch) = 0;
+  // Set once per step: the operations read tokens, positions, runs and page tables from it. `kv`: the views that they will be
+  // given, by group.
+  virtual void begin_step(const BatchView& batch, std::span<const KvGroupView> kv) = 0;
 
   virtual void embed(const EmbedParams& params) = 0;
   virtual void norm_quantize(const NormQuantizeParams& params) = 0;

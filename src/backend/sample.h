@@ -48,6 +48,8 @@ struct TokenRank {
 
 struct SampleResult {
   TokenId token = 0;
+  // It was settled after steps that follow had begun with another: what they compute from it is void.
+  bool amended = false;
   float logprob = 0;                       // of the model itself: before temperature, filters and penalties
   std::vector<TokenLogprob> top_logprobs;  // best first
   std::vector<TokenRank> watched;          // in the order they were asked for

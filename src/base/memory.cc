@@ -15,15 +15,25 @@ size_t read_number(const char* path) {
   return file >> value ? value : 0;  // "max" is no number
 }
 
-}  // namespace
-
-size_t available_memory() {
-  size_t available = 0;
+size_t read_entry(const char* wanted) {
+  size_t bytes = 0;
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {
     size_t value = 0;
-    if (key == "MemAvailable:" && file >> value) available = value * 1024;
+    if (key == wanted && file >> value) bytes = value * 1024;
   }
+  return bytes;
+}
+
+}  // namespace
+
+size_t total_memory() {
+  const size_t total = read_entry("MemTotal:"), limit = read_number("/sys/fs/cgroup/memory.max");
+  return limit == 0 ? total : std::min(total, limit);
+}
+
+size_t available_memory() {
+  const size_t available = read_entry("MemAvailable:");
   const size_t limit = read_number("/sys/fs/cgroup/memory.max");
   if (limit == 0) return available;
   return std::min(available, limit - std::min(limit, read_number("/sys/fs/cgroup/memory.current")));

@@ -2,10 +2,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "base/thread_pool.h"
 #include "cli/bench_phases.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -23,6 +21,7 @@ struct BenchCommand {
   std::optional<uint32_t> threads;
   mutable std::string kv;  // empty: what suits the kernels
   std::string kernels = "auto";
+  std::string device = "auto";
   uint32_t prefill_chunk = 512;
   std::vector<uint32_t> prompts;  // empty: what fits of the default
   std::optional<uint32_t> generated;
@@ -33,33 +32,36 @@ struct BenchCommand {
   std::string svg;
 
   void operator()() const {
-    if (kv.empty()) kv = usual_kv(kernels);
+    const std::unique_ptr<Backend> backend =
+        open_backend({.device = device, .kernels = kernels, .threads = threads.value_or(usable_cpus())});
+    if (kv.empty()) kv = usual_kv(*backend);
     const KvFormats formats = parse_kv_formats(kv);
     const std::shared_ptr<const ModelFile> file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
     const std::vector<PhaseShape> shapes = phases(spec);
     Weights weights = load_weights(file, spec);
-    CpuBackend backend(kernels_named(kernels), threads.value_or(usable_cpus()));
-    prepare_weights(weights, backend);
-    PhaseRunner runner(spec, weights, backend,
+    prepare_weights(weights, *backend);
+    PhaseRunner runner(spec, weights, *backend,
                        {.kv_formats = formats, .prefill_chunk = prefill_chunk, .least_seconds = seconds});
-    check_memory(runner, shapes);
+    check_memory(runner, shapes, *backend);
     std::ofstream svg_file;  // opened before: nobody wants to wait for a measurement that cannot be written
     if (!svg.empty()) {
       svg_file.open(svg);
       if (!svg_file) throw Error("cannot write {}", svg);
     }
 
+    const BackendTraits traits = backend->traits();
     BenchReport report{.model = std::filesystem::path(file->path()).filename().string(),
                        .weight_bytes = weights.bytes,
                        .packed_bytes = weights.packed_bytes,
-                       .kernels = backend.kernels().name,
+                       .kernels = traits.kernels,
                        .kv_format = kv,
                        .kv_bytes_per_token = runner.layout().bytes_per_token(),
-                       .threads = backend.threads(),
+                       .device = traits.threads > 0 ? counted(traits.threads, "thread") : traits.description,
+                       .threads = traits.threads,
                        .machine = {},
                        .results = {}};
-    measure(runner, shapes, report);
+    measure(runner, shapes, *backend, report);
     if (json) {
       std::cout << report.json().dump(2, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
     } else {
@@ -88,8 +90,9 @@ struct BenchCommand {
     return shapes;
   }
 
-  static void check_memory(const PhaseRunner& runner, const std::vector<PhaseShape>& shapes) {
-    const size_t available = available_memory();
+  static void check_memory(const PhaseRunner& runner, const std::vector<PhaseShape>& shapes,
+                           const Backend& backend) {
+    const size_t available = backend.available_memory();
     for (const PhaseShape& shape : shapes) {
       if (available == 0 || runner.kv_bytes(shape) <= available) continue;
       throw Error("{} of {} at depth {} needs {} of KV cache, but {} are available", name(shape.phase),
@@ -98,17 +101,18 @@ struct BenchCommand {
     }
   }
 
-  void measure(PhaseRunner& runner, const std::vector<PhaseShape>& shapes, BenchReport& report) const {
+  void measure(PhaseRunner& runner, const std::vector<PhaseShape>& shapes, const Backend& backend,
+               BenchReport& report) const {
     Progress progress("measuring");
     progress.update(0, shapes.size());
-    Yardstick yardstick({.threads = report.threads, .seconds = seconds});
-    MachineRates before = yardstick.measure();
+    const std::unique_ptr<Yardstick> yardstick = backend.make_yardstick({.seconds = seconds});
+    MachineRates before = yardstick->measure();
     report.machine = before;
     for (const PhaseShape& shape : shapes) {
       std::optional<BenchResult> steadiest;
       for (int repeat = 0; repeat <= kRepeats && !(steadiest && steadiest->steady()); ++repeat) {
         const PhaseRun run = runner.run(shape);
-        const MachineRates after = yardstick.measure();
+        const MachineRates after = yardstick->measure();
         const double change = largest_change(before, after);
         if (!steadiest || change < steadiest->change)
           steadiest = {shape, run, best_of(before, after), change};
@@ -149,7 +153,8 @@ void add_bench(CLI::App& app) {
   bench->add_option("--kv", command->kv, kKvHelp)->capture_default_str();
   bench->add_option("--kernels", command->kernels, "auto, exact, scalar, or an instruction set")
       ->capture_default_str()
-      ->check(CLI::IsMember(kernel_names()));
+      ->check(CLI::IsMember(all_kernel_names()));
+  add_device_to(*bench, command->device);
   bench->add_option("--prefill-chunk", command->prefill_chunk, "most prompt tokens in one step")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1u << 20));

@@ -1,6 +1,7 @@
 #include "cli/bench_phases.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "base/check.h"
@@ -22,7 +23,8 @@ PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend&
   const uint32_t tokens = std::min(kPageTokens, spec.context);
   Pages pages(model_, layout_, pages_for(layout_, tokens, tokens, 1));
   std::vector<PageTable> tables(1, pages.kv.make_table());
-  step(pages, tables, {.sequences = 1, .tokens = tokens, .depth = 0, .logit_rows = 1});
+  const StepShape shape{.sequences = 1, .tokens = tokens, .depth = 0, .logit_rows = 1};
+  pages.runner.collect(launch(pages, tables, shape));
   KvMoves moves;
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
     std::vector<std::byte>& page = sample_pages_.emplace_back(layout_.groups[g].page_bytes);
@@ -66,6 +68,12 @@ PhaseRun PhaseRunner::repetition(Pages& pages, const PhaseShape& shape) {
   for (PageTable& table : tables) fill(pages, table, shape.depth);
   const uint32_t chunk = shape.phase == Phase::prefill ? options_.prefill_chunk : 1;
   PhaseRun run;
+  std::deque<StepHandle> flying;
+  const auto collect_down_to = [&](size_t left) {
+    for (; flying.size() > left; flying.pop_front()) pages.runner.collect(flying.front());
+  };
+  const size_t ahead = model_.backend->traits().pipeline - 1;
+  const auto start = Clock::now();
   for (uint32_t done = 0; done < shape.tokens;) {
     const uint32_t count = std::min(chunk, shape.tokens - done);
     const bool wants_logits = shape.phase == Phase::decode || done + count == shape.tokens;
@@ -73,12 +81,13 @@ PhaseRun PhaseRunner::repetition(Pages& pages, const PhaseShape& shape) {
                                .tokens = count,
                                .depth = shape.depth + done,
                                .logit_rows = wants_logits ? shape.batch : 0};
-    const auto start = Clock::now();
-    step(pages, tables, step_shape);
-    run.seconds += milliseconds_between(start, Clock::now()) / 1e3;
+    flying.push_back(launch(pages, tables, step_shape));
+    collect_down_to(ahead);
     run.cost += cost_.step(step_shape, layout_);
     done += count;
   }
+  collect_down_to(0);
+  run.seconds = milliseconds_between(start, Clock::now()) / 1e3;
   run.tokens = double(shape.tokens) * shape.batch;
   return run;
 }
@@ -104,7 +113,7 @@ void PhaseRunner::fill(Pages& pages, PageTable& table, uint32_t tokens) const {
   }
 }
 
-void PhaseRunner::step(Pages& pages, std::span<PageTable> tables, const StepShape& shape) {
+StepHandle PhaseRunner::launch(Pages& pages, std::span<PageTable> tables, const StepShape& shape) {
   StepInput input;
   std::vector<const PageTable*> of_run;
   for (PageTable& table : tables) {
@@ -115,8 +124,9 @@ void PhaseRunner::step(Pages& pages, std::span<PageTable> tables, const StepShap
     of_run.push_back(&table);
   }
   input.tables = pages.kv.flatten(of_run);
-  pages.runner.collect(pages.runner.launch(std::move(input)));
+  const StepHandle handle = pages.runner.launch(std::move(input));
   for (PageTable& table : tables) pages.kv.release_behind_window(table, shape.depth + shape.tokens);
+  return handle;
 }
 
 }  // namespace quire::cli

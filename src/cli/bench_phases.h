@@ -54,7 +54,7 @@ class PhaseRunner {
   void fill(Pages& pages, PageTable& table, uint32_t tokens) const;
   PhaseRun repetition(Pages& pages, const PhaseShape& shape);
   // Computes `shape.tokens` tokens of every table.
-  void step(Pages& pages, std::span<PageTable> tables, const StepShape& shape);
+  StepHandle launch(Pages& pages, std::span<PageTable> tables, const StepShape& shape);
 
   const RunnerModel model_;
   const Options options_;

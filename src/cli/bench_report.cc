@@ -57,7 +57,7 @@ double BenchResult::share() const {
 std::string BenchReport::text() const {
   std::string text =
       fmt::format("{}: {} of weights, KV {} {} per token, {} kernels, {}\n", model, human_bytes(weight_bytes),
-                  kv_format, human_bytes(kv_bytes_per_token), kernels, counted(threads, "thread"));
+                  kv_format, human_bytes(kv_bytes_per_token), kernels, device);
   text += fmt::format("machine: reads {:.1f} GB/s ({}), int8 {:.0f} GOPS ({}), f32 {:.0f} GFLOPS ({})",
                       machine.read_gb_s, machine.read_method, machine.int8_gops, machine.int8_instruction,
                       machine.f32_gflops, machine.f32_instruction);
@@ -94,6 +94,7 @@ OrderedJson BenchReport::json() const {
                           {"int8_instruction", machine.int8_instruction},
                           {"f32_instruction", machine.f32_instruction},
                           {"bf16_instruction", machine.bf16_instruction},
+                          {"device", device},
                           {"threads", threads}}},
                         {"model", model},
                         {"weight_bytes", weight_bytes},
@@ -128,7 +129,7 @@ OrderedJson BenchReport::json() const {
 
 std::string BenchReport::svg() const {
   Roofline roofline{
-      .title = fmt::format("{}, {}", model, counted(threads, "thread")),
+      .title = fmt::format("{}, {}", model, device),
       .read_gb_s = machine.read_gb_s,
       .roofs = {{fmt::format("int8 {:.0f} GOPS ({})", machine.int8_gops, machine.int8_instruction),
                  machine.int8_gops},

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/yardstick.h"
+#include "backend/yardstick.h"
 #include "base/json.h"
 #include "cli/bench_phases.h"
 
@@ -38,7 +38,8 @@ struct BenchReport {
   std::string kernels;
   std::string kv_format;
   size_t kv_bytes_per_token = 0;
-  uint32_t threads = 0;
+  std::string device;    // "2 threads", "NVIDIA H200"
+  uint32_t threads = 0;  // 0: it is no CPU
   MachineRates machine;  // the best that was seen
   std::vector<BenchResult> results;
 

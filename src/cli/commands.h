@@ -19,5 +19,6 @@ void add_kv_heads(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_devices(CLI::App& app);
 
 }  // namespace quire::cli

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/yardstick.h"
+#include "backend/yardstick.h"
 #include "cli/bench_phases.h"
 #include "model/cost.h"
 

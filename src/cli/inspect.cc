@@ -22,7 +22,7 @@ struct InspectCommand {
   ModelChoice model;
   std::string shape;  // of a model that is not there
   std::string type = "q4_0";
-  std::string kv = usual_kv("auto");
+  std::string kv = usual_kv(*open_backend({.device = "cpu"}));
   std::optional<uint32_t> context;
   std::string memory;
   WhatIf what_if;
@@ -273,6 +273,7 @@ void add_inspect(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(0u, 1u << 24));
+  add_device_to(*inspect, command->what_if.device);
   inspect->add_option("--threads", command->what_if.threads, "with --what-if: threads that compute")
       ->check(CLI::Range(1u, 1024u));
   inspect->add_option("--seconds", command->what_if.seconds, "with --what-if: about how long to measure")

@@ -38,7 +38,7 @@ std::string choose_kv(const std::string& model_path, const LoadOptions& load) {
   KvVerdicts verdicts = KvVerdicts::read(path);
   std::unique_ptr<LoadedModel> model;
   std::vector<TokenId> tokens;
-  std::string chosen = usual_kv(load.kernels);
+  std::string chosen = usual_kv(*open_backend(load.choice()));
   for (const char* format : kCandidates) {
     if (!verdicts.find(format)) {
       if (!model) {

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   quire::cli::add_quantize(app);
   quire::cli::add_synth(app);
   quire::cli::add_eval(app);
+  quire::cli::add_devices(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

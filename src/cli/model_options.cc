@@ -12,7 +12,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
@@ -67,7 +66,19 @@ void ModelOptions::add_to(CLI::App& command) {
       .add_option("--kernels", kernels,
                   "auto, exact (dequantized weights, f32 activations), scalar, or an instruction set")
       ->capture_default_str()
-      ->check(CLI::IsMember(kernel_names()));
+      ->check(CLI::IsMember(all_kernel_names()));
+  add_device_to(command, device);
+}
+
+void add_device_to(CLI::App& command, std::string& device) {
+  command
+      .add_option("--device", device,
+                  "where to compute: cpu, cuda:N, or auto (a GPU if there is one; see quire devices)")
+      ->capture_default_str();
+}
+
+DeviceChoice ModelOptions::choice() const {
+  return {.device = device, .kernels = kernels, .threads = threads.value_or(usable_cpus())};
 }
 
 void ModelOptions::add_draft_to(CLI::App& command) {
@@ -105,11 +116,11 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   return options;
 }
 
-void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
+void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
+                              EngineOptions& options) const {
   const size_t limit = parse_size(memory);
-  const uint32_t asked = options.context, cpus = threads.value_or(usable_cpus());
-  const CpuKernels set = kernels_named(kernels);
-  const auto plan = [&] { return plan_memory(file, spec, options, set, cpus); };
+  const uint32_t asked = options.context;
+  const auto plan = [&] { return plan_memory(file, spec, options, backend); };
   while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
   if (const MemoryPlan least = plan(); least.total() > limit) {
     throw Error(
@@ -121,21 +132,22 @@ void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, Engi
     std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
 }
 
-void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const {
-  constexpr double kSpared = 0.8;  // of what is left beside the weights: others live here too
+void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
+                                EngineOptions& options) const {
+  // Of what is left beside the weights: others live in a host's memory too, and few in a GPU's.
+  const double spared = backend.traits().memory == MemoryKind::host ? 0.8 : 0.94;
   options.max_sequences = max_sequences;
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
   const auto bytes_of = [&](uint32_t sequences) {
     const uint32_t chunk = std::min(prefill_chunk, options.context);
     return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
   };
-  const uint32_t cpus = threads.value_or(usable_cpus());
   options.kv_bytes = bytes_of(1);
-  const MemoryPlan rest = plan_memory(file, spec, options, kernels_named(kernels), cpus);
+  const MemoryPlan rest = plan_memory(file, spec, options, backend);
   const size_t beside = rest.weights + rest.scratch;
-  const size_t given = memory.empty() ? available_memory() : parse_size(memory);
+  const size_t given = memory.empty() ? backend.available_memory() : parse_size(memory);
   size_t spare = given > beside ? given - beside : 0;
-  if (memory.empty()) spare = given == 0 ? bytes_of(max_sequences) : size_t(kSpared * double(spare));
+  if (memory.empty()) spare = given == 0 ? bytes_of(max_sequences) : size_t(spared * double(spare));
   if (!kv_memory.empty()) spare = std::min(memory.empty() ? SIZE_MAX : spare, parse_size(kv_memory));
 
   const uint32_t asked = options.context;
@@ -151,8 +163,10 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, En
 
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
-  const LoadOptions any_context{.threads = threads.value_or(usable_cpus()), .kernels = kernels};
-  if (kv.empty()) kv = usual_kv(kernels);
+  const LoadOptions any_context{
+      .threads = threads.value_or(usable_cpus()), .kernels = kernels, .device = device};
+  const std::unique_ptr<Backend> backend = open_backend(choice());
+  if (kv.empty()) kv = usual_kv(*backend);
   if (kv == "auto") kv = choose_kv(file, any_context);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
@@ -160,14 +174,16 @@ ModelOptions::Opened ModelOptions::open() const {
     const auto head = open_model_file(file);
     const ModelSpec spec = read_model_spec(*head);
     engine = engine_options(spec);
-    if (max_sequences > 1) {
-      share_memory(*head, spec, engine);
+    engine.pipeline = backend->traits().pipeline;
+    // Pages of the host's memory are taken when they are first written; of a device's, all at once.
+    if (max_sequences > 1 || backend->traits().memory != MemoryKind::host) {
+      share_memory(*head, spec, *backend, engine);
     } else if (!memory.empty()) {
-      fit_memory(*head, spec, engine);
+      fit_memory(*head, spec, *backend, engine);
     }
   }
-  const LoadOptions load{
-      .context = engine.context, .threads = threads.value_or(usable_cpus()), .kernels = kernels};
+  LoadOptions load = any_context;
+  load.context = engine.context;
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
@@ -234,8 +250,8 @@ Request SamplingFlags::request(const LoadedModel& model) const {
   return request;
 }
 
-std::string usual_kv(const std::string& kernels) {
-  return std::string(name(kernels_named(kernels).pages));
+std::string usual_kv(const Backend& backend) {
+  return std::string(name(backend.traits().pages));
 }
 
 KvFormats parse_kv_formats(const std::string& text) {

@@ -29,6 +29,7 @@ struct ModelOptions : ModelChoice {
   std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
+  std::string device = "auto";
   uint32_t max_sequences = 1;  // that run at once; several share the KV memory
   std::string draft;           // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
@@ -40,10 +41,13 @@ struct ModelOptions : ModelChoice {
   // is lowered, with a word to the user, if it was not.
   EngineOptions engine_options(const ModelSpec& spec) const;
   // Keeps the whole process within --memory: lowers the context, or refuses with the numbers.
-  void fit_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
+  void fit_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
+                  EngineOptions& options) const;
   // Gives several sequences the KV memory they may share: what was asked for, else what the machine can spare but no more
   // than all of them could fill. Lowers the context if not even one fits.
-  void share_memory(const ModelFile& file, const ModelSpec& spec, EngineOptions& options) const;
+  void share_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
+                    EngineOptions& options) const;
+  DeviceChoice choice() const;
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;
@@ -79,8 +83,11 @@ template <class... Args>
   throw CLI::ValidationError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What --kv is if it is not given: the format in which the kernel set is fastest.
-std::string usual_kv(const std::string& kernels);
+// --device, for the commands that compute.
+void add_device_to(CLI::App& command, std::string& device);
+
+// What --kv is if it is not given: the format in which the backend is fastest.
+std::string usual_kv(const Backend& backend);
 // Of --kv; what KvFormats::parse refuses is wrong usage.
 KvFormats parse_kv_formats(const std::string& text);
 inline constexpr const char* kKvHelp =

@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "backend/cpu/kernel_choice.h"
-#include "backend/cpu/yardstick.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
@@ -48,10 +46,10 @@ struct ServeCommand {
   }
 
   // A short look at what the machine can do, so that the server can say how much of it is in use.
-  static MachineLimits look_at_machine(uint32_t threads) {
-    Yardstick yardstick({.threads = threads, .seconds = 0.05, .buffer_bytes = size_t(64) << 20});
-    const MachineRates rates = yardstick.measure();
-    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, rates.bf16_gflops, threads};
+  static MachineLimits look_at_machine(const Backend& backend) {
+    const MachineRates rates =
+        backend.make_yardstick({.seconds = 0.05, .buffer_bytes = size_t(64) << 20})->measure();
+    return {rates.read_gb_s, rates.int8_gops, rates.f32_gflops, rates.bf16_gflops, backend.traits().threads};
   }
 
   // A connection is an open file, and many systems allow a program 1024 of them unless it asks for more.
@@ -112,8 +110,8 @@ struct ServeCommand {
     server.service.kv_format = model.kv;
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
     server.service.fingerprint =
-        fmt::format("quire-{}-{}-{}", QUIRE_VERSION, kernels_named(model.kernels).name, model.kv);
-    const MachineLimits limits = look_at_machine(model.threads.value_or(usable_cpus()));
+        fmt::format("quire-{}-{}-{}", QUIRE_VERSION, loaded.backend().traits().kernels, model.kv);
+    const MachineLimits limits = look_at_machine(loaded.backend());
     std::unique_ptr<Engine> engine = opened.make_engine();
     std::string room = describe_room(*engine, opened.engine, loaded.spec());
     Server service(loaded, std::move(engine), served_name(), limits, server);

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/kernel_choice.h"
 #include "base/json.h"
 #include "cli/forecast.h"
 #include "cli/progress.h"
@@ -165,14 +163,15 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
     if (tokens >= context) wrong_usage("a depth of {} leaves no room in the context of {}", tokens, context);
   }
   Weights weights = load_weights(file, spec);
-  CpuBackend backend(kernels_named("auto"), threads.value_or(usable_cpus()));
+  const std::unique_ptr<Backend> opened =
+      open_backend({.device = device, .threads = threads.value_or(usable_cpus())});
+  Backend& backend = *opened;
   prepare_weights(weights, backend);
   const size_t left = memory > weights.bytes ? memory - weights.bytes : 0;
   const CostModel costs(weights, backend);
   Progress progress("measuring");
   progress.update(0, 2);
-  const MachineRates machine =
-      Yardstick({.threads = backend.threads(), .seconds = seconds * kYardstickShare}).measure();
+  const MachineRates machine = backend.make_yardstick({.seconds = seconds * kYardstickShare})->measure();
 
   std::vector<Case> cases = {{.how = as_is}, {.how = other}};
   std::vector<std::unique_ptr<PhaseRunner>> runners;
@@ -206,8 +205,8 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
   progress.clear();
   if (json) {
     const OrderedJson object = {{"model", std::filesystem::path(file->path()).filename().string()},
-                                {"threads", backend.threads()},
-                                {"kernels", backend.kernels().name},
+                                {"threads", backend.traits().threads},
+                                {"kernels", backend.traits().kernels},
                                 {"machine",
                                  {{"read_gb_s", machine.read_gb_s},
                                   {"int8_gops", machine.int8_gops},
@@ -219,8 +218,8 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
     return;
   }
   fmt::print("{}: {}, {} kernels; reads {:.1f} GB/s, int8 {:.0f} GOPS, f32 {:.0f} GFLOPS\n{}\n{}",
-             std::filesystem::path(file->path()).filename().string(), counted(backend.threads(), "thread"),
-             backend.kernels().name, machine.read_gb_s, machine.int8_gops, machine.f32_gflops,
+             std::filesystem::path(file->path()).filename().string(), counted(backend.traits().threads, "thread"),
+             backend.traits().kernels, machine.read_gb_s, machine.int8_gops, machine.f32_gflops,
              shares_text(cases[0].shares), table(*this, cases[0], cases[1]));
 }
 

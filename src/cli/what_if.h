@@ -26,6 +26,7 @@ struct WhatIf {
   std::vector<uint32_t> prompts = {512};
   std::vector<uint32_t> depths = {512};
   std::optional<uint32_t> threads;
+  std::string device = "auto";
   double seconds = 6;  // of measuring; a large model takes longer
 
   // `memory`: that weights and KV cache share. Prints to stdout.

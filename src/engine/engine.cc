@@ -46,6 +46,10 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
       drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
+  if (options_.kv_cache) {
+    const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
+    runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn, drawn);
+  }
   if (options_.disk_bytes == 0 || !options_.sharing || !options_.kv_cache) return;
   disk_ = std::make_unique<DiskTier>(
       kv_.layout(), DiskTierOptions{.folder = options_.disk_folder, .bytes = options_.disk_bytes},

@@ -252,10 +252,16 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
     Sequence& sequence = *found;
     account(sequence, run, plan, times);
     sequence.ahead -= run.count;
+    if (sequence.is_astray) {  // its row will be computed again, from the right token
+      sequence.is_astray = false;
+      if (run.samples) --sequence.drawing;
+      continue;
+    }
     sequence.computed += run.count;
     if (run.samples) {
       --sequence.drawing;
       sequence.computed += add_tokens(sequence, drawn);
+      sequence.is_astray = drawn.back().amended && sequence.ahead > 0;
     }
     sequence.drafts.clear();
     if (sequence.finished()) {

@@ -1,7 +1,5 @@
 #include "engine/loaded_model.h"
 
-#include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
 #include "model/model_identity.h"
 
@@ -11,8 +9,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
       spec_(read_model_spec(*file_, {.context = options.context})),
       weights_(load_weights(file_, spec_)),
-      kernels_(kernels_named(options.kernels).name),
-      backend_(std::make_unique<CpuBackend>(kernels_named(options.kernels), options.threads)),
+      backend_(open_backend(options.choice())),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
   prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
@@ -34,7 +31,7 @@ KvIdentity LoadedModel::kv_identity() const {
   return {.model_name = spec_.name.empty() ? spec_.architecture : spec_.name,
           .model = model_identity(*file_),
           .positions = positions_identity(spec_),
-          .kernels = kernels_};
+          .kernels = backend_->traits().kernels};
 }
 
 }  // namespace quire

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/backend.h"
+#include "device/open_backend.h"
 #include "engine/engine.h"
 #include "engine/model_text.h"
 #include "kv/kv_snapshot.h"
@@ -17,6 +17,9 @@ struct LoadOptions {
   uint32_t context = 0;  // 0: what the model was trained for
   uint32_t threads = 1;
   std::string kernels = "auto";  // or scalar, exact
+  std::string device = "auto";   // cpu, cuda:N
+
+  DeviceChoice choice() const { return {.device = device, .kernels = kernels, .threads = threads}; }
 };
 
 // A model ready to run: its file, spec, weights and text, and the backend that computes.
@@ -37,7 +40,6 @@ class LoadedModel {
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
   Weights weights_;
-  std::string kernels_;  // as the set is called
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<const ModelText> text_;
 };

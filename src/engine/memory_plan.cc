@@ -9,26 +9,28 @@ constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocat
 constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
 constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
 
-// Of a matrix as the kernel set keeps it, which may be in more bits than the file has.
-size_t packed_bytes(const TensorEntry& tensor, const CpuKernels& kernels) {
-  const PanelFormat& format = kernels.panels[size_t(tensor.dtype)];
-  if (format.pack == nullptr || tensor.shape.size() < 2) return tensor.bytes;
-  const size_t matrices = tensor.shape.size() > 2 ? tensor.shape[2] : 1;
-  const size_t panels = (tensor.shape[1] + kPanelRows - 1) / kPanelRows;
-  return matrices * panels * format.panel_bytes(tensor.shape[0]);
+// Of a tensor as the backend keeps it, which may be in more bits than the file has.
+size_t kept_bytes(const TensorEntry& tensor, WeightUse::Kind kind, const Backend& backend) {
+  size_t rows = 1;  // the shape begins with the outermost
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+  const size_t matrices = tensor.shape.size() > 2 ? tensor.shape[0] : 1;
+  const size_t prepared =
+      backend.prepared_bytes({nullptr, tensor.dtype, rows, tensor.shape.back()}, {kind, matrices});
+  return prepared == 0 ? tensor.bytes : prepared;
 }
 
 }  // namespace
 
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       const CpuKernels& kernels, uint32_t threads) {
+                       const Backend& backend) {
   MemoryPlan plan;
   size_t largest = 0, embedding = 0;
   bool has_head = false;
   for (const TensorEntry& tensor : file.tensors()) {
-    const size_t packed = packed_bytes(tensor, kernels);
+    const bool is_matrix = tensor.shape.size() >= 2;
     const bool is_embedding = tensor.name == "token_embd.weight";
-    plan.weights += is_embedding ? tensor.bytes : packed;
+    const size_t packed = kept_bytes(tensor, is_matrix ? WeightUse::product : WeightUse::vector, backend);
+    plan.weights += is_embedding ? kept_bytes(tensor, WeightUse::table, backend) : packed;
     largest = std::max(largest, tensor.bytes);
     if (is_embedding) embedding = packed;
     has_head |= tensor.name == "output.weight";
@@ -54,7 +56,8 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   }
   // In f32, and a third more for the inputs that are quantized as well.
   const size_t row_bytes = 6 * (4 * spec.dim + mixer_width + 3 * mlp_width);
-  plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab + kBytesPerThread * threads + rows * row_bytes +
+  plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab + kBytesPerThread * backend.traits().threads +
+                 rows * row_bytes +
                  size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
   return plan;
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/cpu/kernels.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
 
@@ -20,7 +19,7 @@ struct MemoryPlan {
   size_t total() const { return weights + kv + scratch; }
 };
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       const CpuKernels& kernels, uint32_t threads);
+                       const Backend& backend);
 
 // What a memory holds of the keys and values of a model in one format.
 struct KvRoom {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 
@@ -19,9 +20,9 @@ TEST(MemoryPlan, CountsMatricesAsTheKernelSetKeepsThem) {
   const ModelSpec spec = read_model_spec(*file);
   const EngineOptions options{.context = 512};
   CpuKernels kernels = scalar_kernels();
-  const MemoryPlan as_they_are = plan_memory(*file, spec, options, kernels, 1);
+  const MemoryPlan as_they_are = plan_memory(*file, spec, options, CpuBackend(kernels, 1));
   kernels.panels[size_t(DType::q4_0)] = {.panel_bytes = wide_panel_bytes, .pack = pack_nothing};
-  const MemoryPlan wide = plan_memory(*file, spec, options, kernels, 1);
+  const MemoryPlan wide = plan_memory(*file, spec, options, CpuBackend(kernels, 1));
 
   size_t more = 0;
   for (const TensorEntry& tensor : file->tensors()) {

@@ -325,6 +325,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
 // It holds no pages, and computes all it needs again.
 void Scheduler::start_over(Sequence& sequence) {
   sequence.computed = sequence.ahead = sequence.drawing = 0;
+  sequence.is_astray = false;
   if (sequence.kept.empty()) sequence.dropped = 0;  // else what stays is known, and is computed again
   sequence.pass.reset();
   sequence.pass_index = sequence.pass_done = 0;

@@ -47,6 +47,7 @@ struct Sequence {
   uint32_t computed = 0;                // rows of keys and values that are in pages
   uint32_t ahead = 0;                   // rows that steps on their way compute
   uint32_t drawing = 0;                 // tokens that they draw
+  bool is_astray = false;               // they compute with a token that was not drawn after all
   uint32_t last_draw = 0;               // which draw of the last of them
   uint32_t rows_told = 0;               // of its watched head: those before it need not be computed again
   uint32_t dropped = 0;                 // tokens of the prompt that have no row any more, or never had

@@ -36,6 +36,7 @@ struct KvTables {
 struct KvGroupView {
   const KvGroupLayout* layout = nullptr;
   std::byte* pages = nullptr;             // page p is at p * page_bytes
+  uint32_t page_count = 0;
   std::span<const uint32_t> page_ids;     // the tables of all runs
   std::span<const uint32_t> table_begin;  // by run: where its table starts in page_ids
   // Empty unless the heads of some run have unequal rows.

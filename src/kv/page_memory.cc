@@ -23,7 +23,8 @@ std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
   std::vector<KvGroupView> views;
   for (size_t g = 0; g < pages_.size(); ++g) {
     const KvTables::Group& group = tables.groups[g];
-    views.push_back({&layout_.groups[g], pages_[g].data(), group.page_ids, group.table_begin,
+    const auto count = uint32_t(pages_[g].size() / layout_.groups[g].page_bytes);
+    views.push_back({&layout_.groups[g], pages_[g].data(), count, group.page_ids, group.table_begin,
                      group.heads_begin, group.heads, group.cells});
   }
   return views;

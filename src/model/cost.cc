@@ -1,6 +1,7 @@
 #include "model/cost.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
@@ -52,6 +53,7 @@ StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) co
     const KvLayout::Place place = layout.places[block.layer];
     cost += block.block->cost(shape, layout.groups[place.group].layers[place.slot]);
   }
+  if (backend_.traits().attention == ActivationForm::bf16) cost.bf16_ops += std::exchange(cost.f32_ops, 0);
   return cost;
 }
 

@@ -12,7 +12,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   CHECK(!batch.tokens.empty() && layout.places.size() == spec_.layers.size());
   Workspace& w = workspace_;
   w.fit(batch.tokens.size(), batch.logit_rows.size());
-  backend_.begin_step(batch);
+  backend_.begin_step(batch, kv);
   for (size_t i = 0; i < spec_.ropes.size(); ++i) {
     backend_.rope_table({.cos = w.angles[i].cos,
                          .sin = w.angles[i].sin,

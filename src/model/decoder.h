@@ -17,6 +17,9 @@ class Decoder {
   // All three must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend);
 
+  // The largest step to come: nothing is allocated then.
+  void reserve(size_t tokens, size_t logit_rows) { workspace_.reserve(tokens, logit_rows); }
+
   static constexpr size_t kAllLayers = ~size_t(0);
 
   // Computes every token of the batch, writes its keys and values to the pages of `kv` (one view per layer

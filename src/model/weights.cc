@@ -134,22 +134,92 @@ Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spe
   return loader.load();
 }
 
-void prepare_weights(Weights& weights, Backend& backend) {
-  const auto prepare = [&](Weight& weight, size_t stacked) {
-    weight = backend.prepare(weight, stacked);
-    if (weight.packed == nullptr) return;
-    weights.packed_bytes += weight.packed->size();
-    const bool is_embedding = weight.view.data == weights.embedding.view.data;  // whose rows are still read
-    if (weight.owner == weights.file && !is_embedding) forget_pages({weight.view.data, weight.view.bytes()});
-    weight.owner = nullptr;
+namespace {
+
+WeightUse use_of(const Role& role) {
+  switch (role.kind) {
+    case RoleKind::product:
+      return {WeightUse::product, role.stacked()};
+    case RoleKind::table:
+      return {WeightUse::table};
+    case RoleKind::vector:
+      break;
+  }
+  return {WeightUse::vector};
+}
+
+// visit(weight, use) for every weight, those of a block in the order of its roles, but visit(gate, up, use) for those that meet.
+template <class Visit>
+void for_each_weight(Weights& weights, const Visit& visit) {
+  const auto norm = [&](Norm& one) {
+    visit(one.weight, WeightUse{WeightUse::vector});
+    visit(one.bias, WeightUse{WeightUse::vector});
   };
   for (BlockWeights& block : weights.blocks) {
     for (size_t i = 0; i < block.roles.size(); ++i) {
-      if (block.roles[i].kind == RoleKind::product && block.weights[i])
-        prepare(block.weights[i], block.roles[i].stacked());
+      const WeightUse use = use_of(block.roles[i]);
+      if (block.roles[i].meets_next && block.weights[i] && block.weights[i + 1]) {
+        visit(block.weights[i], block.weights[i + 1], use);
+        ++i;
+      } else {
+        visit(block.weights[i], use);
+      }
     }
+    norm(block.norm);
+    norm(block.post_norm);
   }
-  prepare(weights.head, 1);
+  norm(weights.output_norm);
+  visit(weights.head, WeightUse{WeightUse::product});
+  visit(weights.head_bias, WeightUse{WeightUse::vector});
+  visit(weights.positions, WeightUse{WeightUse::table});
+  visit(weights.embedding, WeightUse{WeightUse::table});
+}
+
+struct CountBytes {
+  const Backend& backend;
+  size_t& bytes;
+  void operator()(const Weight& weight, const WeightUse& use) const {
+    if (weight) bytes += backend.prepared_bytes(weight.view, use);
+  }
+  void operator()(const Weight& gate, const Weight& up, const WeightUse& use) const {
+    (*this)(gate, use);
+    (*this)(up, use);
+  }
+};
+
+struct Prepare {
+  Weights& weights;
+  Backend& backend;
+  const std::byte* table;  // the embedding, whose rows are still read where it is the head as well
+
+  void operator()(Weight& weight, const WeightUse& use) const {
+    if (!weight) return;
+    const Weight original = weight;
+    weight = backend.prepare(original, use);
+    forget(original, weight, use);
+  }
+  void operator()(Weight& gate, Weight& up, const WeightUse& use) const {
+    const Weight gate_before = gate, up_before = up;
+    backend.prepare_gated(gate, up, use);
+    forget(gate_before, gate, use);
+    forget(up_before, up, use);
+  }
+  void forget(const Weight& before, Weight& now, const WeightUse& use) const {
+    if (now.packed == nullptr) return;
+    weights.packed_bytes += now.packed->size();
+    const bool is_done = before.view.data != table || use.kind == WeightUse::table;
+    if (before.owner == weights.file && is_done) forget_pages({before.view.data, before.view.bytes()});
+    now.owner = nullptr;
+  }
+};
+
+}  // namespace
+
+void prepare_weights(Weights& weights, Backend& backend) {
+  size_t bytes = 0;
+  for_each_weight(weights, CountBytes{backend, bytes});
+  backend.expect_weights(bytes);
+  for_each_weight(weights, Prepare{weights, backend, weights.embedding.view.data});
 }
 
 }  // namespace quire

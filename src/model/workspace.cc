@@ -61,7 +61,7 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
   if (weights.head) final_forms_ |= backend.form_for(weights.head.view.dtype);
 }
 
-void Workspace::fit(size_t tokens, size_t logit_rows) {
+void Workspace::reserve(size_t tokens, size_t logit_rows) {
   const size_t token_capacity = std::max(tokens, tokens_);
   const size_t logit_capacity = std::max(logit_rows, logit_rows_);
   if (token_capacity > tokens_ || logit_capacity > logit_rows_ || memory_.size() == 0) {
@@ -73,6 +73,10 @@ void Workspace::fit(size_t tokens, size_t logit_rows) {
     tokens_ = token_capacity;
     logit_rows_ = logit_capacity;
   }
+}
+
+void Workspace::fit(size_t tokens, size_t logit_rows) {
+  reserve(tokens, logit_rows);
   for (Rows* r : {&stream, &branch, &normed.f32}) r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {

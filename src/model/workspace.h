@@ -13,8 +13,10 @@ class Workspace {
  public:
   Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights);
 
-  // Grows to hold `tokens` tokens, `logit_rows` rows of logits. What was handed out before is no longer
-  // valid.
+  // Makes room for the largest step, so that nothing has to move later.
+  void reserve(size_t tokens, size_t logit_rows);
+  // The rows of a step. Grows, which waits for all that is on its way, if it is larger than any that was expected: what was handed
+  // out before is then no longer valid.
   void fit(size_t tokens, size_t logit_rows);
 
   Rows stream;                                   // [tokens, dim]: the residual stream

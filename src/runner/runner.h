@@ -38,6 +38,9 @@ class Runner {
   Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group);
   ~Runner();
 
+  // The largest step to come, so that none has to wait for memory.
+  void reserve(size_t tokens, size_t logit_rows) { decoder_.reserve(tokens, logit_rows); }
+
   // Makes the input's moves, then computes. What it throws, it throws after the moves were made, or made none of them.
   StepHandle launch(StepInput input);
   // Waits for a step. REQUIRES: it is the oldest that was launched and not collected.

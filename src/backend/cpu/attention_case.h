@@ -218,7 +218,7 @@ class Attention {
     positions_.clear();
     for (uint32_t i = 0; i < count; ++i) positions_.push_back(first + i);
     run_ = {0, count, first, first};
-    backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}});
+    backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}}, {});
   }
 
   void store(CpuBackend& backend, HostKv& kv, std::span<const PageTable* const> tables) {

@@ -4,8 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "backend/cpu/lanes.h"
+#include "backend/cpu/yardstick.h"
 #include "base/check.h"
+#include "base/memory.h"
 #include "tensor/quantize.h"
 
 namespace quire {
@@ -32,21 +36,46 @@ size_t round_up(size_t n, size_t multiple) {
 CpuBackend::CpuBackend(CpuKernels kernels, uint32_t threads)
     : kernels_(kernels), unpacked_(kernels.twin()), pool_(threads) {}
 
+BackendTraits CpuBackend::traits() const {
+  return {
+      .device = "cpu",
+      .description = fmt::format("{} thread{} with {}", threads(), threads() == 1 ? "" : "s", kernels_.name),
+      .kernels = kernels_.name,
+      .threads = threads(),
+      .pages = kernels_.pages};
+}
+
+size_t CpuBackend::available_memory() const {
+  return quire::available_memory();
+}
+
+std::unique_ptr<Yardstick> CpuBackend::make_yardstick(const YardstickOptions& options) const {
+  return std::make_unique<CpuYardstick>(threads(), options);
+}
+
 Buffer CpuBackend::allocate(size_t bytes) {
   Buffer buffer(bytes);
   if (bytes >= kLargePageBytes) buffer.use_large_pages();
   return buffer;
 }
 
-Weight CpuBackend::prepare(const Weight& weight, size_t stacked) {
-  const PanelFormat& format = kernels_.panels[size_t(weight.view.dtype)];
-  if (!weight || format.pack == nullptr) return weight;
+size_t CpuBackend::prepared_bytes(const MatrixView& weight, const WeightUse& use) const {
+  const PanelFormat& format = kernels_.panels[size_t(weight.dtype)];
+  if (use.kind != WeightUse::product || format.pack == nullptr) return 0;
+  const size_t panels = (weight.rows / use.stacked + kPanelRows - 1) / kPanelRows;
+  return use.stacked * panels * format.panel_bytes(weight.cols);
+}
+
+Weight CpuBackend::prepare(const Weight& weight, const WeightUse& use) {
   const MatrixView& view = weight.view;
-  const size_t rows = view.rows / stacked, panels = (rows + kPanelRows - 1) / kPanelRows;
+  const size_t total = weight ? prepared_bytes(view, use) : 0;
+  if (total == 0) return weight;
+  const PanelFormat& format = kernels_.panels[size_t(view.dtype)];
+  const size_t rows = view.rows / use.stacked, panels = (rows + kPanelRows - 1) / kPanelRows;
   const size_t bytes = format.panel_bytes(view.cols);
-  const auto packed = std::make_shared<const Buffer>(stacked * panels * bytes);
+  const auto packed = std::make_shared<const Buffer>(total);
   packed->use_large_pages();
-  pool_.parallel_for(stacked * panels, 4, [&](size_t begin, size_t end) {
+  pool_.parallel_for(use.stacked * panels, 4, [&](size_t begin, size_t end) {
     for (size_t p = begin; p < end; ++p) {
       format.pack(view.slice(p / panels * rows, rows), p % panels, packed->data() + p * bytes);
     }

@@ -21,11 +21,15 @@ class CpuBackend : public Backend {
   const CpuKernels& kernels() const { return kernels_; }
   uint32_t threads() const { return pool_.size(); }
 
+  BackendTraits traits() const override;
+  size_t available_memory() const override;
+  std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions& options) const override;
   Buffer allocate(size_t bytes) override;
-  Weight prepare(const Weight& weight, size_t stacked) override;
+  Weight prepare(const Weight& weight, const WeightUse& use) override;
+  size_t prepared_bytes(const MatrixView& weight, const WeightUse& use) const override;
   ActivationForm form_for(DType weight) const override { return kernels_.form[size_t(weight)]; }
   size_t activation_bytes(ActivationForm form, size_t width) const override;
-  void begin_step(const BatchView& batch) override { batch_ = batch; }
+  void begin_step(const BatchView& batch, std::span<const KvGroupView>) override { batch_ = batch; }
 
   void embed(const EmbedParams& params) override;
   void norm_quantize(const NormQuantizeParams& params) override;

@@ -67,7 +67,7 @@ class PrunedAttention : public testing::Test {
     step.runs = {{0, 0, 0, 0}, {0, count, row, row}};
     const PageTable* tables[] = {&other_, &table};
     step.groups = kv_.view(tables, step.flat);
-    backend.begin_step({step.tokens, step.positions, step.run_of, step.runs, {}});
+    backend.begin_step({step.tokens, step.positions, step.run_of, step.runs, {}}, {});
     for (uint32_t l = 0; l < kLayers; ++l) {
       backend.rope_store({.query = rows(layers_[l].query, first, count),
                           .key = rows(layers_[l].key, first, count),

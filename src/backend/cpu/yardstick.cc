@@ -55,30 +55,11 @@ size_t default_buffer_bytes() {
   return memory == 0 ? kLeastBuffer : std::min(wanted, memory / 8);
 }
 
-double change(double a, double b) {
-  const double larger = std::max(a, b);
-  return larger > 0 ? std::fabs(a - b) / larger : 0;
-}
-
 }  // namespace
 
-double largest_change(const MachineRates& a, const MachineRates& b) {
-  return std::max({change(a.read_gb_s, b.read_gb_s), change(a.int8_gops, b.int8_gops),
-                   change(a.f32_gflops, b.f32_gflops), change(a.bf16_gflops, b.bf16_gflops)});
-}
-
-MachineRates best_of(const MachineRates& a, const MachineRates& b) {
-  MachineRates best = a;
-  best.read_gb_s = std::max(a.read_gb_s, b.read_gb_s);
-  best.int8_gops = std::max(a.int8_gops, b.int8_gops);
-  best.f32_gflops = std::max(a.f32_gflops, b.f32_gflops);
-  best.bf16_gflops = std::max(a.bf16_gflops, b.bf16_gflops);
-  return best;
-}
-
-Yardstick::Yardstick(const YardstickOptions& options)
+CpuYardstick::CpuYardstick(uint32_t threads, const YardstickOptions& options)
     : seconds_(options.seconds),
-      pool_(options.threads),
+      pool_(threads),
       buffer_(options.buffer_bytes > 0 ? options.buffer_bytes : default_buffer_bytes()),
       read_kernels_({{"prefetch to L3", read<1>}, {"prefetch to L2", read<2>}, {"plain", read<kNoPrefetch>}}),
       int8_kernels_(int8_peak_kernels()),
@@ -108,7 +89,7 @@ Yardstick::Yardstick(const YardstickOptions& options)
   }
 }
 
-MachineRates Yardstick::measure() {
+MachineRates CpuYardstick::measure() {
   MachineRates rates;
   rates.read_gb_s = best_rate(
       read_kernels_, [&](const ReadKernel& kernel, double seconds) { return read_rate(kernel, seconds); });
@@ -133,7 +114,7 @@ MachineRates Yardstick::measure() {
 }
 
 template <class Kernel, class Sample>
-double Yardstick::best_rate(std::vector<Kernel>& candidates, const Sample& sample) const {
+double CpuYardstick::best_rate(std::vector<Kernel>& candidates, const Sample& sample) const {
   size_t best_candidate = 0;
   double best = 0;
   for (size_t i = 0; i < kSamples; ++i) {
@@ -146,7 +127,7 @@ double Yardstick::best_rate(std::vector<Kernel>& candidates, const Sample& sampl
   return best;
 }
 
-double Yardstick::read_rate(const ReadKernel& kernel, double seconds) {
+double CpuYardstick::read_rate(const ReadKernel& kernel, double seconds) {
   const auto start = Clock::now();
   double passes = 0;
   double passed = 0;
@@ -160,7 +141,7 @@ double Yardstick::read_rate(const ReadKernel& kernel, double seconds) {
   return passes * double(buffer_.size()) / passed / 1e9;
 }
 
-double Yardstick::compute_rate(const PeakKernel& kernel, const PeakPanels& panels, double seconds) {
+double CpuYardstick::compute_rate(const PeakKernel& kernel, const PeakPanels& panels, double seconds) {
   const size_t tasks = pool_.size() * kTasksPerThread;
   const auto round = [&](size_t sweeps) {
     const auto start = Clock::now();

@@ -45,7 +45,7 @@ TEST(PeakKernels, MakeAsManyMultiplyAddsOfBf16AsTheySay) {
 
 TEST(Yardstick, MeasuresEveryRateAndSaysWhatGaveIt) {
   for (uint32_t threads : {1u, 3u}) {
-    Yardstick yardstick({.threads = threads, .seconds = 0.001, .buffer_bytes = (1 << 20) + 77});
+    CpuYardstick yardstick(threads, {.seconds = 0.001, .buffer_bytes = (1 << 20) + 77});
     const MachineRates first = yardstick.measure();
     EXPECT_GT(first.read_gb_s, 0);
     EXPECT_GT(first.int8_gops, 0);

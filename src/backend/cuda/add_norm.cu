@@ -61,6 +61,7 @@ struct RowNorm {
 };
 
 __global__ void __launch_bounds__(kThreads) add_and_norm(const DeviceAddNorm params) {
+  ptx::follow_kernel_before();
   __shared__ float scratch[kThreads / 32];
   const uint32_t out_row = blockIdx.x, row = params.rows == nullptr ? out_row : params.rows[out_row];
   const uint32_t width = uint32_t(params.stream.width);
@@ -99,9 +100,8 @@ __global__ void __launch_bounds__(kThreads) add_and_norm(const DeviceAddNorm par
 void add_norm(const DeviceAddNorm& params, cudaStream_t stream) {
   CHECK(params.stream.width % 4 == 0 && params.stream.stride % 4 == 0 && params.branch.stride % 4 == 0);
   CHECK(params.out.data == nullptr || params.out.cols == params.stream.width);
-  CHECK(params.rows == nullptr || !params.branch);  // a row might be updated twice
   if (params.row_count == 0) return;
-  launch(add_and_norm, {.blocks = params.row_count, .threads = kThreads}, Overlap::none, stream, params);
+  launch(add_and_norm, {.blocks = params.row_count, .threads = kThreads}, Overlap::with_kernel_before, stream, params);
 }
 
 }  // namespace quire::cuda

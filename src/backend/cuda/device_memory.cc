@@ -1,5 +1,6 @@
 #include "backend/cuda/device_memory.h"
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -32,22 +33,40 @@ bool has_device() {
 
 namespace {
 
-int attribute(cudaDeviceAttr which) {
-  int device = 0;
+// What every launch asks for, of the first few devices.
+struct Known {
+  std::atomic<int> capability = 0, multiprocessors = 0;
+};
+constexpr int kKnownDevices = 64;
+Known known[kKnownDevices];
+
+int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
   return value;
+}
+
+Known& look_at_current() {
+  int device = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CHECK(device < kKnownDevices);
+  Known& found = known[device];
+  if (found.multiprocessors == 0) {
+    found.capability = attribute(cudaDevAttrComputeCapabilityMajor, device) * 10 +
+                       attribute(cudaDevAttrComputeCapabilityMinor, device);
+    found.multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device);
+  }
+  return found;
 }
 
 }  // namespace
 
 int compute_capability() {
-  return attribute(cudaDevAttrComputeCapabilityMajor) * 10 + attribute(cudaDevAttrComputeCapabilityMinor);
+  return look_at_current().capability;
 }
 
 int multiprocessors() {
-  return attribute(cudaDevAttrMultiProcessorCount);
+  return look_at_current().multiprocessors;
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {

@@ -50,6 +50,7 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
 
 // A thread has two neighbours, which stay together in the order of activations.
 __global__ void __launch_bounds__(kThreads) activate_pairs(const DeviceActivate params, uint32_t pairs) {
+  ptx::follow_kernel_before();
   const uint32_t col = 2 * (blockIdx.x % pairs * kThreads + threadIdx.x), row = blockIdx.x / pairs;
   const uint32_t width = uint32_t(params.gate.width);
   if (col >= round_up(width, kBlockK)) return;
@@ -66,9 +67,11 @@ __global__ void __launch_bounds__(kThreads) activate_pairs(const DeviceActivate 
       ptx::pack_bf16(value[0], value[1]);
 }
 
-__global__ void __launch_bounds__(kThreads) scale_and_cap(const Rows logits, float scale, float soft_cap) {
-  const size_t row = blockIdx.y;
-  const size_t col = blockIdx.x * size_t(kThreads) + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) scale_and_cap(const Rows logits, unsigned blocks, float scale,
+                                                          float soft_cap) {
+  ptx::follow_kernel_before();
+  const size_t row = blockIdx.x / blocks;
+  const size_t col = blockIdx.x % blocks * size_t(kThreads) + threadIdx.x;
   if (col >= logits.width) return;
   float& logit = logits.data[row * logits.stride + col];
   const float scaled = logit * scale;
@@ -82,15 +85,15 @@ void activate(const DeviceActivate& params, cudaStream_t stream) {
   CHECK(params.out.data == nullptr || params.out.cols == params.gate.width);
   if (params.gate.rows == 0) return;
   const uint32_t blocks = (round_up(uint32_t(params.gate.width), kBlockK) / 2 + kThreads - 1) / kThreads;
-  launch(activate_pairs, {.blocks = blocks * uint32_t(params.gate.rows), .threads = kThreads}, Overlap::none,
+  launch(activate_pairs, {.blocks = blocks * uint32_t(params.gate.rows), .threads = kThreads}, Overlap::with_kernel_before,
          stream, params, blocks);
 }
 
 void scale_logits(const Rows& logits, float scale, float soft_cap, cudaStream_t stream) {
   if (logits.rows == 0 || (scale == 1 && soft_cap == 0)) return;
-  const dim3 blocks(unsigned((logits.width + kThreads - 1) / kThreads), unsigned(logits.rows));
-  scale_and_cap<<<blocks, kThreads, 0, stream>>>(logits, scale, soft_cap);
-  CUDA_CHECK(cudaGetLastError());
+  const unsigned blocks = unsigned((logits.width + kThreads - 1) / kThreads);
+  launch(scale_and_cap, {.blocks = blocks * unsigned(logits.rows), .threads = kThreads},
+         Overlap::with_kernel_before, stream, logits, blocks, scale, soft_cap);
 }
 
 }  // namespace quire::cuda

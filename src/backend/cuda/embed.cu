@@ -2,6 +2,7 @@
 
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
+#include "backend/cuda/ptx.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -76,6 +77,7 @@ struct EmbedArgs {
 
 template <DType dtype>
 __global__ void embed_rows(const EmbedArgs args) {
+  ptx::follow_kernel_before();
   const uint32_t token = blockIdx.x;
   const uint8_t* row = args.table + args.token_ids[token] * args.row_bytes;
   for (uint32_t i = threadIdx.x; i < args.cols; i += blockDim.x) {
@@ -129,7 +131,7 @@ void embed(const DeviceEmbed& params, const DeviceTokens& tokens, cudaStream_t s
                           .out_stride = params.out.stride,
                           .token_ids = tokens.ids,
                           .token_positions = tokens.positions};
-  launch(kernel_for(params.table.dtype), {.blocks = tokens.count, .threads = 256}, Overlap::none, stream,
+  launch(kernel_for(params.table.dtype), {.blocks = tokens.count, .threads = 256}, Overlap::with_kernel_before, stream,
          args);
 }
 

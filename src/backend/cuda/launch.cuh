@@ -35,7 +35,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, Overlap ove
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = overlap == Overlap::with_kernel_before ? 1 : 0;
+  config.numAttrs = overlap == Overlap::with_kernel_before && compute_capability() >= 90 ? 1 : 0;
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
 }
 

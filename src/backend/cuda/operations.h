@@ -40,7 +40,8 @@ struct DeviceNorm {
   const float* bias = nullptr;  // or null
 };
 
-// stream += scale * branch_norm(branch), then out = norm(stream). REQUIRES: a width that is a multiple of 4.
+// stream += scale * branch_norm(branch), then out = norm(stream), of the rows that are named alone. REQUIRES: a width that is a
+// multiple of 4; no row is named twice.
 struct DeviceAddNorm {
   Rows stream;  // [tokens, dim], updated
   Rows branch;  // or nothing

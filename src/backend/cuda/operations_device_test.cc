@@ -201,7 +201,7 @@ void compare_rope_store(const RopeCase& test) {
 
   CpuBackend cpu(scalar_kernels(), 1);
   cpu.begin_step(
-      {.tokens = ids, .positions = positions, .run_of_token = run_of, .runs = runs, .logit_rows = {}});
+      {.tokens = ids, .positions = positions, .run_of_token = run_of, .runs = runs, .logit_rows = {}}, {});
   const Rows cos_rows = {cos.data(), kTokens, test.pairs, test.pairs},
              sin_rows = {sin.data(), kTokens, test.pairs, test.pairs};
   cpu.rope_table({.cos = cos_rows, .sin = sin_rows, .inverse_frequencies = frequencies, .scale = 1.1f});

@@ -2,6 +2,7 @@
 #include "backend/cuda/kv_row_codes.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
+#include "backend/cuda/ptx.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -10,6 +11,7 @@ constexpr uint32_t kWarps = 8;
 constexpr uint32_t kMostDim = 256;
 
 __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positions) {
+  ptx::follow_kernel_before();
   for (uint32_t i = threadIdx.x; i < params.pairs; i += blockDim.x) {
     const double angle = double(positions[blockIdx.x]) * double(params.inverse_frequencies[i]);
     params.cos[blockIdx.x * size_t(params.pairs) + i] = float(cos(angle) * double(params.scale));
@@ -78,6 +80,7 @@ struct HeadRow {
 
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads) {
+  ptx::follow_kernel_before();
   __shared__ float values[kWarps][kMostDim];
   const uint32_t index = blockIdx.x * kWarps + threadIdx.x / 32;
   if (index >= rows_of_heads) return;
@@ -120,7 +123,7 @@ bool fits(const DeviceNorm& norm, uint32_t norm_width, uint32_t head_dim, size_t
 
 void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream) {
   if (tokens.count == 0) return;
-  launch(rope_angles, {.blocks = tokens.count, .threads = 64}, Overlap::none, stream, params,
+  launch(rope_angles, {.blocks = tokens.count, .threads = 64}, Overlap::with_kernel_before, stream, params,
          tokens.positions);
 }
 
@@ -132,7 +135,7 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
   if (tokens.count == 0) return;
   const uint32_t heads = uint32_t(params.query.width) / params.head_dim + 2 * params.rows.kv_heads;
   launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
-         Overlap::none, stream, params, tokens.count * heads);
+         Overlap::with_kernel_before, stream, params, tokens.count * heads);
 }
 
 }  // namespace quire::cuda

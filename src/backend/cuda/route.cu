@@ -1,6 +1,7 @@
 #include "backend/cuda/device_math.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
+#include "backend/cuda/ptx.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -43,6 +44,7 @@ __device__ __forceinline__ void softmax(float* values, uint32_t count) {
 
 // A warp has a token.
 __global__ void __launch_bounds__(32 * kWarps) choose_experts(const DeviceRoute params) {
+  ptx::follow_kernel_before();
   __shared__ float all_scores[kWarps][kMostExperts];
   __shared__ float all_shares[kWarps][32];
   const uint32_t token = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -86,7 +88,7 @@ void route(const DeviceRoute& params, cudaStream_t stream) {
   if (params.scores.rows == 0) return;
   launch(choose_experts,
          {.blocks = uint32_t(params.scores.rows + kWarps - 1) / kWarps, .threads = 32 * kWarps},
-         Overlap::none, stream, params);
+         Overlap::with_kernel_before, stream, params);
 }
 
 }  // namespace quire::cuda

@@ -1,4 +1,5 @@
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/ptx.cuh"
 #include "backend/cuda/sample_kernels.h"
 #include "backend/cuda/sample_select.cuh"
 
@@ -20,6 +21,7 @@ __device__ __forceinline__ CandidateRow drawn_row(const SampleBatch& batch, uint
 
 // REQUIRES: a token is at most once among the biases, and at most once among the penalties.
 __global__ void __launch_bounds__(kSampleThreads) change_logits(const SampleBatch batch) {
+  ptx::follow_kernel_before();
   const uint32_t row = blockIdx.x;
   const SamplePlan plan = batch.plans[row];
   if (plan.skip != 0 || plan.biases + plan.penalties == 0) return;
@@ -63,6 +65,7 @@ __device__ __forceinline__ void limit_mass(const CandidateRow& row, float top_p,
 }
 
 __global__ void __launch_bounds__(kSampleThreads) filter_rows(const SampleBatch batch) {
+  ptx::follow_kernel_before();
   extern __shared__ __align__(16) uint8_t memory[];
   SelectShared& shared = *reinterpret_cast<SelectShared*>(memory);
   const SamplePlan plan = batch.plans[blockIdx.x];
@@ -135,6 +138,7 @@ struct TwoBest {
 constexpr uint32_t kDrawThreads = 256;
 
 __global__ void __launch_bounds__(kDrawThreads) draw_parts(const SampleBatch batch) {
+  ptx::follow_kernel_before();
   const uint32_t row = blockIdx.x / kSampleParts, part = blockIdx.x % kSampleParts;
   const SamplePlan plan = batch.plans[row];
   const SampleState state = batch.states[row];
@@ -240,6 +244,7 @@ __device__ __forceinline__ void add_logprobs(const SampleBatch& batch, SelectSha
 }
 
 __global__ void __launch_bounds__(kSampleThreads) finish_rows(const SampleBatch batch) {
+  ptx::follow_kernel_before();
   extern __shared__ __align__(16) uint8_t memory[];
   SelectShared& shared = *reinterpret_cast<SelectShared*>(memory);
   const SamplePlan& plan = batch.plans[blockIdx.x];
@@ -257,16 +262,30 @@ __global__ void __launch_bounds__(kSampleThreads) finish_rows(const SampleBatch 
   if (!uncertain && plan.logprobs != 0) add_logprobs(batch, shared, out);
 }
 
+__global__ void __launch_bounds__(kSampleThreads) keep_rows(const SampleBatch batch) {
+  ptx::follow_kernel_before();
+  const uint32_t row = blockIdx.x / kSampleParts;
+  if (batch.plans[row].skip == 0 && batch.outcomes[row].uncertain == 0) return;
+  const size_t width = batch.logits.width;
+  for (size_t i = blockIdx.x % kSampleParts * kSampleThreads + threadIdx.x; i < width;
+       i += kSampleParts * kSampleThreads)
+    batch.kept[row * width + i] = batch.logits.data[row * batch.logits.stride + i];
+}
+
 }  // namespace
 
 void launch_sampling(const SampleBatch& batch, cudaStream_t stream) {
   const uint32_t rows = uint32_t(batch.logits.rows);
   if (rows == 0) return;
   const LaunchShape whole = {.blocks = rows, .threads = kSampleThreads, .shared_bytes = sizeof(SelectShared)};
-  launch(change_logits, {.blocks = rows, .threads = kSampleThreads}, Overlap::none, stream, batch);
-  launch(filter_rows, whole, Overlap::none, stream, batch);
-  launch(draw_parts, {.blocks = rows * kSampleParts, .threads = kDrawThreads}, Overlap::none, stream, batch);
-  launch(finish_rows, whole, Overlap::none, stream, batch);
+  launch(change_logits, {.blocks = rows, .threads = kSampleThreads}, Overlap::with_kernel_before, stream,
+         batch);
+  launch(filter_rows, whole, Overlap::with_kernel_before, stream, batch);
+  launch(draw_parts, {.blocks = rows * kSampleParts, .threads = kDrawThreads}, Overlap::with_kernel_before,
+         stream, batch);
+  launch(finish_rows, whole, Overlap::with_kernel_before, stream, batch);
+  launch(keep_rows, {.blocks = rows * kSampleParts, .threads = kSampleThreads}, Overlap::with_kernel_before,
+         stream, batch);
 }
 
 }  // namespace quire::cuda

@@ -66,6 +66,7 @@ struct SampleBatch {
   SampleState* states;      // [rows]
   DrawPart* parts;          // [rows, kSampleParts]
   SampleOutcome* outcomes;  // [rows]
+  float* kept;              // [rows, vocabulary]: the logits of rows that the CPU draws from
 };
 
 void launch_sampling(const SampleBatch& batch, cudaStream_t stream);

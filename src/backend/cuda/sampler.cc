@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "backend/cuda/sample_kernels.h"
@@ -70,6 +71,8 @@ Sampler::Sampler(uint32_t rows, uint32_t vocabulary)
     : rows_(rows),
       vocabulary_(vocabulary),
       cpu_(scalar_kernels(), 1),
+      kept_{DeviceBuffer(size_t(rows) * vocabulary * sizeof(float)),
+            DeviceBuffer(size_t(rows) * vocabulary * sizeof(float))},
       changed_(size_t(rows) * vocabulary * sizeof(float)),
       plans_(rows * sizeof(SamplePlan)),
       states_(rows * sizeof(SampleState)),
@@ -78,51 +81,76 @@ Sampler::Sampler(uint32_t rows, uint32_t vocabulary)
   CHECK(vocabulary > 0 && vocabulary <= kMostVocabulary);
 }
 
-void Sampler::upload(std::span<const SampleParams> params, cudaStream_t stream) {
+PinnedMemory::Block Sampler::upload(std::span<const SampleParams> params, PinnedMemory& pinned,
+                                    cudaStream_t stream) {
   std::vector<LogitChange> changes;
   std::vector<SamplePlan> plans;
   for (const SampleParams& row : params) plans.push_back(plan_of(row, vocabulary_, changes));
-  const size_t bytes = changes.size() * sizeof(LogitChange);
-  if (lists_.bytes() < bytes) lists_ = DeviceBuffer(2 * bytes);
-  // Memory of this call: a copy from it has been read when the call returns.
-  CUDA_CHECK(cudaMemcpyAsync(plans_.data(), plans.data(), plans.size() * sizeof(SamplePlan),
-                             cudaMemcpyHostToDevice, stream));
+  const size_t plan_bytes = plans.size() * sizeof(SamplePlan), bytes = changes.size() * sizeof(LogitChange);
+  if (lists_.bytes() < bytes) {
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+    lists_ = DeviceBuffer(2 * bytes);
+  }
+  const PinnedMemory::Block block = pinned.take(plan_bytes + bytes);
+  std::memcpy(block.get(), plans.data(), plan_bytes);
+  if (bytes > 0) std::memcpy(block.get() + plan_bytes, changes.data(), bytes);
+  CUDA_CHECK(cudaMemcpyAsync(plans_.data(), block.get(), plan_bytes, cudaMemcpyHostToDevice, stream));
   if (bytes > 0)
-    CUDA_CHECK(cudaMemcpyAsync(lists_.data(), changes.data(), bytes, cudaMemcpyHostToDevice, stream));
+    CUDA_CHECK(
+        cudaMemcpyAsync(lists_.data(), block.get() + plan_bytes, bytes, cudaMemcpyHostToDevice, stream));
+  return block;
 }
 
-void Sampler::sample(const Rows& logits, std::span<const SampleParams> params,
-                     std::span<SampleResult> results, cudaStream_t stream) {
-  CHECK(params.size() == logits.rows && params.size() == results.size() && params.size() <= rows_);
-  CHECK(logits.width == vocabulary_);
-  if (params.empty()) return;
-  upload(params, stream);
+Sampler::Started Sampler::start(const Rows& logits, std::span<const SampleParams> params,
+                                PinnedMemory& pinned, cudaStream_t stream) {
+  CHECK(params.size() == logits.rows && params.size() <= rows_ && logits.width == vocabulary_);
+  const PinnedMemory::Block uploaded = upload(params, pinned, stream);
+  float* const kept = kept_[turn_++ % 2].as<float>();
   launch_sampling({.plans = plans_.as<SamplePlan>(),
                    .changes = lists_.as<LogitChange>(),
                    .logits = logits,
                    .changed = changed_.as<float>(),
                    .states = states_.as<SampleState>(),
                    .parts = parts_.as<DrawPart>(),
-                   .outcomes = outcomes_.as<SampleOutcome>()},
+                   .outcomes = outcomes(),
+                   .kept = kept},
                   stream);
-  std::vector<SampleOutcome> outcomes(params.size());
-  CUDA_CHECK(cudaMemcpyAsync(outcomes.data(), outcomes_.data(), outcomes.size() * sizeof(SampleOutcome),
-                             cudaMemcpyDeviceToHost, stream));
-  CUDA_CHECK(cudaStreamSynchronize(stream));
+  const size_t bytes = params.size() * sizeof(SampleOutcome);
+  const PinnedMemory::Block block = pinned.take(bytes);
+  CUDA_CHECK(cudaMemcpyAsync(block.get(), outcomes(), bytes, cudaMemcpyDeviceToHost, stream));
+  return {block, uploaded, kept};
+}
+
+void Sampler::finish(std::span<const SampleParams> params, const Started& started,
+                     std::span<SampleResult> results) {
   rows_left_to_cpu_ = 0;
-  std::vector<float> row(vocabulary_);
+  const auto* drawn = reinterpret_cast<const SampleOutcome*>(started.outcomes.get());
+  std::vector<float> row;
   for (size_t i = 0; i < params.size(); ++i) {
-    if (!is_for_cpu(params[i]) && outcomes[i].uncertain == 0) {
-      read(outcomes[i], results[i]);
+    if (!is_for_cpu(params[i]) && drawn[i].uncertain == 0) {
+      read(drawn[i], results[i]);
       continue;
     }
     ++rows_left_to_cpu_;
-    CUDA_CHECK(cudaMemcpy(row.data(), logits.data + i * logits.stride, row.size() * sizeof(float),
-                          cudaMemcpyDeviceToHost));
+    row.resize(vocabulary_);
+    CUDA_CHECK(cudaMemcpyAsync(row.data(), started.kept + i * row.size(), row.size() * sizeof(float),
+                               cudaMemcpyDeviceToHost, copies_.get()));
+    copies_.wait();
     SampleParams on_host = params[i];
     on_host.logits = row;
     cpu_.sample({&on_host, 1}, results.subspan(i, 1));
+    results[i].amended = true;
   }
+}
+
+void Sampler::sample(const Rows& logits, std::span<const SampleParams> params,
+                     std::span<SampleResult> results, cudaStream_t stream) {
+  CHECK(params.size() == results.size());
+  if (params.empty()) return;
+  PinnedMemory pinned;
+  const Started started = start(logits, params, pinned, stream);
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  finish(params, started, results);
 }
 
 }  // namespace quire::cuda

@@ -8,6 +8,8 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/pinned_memory.h"
+#include "backend/cuda/sample_kernels.h"
 #include "backend/sample.h"
 #include "tensor/tensor_view.h"
 
@@ -28,19 +30,39 @@ class Sampler {
 
   Sampler(uint32_t rows, uint32_t vocabulary);
 
-  // `logits` are the device's rows; those that `params` name are not read. Waits for the results.
+  uint32_t rows() const { return rows_; }
+  uint32_t vocabulary() const { return vocabulary_; }
+
+  // Starts drawing. `logits` are the device's rows; those that `params` name are not read. Returns where the outcomes will be
+  // when the stream has come so far.
+  struct Started {
+    PinnedMemory::Block outcomes, uploaded;  // both must stay until then
+    const float* kept;
+  };
+  Started start(const Rows& logits, std::span<const SampleParams> params, PinnedMemory& pinned,
+                cudaStream_t stream);
+  // What came out, and the rows that are left to the CPU, which are amended. REQUIRES: the stream has come so far, and one other
+  // draw has been started since at the most.
+  void finish(std::span<const SampleParams> params, const Started& started, std::span<SampleResult> results);
+  // What was drawn last, on the device.
+  SampleOutcome* outcomes() const { return outcomes_.as<SampleOutcome>(); }
+
+  // Both, one after the other.
   void sample(const Rows& logits, std::span<const SampleParams> params, std::span<SampleResult> results,
               cudaStream_t stream);
 
-  // Rows of the last call that the CPU was given.
+  // Rows of the last finish that the CPU was given.
   uint32_t rows_left_to_cpu() const { return rows_left_to_cpu_; }
 
  private:
-  void upload(std::span<const SampleParams> params, cudaStream_t stream);
+  PinnedMemory::Block upload(std::span<const SampleParams> params, PinnedMemory& pinned, cudaStream_t stream);
 
   uint32_t rows_, vocabulary_;
   CpuBackend cpu_;
   uint32_t rows_left_to_cpu_ = 0;
+  Stream copies_;         // which do not wait for the step that runs
+  DeviceBuffer kept_[2];  // of two draws in turn, [rows, vocabulary]
+  uint32_t turn_ = 0;
   DeviceBuffer changed_;  // logits with bias and penalties, [rows, vocabulary]
   DeviceBuffer plans_, states_, parts_, outcomes_;
   DeviceBuffer lists_;  // biases and seen tokens of all rows; grown on demand

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "backend/cpu/yardstick.h"
 #include "base/thread_pool.h"
 #include "cli/explain/view.h"
 #include "cli/progress.h"
@@ -135,10 +134,7 @@ std::string svg_of(const BothWays& ways) {
 
 Shown show_phases(const ExplainInput& input) {
   BothWays ways;
-  {
-    Yardstick yardstick({.threads = input.options.model.threads.value_or(usable_cpus()), .seconds = 0.3});
-    ways.machine = yardstick.measure();
-  }
+  ways.machine = input.model.backend().make_yardstick({.seconds = 0.3})->measure();
   const auto run = [&](const char* label, bool cache, double most_seconds) {
     EngineOptions engine = input.engine;
     engine.kv_cache = cache;

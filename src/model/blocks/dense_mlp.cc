@@ -33,6 +33,7 @@ std::vector<Role> DenseMlpBlock::roles() const {
       vector_role("gate bias", first + ".bias", width),
       vector_role("up bias", "ffn_up.bias", width, spec_.gated ? Presence::optional : Presence::absent),
       vector_role("down bias", "ffn_down.bias", dim_)};
+  roles[kGate].meets_next = spec_.gated;
   if (spec_.gated) {  // files may have gate and up in one
     roles[kGate].part = {"ffn_gate.weight", "ffn_up.weight", 0, 2 * width};
     roles[kUp].part = {"ffn_gate.weight", "ffn_up.weight", width, 2 * width};

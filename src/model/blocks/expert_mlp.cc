@@ -40,6 +40,7 @@ std::vector<Role> ExpertMlpBlock::roles() const {
                              biases("gate biases", "ffn_gate_exps.bias", width),
                              biases("up biases", "ffn_up_exps.bias", width),
                              biases("down biases", "ffn_down_exps.bias", dim_)};
+  roles[kGate].meets_next = true;
   roles[kDown].reads = Role::kInside;
   return roles;
 }

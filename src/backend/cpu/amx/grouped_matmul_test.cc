@@ -163,7 +163,7 @@ TEST_F(GroupedMatmul, OfTheBackendIsThatOfItsTwinForAnyNumberOfTokens) {
     for (size_t i = 0; i < cases.size(); ++i) {
       Weight weight;
       weight.view = cases[i].matrix();
-      projections.push_back({.weight = backend.prepare(weight, 1),
+      projections.push_back({.weight = backend.prepare(weight, {WeightUse::product}),
                              .bias = {},
                              .out = {outs[i].data(), tokens, cases[i].rows, cases[i].rows}});
     }

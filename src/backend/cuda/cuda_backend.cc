@@ -1,0 +1,237 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/cuda_yardstick.h"
+#include "backend/cuda/gather.h"
+#include "base/error.h"
+
+namespace quire::cuda {
+CudaBackend::CudaBackend(int device) : device_(device) {
+  use_device();
+  capability_ = compute_capability();
+  cudaDeviceProp properties{};
+  CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  name_ = properties.name;
+  tile_counter_ = DeviceBuffer(sizeof(uint32_t));
+  tile_counter_.fill(0);
+}
+
+CudaBackend::~CudaBackend() {
+  cudaStreamSynchronize(stream());
+  for (const Pending& one : pending_) cudaEventDestroy(one.event);
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+}
+
+void CudaBackend::use_device() const {
+  CUDA_CHECK(cudaSetDevice(device_));
+}
+
+BackendTraits CudaBackend::traits() const {
+  return {.device = fmt::format("cuda:{}", device_),
+          .description = name_,
+          .kernels = fmt::format("cuda{}", capability_),
+          .threads = 0,
+          .pages = KvFormat::bf16,
+          .attention = ActivationForm::bf16,
+          .pipeline = 2,
+          .memory = MemoryKind::device};
+}
+
+size_t CudaBackend::available_memory() const {
+  use_device();
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
+std::unique_ptr<Yardstick> CudaBackend::make_yardstick(const YardstickOptions& options) const {
+  use_device();
+  return std::make_unique<CudaYardstick>(device_, options);
+}
+
+// ---- memory and order
+
+Buffer CudaBackend::allocate(size_t bytes) {
+  if (bytes == 0) return Buffer();
+  use_device();
+  void* memory = nullptr;
+  CUDA_CHECK(cudaMalloc(&memory, bytes));
+  CUDA_CHECK(cudaMemsetAsync(memory, 0, bytes, stream()));
+  is_marked_ = false;
+  return Buffer(static_cast<std::byte*>(memory), bytes, MemoryKind::device,
+                [](std::byte* gone) { cudaFree(gone); });
+}
+
+void CudaBackend::copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return;
+  use_device();
+  is_marked_ = false;
+  const bool overlap = to < from + bytes && from < to + bytes;
+  if (overlap) {
+    const auto between = std::make_shared<DeviceBuffer>(bytes);
+    held_.push_back(between);
+    CUDA_CHECK(cudaMemcpyAsync(between->data(), from, bytes, cudaMemcpyDefault, stream()));
+    from = between->as<std::byte>();
+  }
+  CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
+}
+
+cudaEvent_t CudaBackend::take_event() {
+  if (events_.empty()) {
+    cudaEvent_t event = nullptr;
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  const cudaEvent_t event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+Backend::Mark CudaBackend::mark() {
+  flush();
+  if (is_marked_) return asked_;
+  use_device();
+  pending_.push_back({++asked_, take_event(), std::exchange(then_, {}), std::exchange(held_, {})});
+  CUDA_CHECK(cudaEventRecord(pending_.back().event, stream()));
+  is_marked_ = true;
+  return asked_;
+}
+
+void CudaBackend::wait(Mark mark) {
+  use_device();
+  while (!pending_.empty() && pending_.front().mark <= mark) {
+    const Pending one = std::move(pending_.front());
+    pending_.pop_front();
+    const cudaError_t result = cudaEventSynchronize(one.event);
+    events_.push_back(one.event);
+    CUDA_CHECK(result);
+    for (const auto& then : one.then) then();
+  }
+}
+
+void CudaBackend::expect_weights(size_t bytes) {
+  use_device();
+  weights_.expect(bytes);
+}
+
+Weight CudaBackend::prepare(const Weight& weight, const WeightUse& use) {
+  if (!weight) return weight;
+  use_device();
+  if (use.kind == WeightUse::product)
+    limits_.rows = std::max(limits_.rows, 2 * uint32_t(weight.view.rows / use.stacked));
+  return weights_.add(weight, use, stream());
+}
+
+void CudaBackend::prepare_gated(Weight& gate, Weight& up, const WeightUse& use) {
+  use_device();
+  limits_.rows = std::max(limits_.rows, 2 * uint32_t(gate.view.rows / use.stacked));
+  weights_.add_gated(gate, up, use, stream());
+}
+
+size_t CudaBackend::prepared_bytes(const MatrixView& weight, const WeightUse& use) const {
+  return weights_.bytes_for(weight, use);
+}
+
+size_t CudaBackend::activation_bytes(ActivationForm form, size_t width) const {
+  CHECK(form == ActivationForm::bf16);
+  return cuda::activation_bytes(1, uint32_t(width));
+}
+
+// ---- the step
+
+void CudaBackend::feed_drawn(std::span<TokenId>, std::span<const DrawnToken> drawn,
+                             std::span<const SampleResult>) {
+  drawn_.assign(drawn.begin(), drawn.end());
+}
+
+void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView> kv) {
+  use_device();
+  flush();
+  batch_ = batch;
+  kv_ = kv;
+  const auto tokens = uint32_t(batch.tokens.size());
+  if (products_ == nullptr || tokens > limits_.tokens) {
+    stream_.wait();
+    limits_.tokens = std::max(limits_.tokens, tokens);
+    products_ = std::make_unique<ProductWorkspace>(limits_);
+  }
+  send_step();
+  if (!drawn_.empty()) {
+    gather_drawn(upload_.at(drawn_places_), uint32_t(drawn_.size()), sampler_->outcomes(), upload_.at(ids_),
+                 stream());
+    drawn_.clear();
+  }
+}
+
+void CudaBackend::send_step() {
+  upload_.clear();
+  ids_ = upload_.add(batch_.tokens);
+  positions_ = upload_.add(batch_.positions);
+  logit_rows_ = upload_.add(batch_.logit_rows);
+  drawn_places_ = upload_.add(drawn_);
+  groups_.clear();
+  for (const KvGroupView& view : kv_) {
+    GroupPlaces places;
+    places.page_ids = upload_.add(view.page_ids);
+    const uint32_t window = view.layout->window;
+    const std::span<uint32_t> rows = upload_.add(batch_.tokens.size(), places.token_rows);
+    for (uint32_t t = 0; t < rows.size(); ++t)
+      rows[t] = batch_.runs[batch_.run_of_token[t]].row_of(t, window);
+    const std::span<uint32_t> tables = upload_.add(batch_.tokens.size(), places.token_tables);
+    for (uint32_t t = 0; t < tables.size(); ++t) tables[t] = view.table_begin[batch_.run_of_token[t]];
+    groups_.push_back(places);
+  }
+  for (AttentionWork& work : attention_) work = plan(work.kind);
+  upload_.send(pinned_, stream());
+  held_.push_back(upload_.source());
+  is_marked_ = false;
+}
+
+CudaBackend::AttentionWork CudaBackend::plan(const AttentionKind& kind) {
+  std::vector<AttentionRun> runs;
+  const KvGroupView& view = kv_[kind.group];
+  for (size_t r = 0; r < batch_.runs.size(); ++r) {
+    const TokenRun& run = batch_.runs[r];
+    runs.push_back({.token = run.begin,
+                    .tokens = run.count,
+                    .row = run.row_of(run.begin, kind.shape.window),
+                    .table = view.table_begin[r]});
+  }
+  const AttentionPlan plan = kind.fast ? plan_attention(runs, kind.shape) : plan_tiles(runs, kind.shape);
+  return {.kind = kind,
+          .tiles = upload_.add(plan.tiles),
+          .units = upload_.add(plan.units),
+          .merges = upload_.add(plan.merges),
+          .columns = plan.decode_columns};
+}
+
+const CudaBackend::AttentionWork& CudaBackend::work_for(const AttentionKind& kind) {
+  for (const AttentionWork& work : attention_) {
+    if (work.kind == kind) return work;
+  }
+  attention_.push_back({.kind = kind, .tiles = {}, .units = {}, .merges = {}});
+  stream_.wait();  // the lists move
+  send_step();
+  return attention_.back();
+}
+
+DeviceTokens CudaBackend::device_tokens() const {
+  return {upload_.at(ids_), upload_.at(positions_), uint32_t(batch_.tokens.size())};
+}
+
+size_t CudaBackend::group_index(const KvView& kv) const {
+  const size_t index = size_t(kv.group - kv_.data());
+  CHECK(index < kv_.size());
+  return index;
+}
+
+ActivationBlock CudaBackend::block_of(const Activation& activation) const {
+  auto* data = reinterpret_cast<uint8_t*>(activation.data[size_t(ActivationForm::bf16)]);
+  return {data, uint32_t(activation.f32.rows), uint32_t(activation.f32.width)};
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,174 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/attention.h"
+#include "backend/cuda/device_weights.h"
+#include "backend/cuda/experts.h"
+#include "backend/cuda/operations.h"
+#include "backend/cuda/pinned_memory.h"
+#include "backend/cuda/products.h"
+#include "backend/cuda/sampler.h"
+#include "backend/cuda/step_upload.h"
+
+namespace quire::cuda {
+
+// The operations on one of NVIDIA's GPUs: kernels in one stream, in the order in which they are asked for. Activations are bf16,
+// sums f32. Nothing is waited for but by `wait`, the first step of a new size, and draws that the device cannot make.
+class CudaBackend : public Backend {
+ public:
+  // REQUIRES: list_cuda_devices has that number and no refusal.
+  explicit CudaBackend(int device);
+  ~CudaBackend() override;
+
+  BackendTraits traits() const override;
+  size_t available_memory() const override;
+  std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions& options) const override;
+  Buffer allocate(size_t bytes) override;
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override;
+  Mark mark() override;
+  void wait(Mark mark) override;
+  void expect_weights(size_t bytes) override;
+  Weight prepare(const Weight& weight, const WeightUse& use) override;
+  void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) override;
+  size_t prepared_bytes(const MatrixView& weight, const WeightUse& use) const override;
+  ActivationForm form_for(DType) const override { return ActivationForm::bf16; }
+  size_t activation_bytes(ActivationForm form, size_t width) const override;
+
+  void feed_drawn(std::span<TokenId> tokens, std::span<const DrawnToken> drawn,
+                  std::span<const SampleResult> results) override;
+  void begin_step(const BatchView& batch, std::span<const KvGroupView> kv) override;
+  void embed(const EmbedParams& params) override;
+  void norm_quantize(const NormQuantizeParams& params) override;
+  void project(const ProjectParams& params) override;
+  void activate(const ActivateParams& params) override;
+  void rope_table(const RopeTableParams& params) override;
+  void rope_store(const RopeStoreParams& params) override;
+  void attend(const AttendParams& params) override;
+  void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
+  void expected_scores(const ExpectedScoresParams& params) override;
+  void route_experts(const RouteExpertsParams& params) override;
+  void project_experts(const ProjectExpertsParams& params) override;
+  void logits(const LogitsParams& params) override;
+  void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override;
+
+ private:
+  // A layer group's tables in the step's upload.
+  struct GroupPlaces {
+    StepUpload::Place<uint32_t> page_ids, token_rows, token_tables;
+  };
+  // Who computes which rows of the attention of layers that are alike.
+  struct AttentionKind {
+    size_t group;  // of layers
+    AttentionShape shape;
+    bool fast;
+    bool operator==(const AttentionKind& other) const {
+      return group == other.group && fast == other.fast && shape.kv_heads == other.shape.kv_heads &&
+             shape.group == other.shape.group && shape.window == other.shape.window;
+    }
+  };
+  struct AttentionWork {
+    AttentionKind kind;
+    StepUpload::Place<PrefillTile> tiles;
+    StepUpload::Place<DecodeUnit> units;
+    StepUpload::Place<uint32_t> merges;
+    uint32_t columns = 0;
+  };
+  // What the host has to do once the device has come so far.
+  struct Pending {
+    Mark mark;
+    cudaEvent_t event;
+    std::vector<std::function<void()>> then;
+    std::vector<std::shared_ptr<const void>> held;
+  };
+
+  // A product that was asked for and not started.
+  struct WaitingProduct {
+    Projection one;
+    ActivationBlock in;
+    TokenScales scales;
+  };
+  struct WaitingGate {
+    Projection gate;
+    Weight up_bias;
+    ActivationBlock in;
+    TokenScales scales;
+  };
+
+  cudaStream_t stream() const { return stream_.get(); }
+  // Starts what waits.
+  void flush();
+  void fold();
+  void launch_product(const WaitingProduct& waiting);
+  void launch_norm(const NormQuantizeParams& params);
+  TokenScales scales_of(const ActivationBlock& in) const;
+  void use_device() const;
+  void send_step();
+  AttentionWork plan(const AttentionKind& kind);
+  const AttentionWork& work_for(const AttentionKind& kind);
+  AttentionParams attention_params(const AttendParams& params) const;
+  size_t group_index(const KvView& kv) const;
+  DeviceTokens device_tokens() const;
+  ActivationBlock block_of(const Activation& activation) const;
+  // Memory that grows when more of it is wanted than before, and then waits.
+  template <class T>
+  T* scratch(DeviceBuffer& buffer, size_t count) {
+    if (buffer.bytes() < count * sizeof(T)) {
+      stream_.wait();
+      buffer = DeviceBuffer();
+      buffer = DeviceBuffer(count * sizeof(T) * 5 / 4);
+    }
+    return buffer.as<T>();
+  }
+  void later(std::function<void()> then) { then_.push_back(std::move(then)); }
+  cudaEvent_t take_event();
+
+  int device_;
+  int capability_ = 0;
+  std::string name_;
+  Stream stream_;
+  PinnedMemory pinned_;
+  DeviceWeights weights_;
+  std::unique_ptr<ProductWorkspace> products_;
+  ProductWorkspace::Limits limits_ = {0, 0};
+  std::shared_ptr<Sampler> sampler_;
+  std::unique_ptr<ExpertWorkspace> experts_;
+  DeviceBuffer partials_, tile_counter_, query_, squares_, router_scores_;
+  std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
+
+  // The step.
+  BatchView batch_;
+  std::span<const KvGroupView> kv_;
+  StepUpload upload_;
+  StepUpload::Place<uint32_t> ids_, positions_, logit_rows_;
+  StepUpload::Place<DrawnToken> drawn_places_;
+  std::vector<GroupPlaces> groups_;
+  std::vector<AttentionWork> attention_;  // of all kinds that were met so far
+  std::vector<DrawnToken> drawn_;
+  Rows logits_;  // what `logits` wrote last
+
+  // What waits: a product, and a norm of what it adds; or a gate and its up.
+  std::optional<WaitingProduct> product_;
+  std::optional<NormQuantizeParams> norm_;
+  std::optional<WaitingGate> gated_;
+  const uint8_t* folded_ = nullptr;  // activations whose norm is the business of whoever multiplies them
+  TokenScales folded_scales_;
+
+  // The order.
+  Mark asked_ = 0;
+  bool is_marked_ = true;  // nothing was asked for since
+  std::vector<std::function<void()>> then_;
+  std::vector<std::shared_ptr<const void>> held_;
+  std::deque<Pending> pending_;
+  std::vector<cudaEvent_t> events_;  // to be used again
+};
+
+}  // namespace quire::cuda

@@ -1,0 +1,335 @@
+#include <algorithm>
+#include <bit>
+
+#include "backend/cuda/cuda_backend.h"
+#include "base/error.h"
+
+namespace quire::cuda {
+namespace {
+
+const float* vector_of(const Weight& weight) {
+  return weight ? weight.vector() : nullptr;
+}
+
+DeviceNorm device_norm(const Norm* norm) {
+  if (norm == nullptr || norm->kind == NormKind::none) return {};
+  return {norm->kind, norm->epsilon, norm->weight.vector(), vector_of(norm->bias)};
+}
+
+uint32_t norm_width(const Norm* norm) {
+  return norm == nullptr ? 0 : uint32_t(norm->weight.view.cols);
+}
+
+bool covers(const ExpertWorkspace::Limits& room, const ExpertWorkspace::Limits& wanted) {
+  return room.counts.tokens >= wanted.counts.tokens && room.counts.experts == wanted.counts.experts &&
+         room.counts.used == wanted.counts.used && room.dim == wanted.dim && room.width == wanted.width;
+}
+
+}  // namespace
+
+// ---- operations
+
+void CudaBackend::embed(const EmbedParams& params) {
+  flush();
+  cuda::embed({.table = params.table.view,
+               .positions = vector_of(params.positions),
+               .scale = params.scale,
+               .out = params.out},
+              device_tokens(), stream());
+}
+
+// ---- products that wait
+//
+// Nothing is gained by writing what the next operation reads at once: the result of one product is held back until that is known.
+//
+//   project one, norm_quantize, project:  the product adds to the stream, and the norm is the next product's business
+//   project gate and up, activate:        the product writes the hidden layer's activations
+
+TokenScales CudaBackend::scales_of(const ActivationBlock& in) const {
+  return in.data == folded_ ? folded_scales_ : TokenScales{};
+}
+
+void CudaBackend::launch_product(const WaitingProduct& waiting) {
+  const Projection& one = waiting.one;
+  product(weights_.packed(one.weight), waiting.in,
+          StoreParts{waiting.scales,
+                     {{one.out.data, one.out.stride, vector_of(one.bias), uint32_t(one.weight.view.rows)}}},
+          *products_, stream());
+}
+
+void CudaBackend::launch_norm(const NormQuantizeParams& params) {
+  DeviceAddNorm norm{.stream = params.stream,
+                     .branch = params.branch,
+                     .branch_norm = device_norm(params.branch_norm),
+                     .branch_scale = params.branch_scale,
+                     .norm = device_norm(params.norm),
+                     .row_count = uint32_t(params.stream.rows),
+                     .out = block_of(params.out),
+                     .out_f32 = {}};
+  if (!params.rows.empty()) {
+    CHECK(params.rows.data() == batch_.logit_rows.data());
+    norm.rows = upload_.at(logit_rows_);
+    norm.row_count = uint32_t(params.rows.size());
+  }
+  if (norm.out.data == folded_) folded_ = nullptr;
+  add_norm(norm, stream());
+}
+
+void CudaBackend::flush() {
+  CHECK(!gated_);  // whoever multiplies with a gate and an up asks for `activate` next
+  if (product_) launch_product(*product_);
+  product_.reset();
+  if (norm_) launch_norm(*norm_);
+  norm_.reset();
+}
+
+// The product that waits adds to the stream; whoever reads the normed rows scales its results.
+void CudaBackend::fold() {
+  const WaitingProduct waiting = *product_;
+  const NormQuantizeParams params = *norm_;
+  product_.reset();
+  norm_.reset();
+  const ActivationBlock next = block_of(params.out);
+  const auto dim = uint32_t(params.stream.width);
+  const uint32_t squares = (dim + 15) / 16;
+  folded_scales_ = {.squares = scratch<float>(squares_, params.stream.rows * squares),
+                    .count = squares,
+                    .width = dim,
+                    .epsilon = params.norm->epsilon};
+  folded_ = next.data;
+  product(weights_.packed(waiting.one.weight), waiting.in,
+          AddToResidual{.residual = params.stream.data,
+                        .stride = params.stream.stride,
+                        .gain = params.norm->weight.vector(),
+                        .next = {next.data, next.tokens, next.cols},
+                        .squares = squares_.as<float>(),
+                        .square_count = squares,
+                        .bias = vector_of(waiting.one.bias),
+                        .factor = params.branch_scale},
+          *products_, stream());
+}
+
+void CudaBackend::norm_quantize(const NormQuantizeParams& params) {
+  const bool adds_what_waits = product_ && !norm_ && product_->scales.squares == nullptr && params.branch &&
+                               params.branch.data == product_->one.out.data;
+  const bool is_plain = params.branch_norm == nullptr && params.rows.empty() &&
+                        params.norm->kind == NormKind::rms && !params.norm->bias;
+  if (adds_what_waits && is_plain) {
+    norm_ = params;  // what reads it will tell
+    return;
+  }
+  flush();
+  launch_norm(params);
+}
+
+void CudaBackend::project(const ProjectParams& params) {
+  const ActivationBlock in = block_of(params.in);
+  if (product_ && norm_ && in.data == block_of(norm_->out).data) {
+    fold();
+  } else {
+    flush();
+  }
+  const TokenScales scales = scales_of(in);
+  const std::span<const Projection> list = params.projections;
+  if (list.size() == 2 && DeviceWeights::are_in_turn(list[0].weight, list[1].weight)) {
+    gated_ = {{list[0].weight, list[0].bias, list[0].out}, list[1].bias, in, scales};
+    return;
+  }
+  if (list.size() == 1) {
+    product_ = {list[0], in, scales};
+    return;
+  }
+  const PackedWeight* whole = list.size() <= 3 ? weights_.together(list) : nullptr;
+  if (whole == nullptr) {
+    for (const Projection& one : list) launch_product({one, in, scales});
+    return;
+  }
+  StoreParts output{.scales = scales, .parts = {}};
+  for (size_t i = 0; i < list.size(); ++i)
+    output.parts[i] = {list[i].out.data, list[i].out.stride, vector_of(list[i].bias),
+                       uint32_t(list[i].weight.view.rows)};
+  product(*whole, in, output, *products_, stream());
+}
+
+void CudaBackend::activate(const ActivateParams& params) {
+  const ActivationBlock next = block_of(params.out);
+  if (gated_ && gated_->gate.out.data == params.gate.data) {
+    product(weights_.packed(gated_->gate.weight), gated_->in,
+            GatedUnit{.scales = gated_->scales,
+                      .next = {next.data, next.tokens, next.cols},
+                      .function = params.function,
+                      .gate_bias = vector_of(gated_->gate.bias),
+                      .up_bias = vector_of(gated_->up_bias)},
+            *products_, stream());
+    gated_.reset();
+    return;
+  }
+  flush();
+  cuda::activate(
+      {.gate = params.gate, .up = params.up, .function = params.function, .out = next, .out_f32 = {}},
+      stream());
+}
+
+void CudaBackend::rope_table(const RopeTableParams& params) {
+  flush();
+  const std::span<const float> list = params.inverse_frequencies;
+  DeviceBuffer& frequencies = frequencies_[list.data()];
+  if (frequencies.bytes() == 0) frequencies = DeviceBuffer::of(list);
+  cuda::rope_table({.cos = params.cos.data,
+                    .sin = params.sin.data,
+                    .inverse_frequencies = frequencies.as<float>(),
+                    .pairs = uint32_t(list.size()),
+                    .scale = params.scale},
+                   device_tokens(), stream());
+}
+
+void CudaBackend::rope_store(const RopeStoreParams& params) {
+  flush();
+  const size_t group = group_index(params.kv);
+  const KvGroupView& view = kv_[group];
+  CHECK(view.heads_begin.empty());
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const GroupPlaces& places = groups_[group];
+  const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
+  cuda::rope_store({.query = params.query,
+                    .key = params.key,
+                    .value = params.value,
+                    .head_dim = params.head_dim,
+                    .query_norm = device_norm(params.query_norm),
+                    .key_norm = device_norm(params.key_norm),
+                    .query_norm_width = norm_width(params.query_norm),
+                    .key_norm_width = norm_width(params.key_norm),
+                    .table = {.cos = params.cos.data,
+                              .sin = params.sin.data,
+                              .inverse_frequencies = nullptr,
+                              .pairs = uint32_t(params.cos.width)},
+                    .pairing = params.pairing,
+                    .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
+                    .key_format = shape.key_format,
+                    .value_format = shape.value_format,
+                    .token_rows = upload_.at(places.token_rows),
+                    .token_tables = upload_.at(places.token_tables),
+                    .page_ids = upload_.at(places.page_ids),
+                    .query_numbers = shape.key_format == KvFormat::f16 ? HalfKind::f16 : HalfKind::bf16,
+                    .query_out = scratch<uint16_t>(query_, params.query.rows * params.query.width)},
+                   device_tokens(), stream());
+}
+
+AttentionParams CudaBackend::attention_params(const AttendParams& params) const {
+  const size_t group = group_index(params.kv);
+  const KvGroupView& view = kv_[group];
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
+  const ActivationBlock out = block_of(params.out);
+  return {.numbers = shape.key_format == KvFormat::f16 ? HalfKind::f16 : HalfKind::bf16,
+          .query = query_.as<uint16_t>(),
+          .query_rows = uint32_t(params.query.rows),
+          .heads = params.heads,
+          .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
+          .page_ids = upload_.at(groups_[group].page_ids),
+          .window = shape.window,
+          .scale = params.scale,
+          .soft_cap = params.soft_cap,
+          .sinks = vector_of(params.sinks),
+          .out = out.data,
+          .out_tokens = out.tokens};
+}
+
+void CudaBackend::attend(const AttendParams& params) {
+  flush();
+  AttentionParams attention = attention_params(params);
+  const AttentionKind kind{
+      .group = group_index(params.kv),
+      .shape = {attention.rows.kv_heads, attention.group(), attention.window},
+      .fast = has_fast_attention(attention),
+  };
+  const AttentionWork& work = work_for(kind);
+  attention.page_ids = upload_.at(groups_[kind.group].page_ids);
+  if (!kind.fast) {
+    launch_general_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), stream());
+    return;
+  }
+  const size_t partial_bytes =
+      decode_partial_bytes(work.units.count, kind.shape, work.columns, attention.rows.value_dim);
+  const AttentionWorkspace memory{scratch<float>(partials_, partial_bytes / sizeof(float)),
+                                  tile_counter_.as<uint32_t>()};
+  launch_prefill_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), memory, stream());
+  launch_decode_attention(attention,
+                          {.units = upload_.at(work.units),
+                           .unit_count = uint32_t(work.units.count),
+                           .merges = upload_.at(work.merges),
+                           .merge_count = uint32_t(work.merges.count),
+                           .columns = work.columns},
+                          memory, stream());
+}
+
+void CudaBackend::tap(const Tap&, const AttendParams&, std::span<float>) {
+  throw Error("taps are not there on a GPU yet");
+}
+
+void CudaBackend::expected_scores(const ExpectedScoresParams&) {
+  throw Error("expected scores are not there on a GPU yet");
+}
+
+void CudaBackend::route_experts(const RouteExpertsParams& params) {
+  flush();
+  const auto experts = uint32_t(params.router.view.rows);
+  const size_t tokens = params.in.f32.rows;
+  const Rows scores{scratch<float>(router_scores_, tokens * experts), tokens, experts, experts};
+  launch_product({{params.router, params.bias, scores}, block_of(params.in), {}});
+  route({.scores = scores,
+         .routing = params.routing,
+         .used = params.used,
+         .experts = params.experts.data(),
+         .shares = params.shares.data()},
+        stream());
+}
+
+void CudaBackend::project_experts(const ProjectExpertsParams& params) {
+  flush();
+  CHECK(DeviceWeights::are_in_turn(params.gate, params.up));
+  const ExpertStack& gate_up = weights_.experts(params.gate);
+  const ActivationBlock in = block_of(params.in);
+  const ExpertWorkspace::Limits limits{
+      .counts = {.tokens = in.tokens, .experts = gate_up.experts, .used = params.used},
+      .dim = uint32_t(params.out.width),
+      .width = params.expert_width};
+  if (experts_ == nullptr || !covers(experts_->limits(), limits)) {
+    stream_.wait();
+    experts_ = nullptr;
+    experts_ = std::make_unique<ExpertWorkspace>(limits);
+  }
+  cuda::project_experts({.in = in,
+                         .experts = params.experts.data(),
+                         .shares = params.shares.data(),
+                         .used = params.used,
+                         .gate_up = gate_up,
+                         .down = weights_.experts(params.down),
+                         .gate_bias = vector_of(params.gate_bias),
+                         .up_bias = vector_of(params.up_bias),
+                         .down_bias = vector_of(params.down_bias),
+                         .function = params.function,
+                         .out = params.out},
+                        *experts_, stream());
+}
+
+void CudaBackend::logits(const LogitsParams& params) {
+  flush();
+  launch_product({{params.head, params.bias, params.out}, block_of(params.in), {}});
+  scale_logits(params.out, params.scale, params.soft_cap, stream());
+  logits_ = params.out;
+}
+
+void CudaBackend::sample(std::span<const SampleParams> params, std::span<SampleResult> results) {
+  if (params.empty()) return;
+  CHECK(params.front().logits.data() == logits_.data);  // the i-th draws from the i-th row
+  const Rows rows = logits_.first(params.size());
+  if (sampler_ == nullptr || sampler_->rows() < params.size() || sampler_->vocabulary() != rows.width) {
+    stream_.wait();  // one that has draws to finish stays until then
+    sampler_ = std::make_shared<Sampler>(std::bit_ceil(uint32_t(params.size())), uint32_t(rows.width));
+  }
+  const Sampler::Started started = sampler_->start(rows, params, pinned_, stream());
+  later([sampler = sampler_, params, results, started] { sampler->finish(params, started, results); });
+}
+
+}  // namespace quire::cuda
