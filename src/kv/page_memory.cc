@@ -23,7 +23,7 @@ std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
   std::vector<KvGroupView> views;
   for (size_t g = 0; g < pages_.size(); ++g) {
     const KvTables::Group& group = tables.groups[g];
-    views.push_back({&layout_.groups[g], pages_[g].data(), group.page_ids, group.table_begin,
+    views.push_back({&layout_.groups[g], pages_[g].data(), group.page_ids, group.table_begin, group.row_shift,
                      group.heads_begin, group.heads, group.cells});
   }
   return views;
