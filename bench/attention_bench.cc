@@ -52,7 +52,7 @@ void measure(const CpuKernels& kernels, uint32_t threads, KvFormat format, uint3
   std::vector<TokenId> ids(tokens, 0);
   std::vector<uint32_t> positions, run_of_token(tokens, 0);
   for (uint32_t i = 0; i < tokens; ++i) positions.push_back(depth + i);
-  const TokenRun run{0, tokens, depth, depth};
+  const TokenRun run{0, tokens, depth};
   CpuBackend backend(kernels, threads);
   backend.begin_step({ids, positions, run_of_token, {&run, 1}, {}}, {});
   double best = 1e9, best_busy = 1e9;

@@ -40,8 +40,7 @@ class FakeBackend : public Backend {
   void rope_store(const RopeStoreParams& params) override {
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
       const uint32_t run = batch_.run_of_token[t];
-      const uint32_t position =
-          params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t), params.kv.layer->shape.window));
+      const uint32_t position = params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t)));
       const uint64_t before = position == 0 ? kStart : read(params.kv, run, position - 1);
       const uint64_t now = mix(before, batch_.tokens[t]);
       std::memcpy(params.kv.key_row(run, 0, position), &now, sizeof(now));
@@ -51,7 +50,7 @@ class FakeBackend : public Backend {
     const uint32_t window = params.kv.layer->shape.window;
     for (size_t t = 0; t < batch_.tokens.size(); ++t) {
       const uint32_t run = batch_.run_of_token[t];
-      const uint32_t position = params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t), window));
+      const uint32_t position = params.kv.head_row(run, 0, batch_.runs[run].row_of(uint32_t(t)));
       const uint32_t first = window == 0 || position < window ? 0 : position + 1 - window;
       uint64_t sum = 0;
       for (uint32_t p = first; p <= position; ++p) sum += mix(read(params.kv, run, p), 1);
@@ -60,7 +59,7 @@ class FakeBackend : public Backend {
   }
   void tap(const Tap& tap, const AttendParams& params, std::span<float> values) override {
     const uint32_t run = batch_.run_of_token[tap.token];
-    const uint32_t last = batch_.runs[run].row_of(tap.token, params.kv.layer->shape.window);
+    const uint32_t last = params.kv.head_row(run, 0, batch_.runs[run].row_of(tap.token));
     for (uint32_t h = 0; h < tap.heads; ++h) {
       float* to = &values[tap.at + size_t(h / tap.heads_per_row) * tap.width];
       for (uint32_t i = 0; i < tap.width; ++i) {

@@ -51,14 +51,11 @@ struct TokenRun {
   uint32_t begin = 0;  // in the batch's token arrays
   uint32_t count = 0;
   // Where the first token's keys and values go in its sequence's pages: its position, less the tokens before it that were
-  // pruned. The others follow. Layers with a window have rows of their own, for pruning passes them by. Where heads kept
-  // unequal numbers of rows this is the average: KvView::head_row says a head's own.
+  // pruned. The others follow. A layer group may count otherwise, and so may a head: KvView::head_row says what they call
+  // a row.
   uint32_t row = 0;
-  uint32_t window_row = 0;
 
-  uint32_t row_of(uint32_t token, uint32_t window) const {
-    return (window == 0 ? row : window_row) + token - begin;
-  }
+  uint32_t row_of(uint32_t token) const { return row + token - begin; }
 };
 
 // One step as flat arrays: tokens of all runs, one after the other.

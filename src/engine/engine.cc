@@ -316,7 +316,7 @@ double Engine::unused_share() const {
       const KvGroupLayout& group = kv_.layout().groups[g];
       const uint32_t first = uint32_t(sequence->table.pages(g).size()) - sequence->table.held_pages(g);
       held += sequence->table.held_pages(g) * group.page_bytes;
-      const uint32_t rows = sequence->computed + (group.window > 0 ? sequence->table.window_shift() : 0);
+      const uint32_t rows = sequence->computed + sequence->table.row_shift(g);
       used += (rows - std::min(rows, first * group.page_tokens)) * group.bytes_per_token();
     }
   }

@@ -16,8 +16,7 @@ void add_tokens(const StepPlan::Run& run, StepInput& input) {
                      : i < run.count ? sequence.tokens[position]
                                      : sequence.drafts[i - run.count]);
   }
-  input.add(tokens, positions, {sequence.rows(), sequence.rows() + sequence.table.window_shift()},
-            run.samples ? 1 + run.drafts : 0);
+  input.add(tokens, positions, sequence.rows(), run.samples ? 1 + run.drafts : 0);
 }
 
 void add_draws(const StepPlan::Run& run, StepInput& input) {

@@ -142,7 +142,7 @@ bool KvCache::make_free(uint32_t group, uint32_t pages) {
 bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   if (tokens <= table.reserved_tokens_) return true;
   const auto wanted = [&](size_t g) {
-    return pages_covering(tokens + (layout_.groups[g].window > 0 ? table.window_shift_ : 0), page_tokens());
+    return pages_covering(tokens + table.groups_[g].row_shift, page_tokens());
   };
   const auto missing = [&](size_t g) {
     const size_t held = table.groups_[g].pages.size();
@@ -181,9 +181,9 @@ void KvCache::give_up(PageTable& table, uint32_t group, uint32_t index, KvEventK
 void KvCache::release_behind_window(PageTable& table, uint32_t next) {
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t window = layout_.groups[g].window;
-    const uint32_t row = next + table.window_shift_;
-    if (window == 0 || row + 1 <= window) continue;
     PageTable::Group& group = table.groups_[g];
+    const uint32_t row = next + group.row_shift;
+    if (window == 0 || row + 1 <= window) continue;
     const uint32_t first_visible = row + 1 - window;
     const uint32_t first_page =
         std::min<uint32_t>(first_visible / page_tokens(), uint32_t(group.pages.size()));
@@ -262,6 +262,10 @@ KvTables KvCache::flatten(std::span<const PageTable* const> tables) const {
       group.table_begin.push_back(uint32_t(group.page_ids.size()));
       for (const auto& page : table->pages(uint32_t(g)))
         group.page_ids.push_back(page ? page->id().value : kNoPage);
+    }
+    const auto is_shifted = [&](const PageTable* table) { return table->groups_[g].row_shift > 0; };
+    if (std::ranges::any_of(tables, is_shifted)) {
+      for (const PageTable* table : tables) group.row_shift.push_back(table->groups_[g].row_shift);
     }
     const auto is_unequal = [&](const PageTable* table) { return !table->groups_[g].head_cells.empty(); };
     if (!std::ranges::any_of(tables, is_unequal)) continue;

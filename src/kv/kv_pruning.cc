@@ -138,8 +138,11 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
     if (layout_.groups[g].window == 0 && !has_room(g) && !owns_target(g)) return false;
   }
   for (uint32_t g = 0; g < pools_.size(); ++g) {
-    if (layout_.groups[g].window > 0) continue;
     PageTable::Group& group = table.groups_[g];
+    if (layout_.groups[g].window > 0) {
+      group.row_shift = computed - kept.count;
+      continue;
+    }
     std::vector<std::vector<uint32_t>> cells = cells_of(g, computed, kept);
     std::vector<std::optional<PageRef>> to;
     if (has_room(g)) {
@@ -165,7 +168,6 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   if (table.node_ != PrefixIndex::kRoot) index_.drop(table.node_);
   table.node_ = PrefixIndex::kRoot;
   table.published_ = 0;
-  table.window_shift_ = computed - kept.count;
   table.reserved_tokens_ = kept.count;
   table.pruned_ = true;
   return true;

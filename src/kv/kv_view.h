@@ -24,6 +24,8 @@ struct KvTables {
   struct Group {
     std::vector<uint32_t> page_ids;     // one table after the other
     std::vector<uint32_t> table_begin;  // by run: where its table starts in page_ids
+    // By run: rows that it has more here than the run says, as pruning passed the group by. Empty: none has any.
+    std::vector<uint32_t> row_shift;
     // Empty where all heads of all tables have the same rows.
     std::vector<uint32_t> heads_begin;
     std::vector<KvHeadCells> heads;
@@ -35,15 +37,20 @@ struct KvTables {
 // The pages of one layer group that a step reads and writes: flat arrays, one table after the other.
 struct KvGroupView {
   const KvGroupLayout* layout = nullptr;
-  std::byte* pages = nullptr;             // page p is at p * page_bytes
+  std::byte* pages = nullptr;  // page p is at p * page_bytes
   uint32_t page_count = 0;
-  std::span<const uint32_t> page_ids;     // the tables of all runs
-  std::span<const uint32_t> table_begin;  // by run: where its table starts in page_ids
+  std::span<const uint32_t> page_ids;        // the tables of all runs
+  std::span<const uint32_t> table_begin;     // by run: where its table starts in page_ids
+  std::span<const uint32_t> row_shift = {};  // by run: rows that it has more than the run says; empty: none
   // Empty unless the heads of some run have unequal rows.
   std::span<const uint32_t> heads_begin = {};  // by run: where its heads start in `heads`; or kEqualHeads
   std::span<const KvHeadCells> heads = {};     // by head of the group
   std::span<const uint32_t> cells = {};
 
+  // What the group calls a row of the run (TokenRun).
+  uint32_t group_row(uint32_t run, uint32_t row) const {
+    return row_shift.empty() ? row : row + row_shift[run];
+  }
   std::byte* page(uint32_t run, uint32_t index) const {
     return pages + size_t(page_ids[table_begin[run] + index]) * layout->page_bytes;
   }
@@ -54,8 +61,9 @@ struct KvView {
   const KvGroupView* group = nullptr;
   const KvLayerLayout* layer = nullptr;
 
-  // What a head calls a row of the run, and how it is asked for below.
+  // What a head calls a row of the run (TokenRun), and how it is asked for below.
   uint32_t head_row(uint32_t run, uint32_t head, uint32_t row) const {
+    row = group->group_row(run, row);
     const KvHeadCells* own = own_cells(run, head);
     return own == nullptr ? row : row + uint32_t(own->shift);
   }

@@ -25,7 +25,7 @@ std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
     const KvTables::Group& group = tables.groups[g];
     const auto count = uint32_t(pages_[g].size() / layout_.groups[g].page_bytes);
     views.push_back({&layout_.groups[g], pages_[g].data(), count, group.page_ids, group.table_begin,
-                     group.heads_begin, group.heads, group.cells});
+                     group.row_shift, group.heads_begin, group.heads, group.cells});
   }
   return views;
 }

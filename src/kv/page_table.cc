@@ -28,10 +28,10 @@ void PageTable::truncate(uint32_t tokens, uint32_t page_tokens) {
 void PageTable::clear() {
   for (Group& group : groups_) {
     group.pages.clear();
-    group.first_page = 0;
+    group.first_page = group.row_shift = 0;
     group.head_cells.clear();
   }
-  reserved_tokens_ = published_ = window_shift_ = 0;
+  reserved_tokens_ = published_ = 0;
   pruned_ = false;
   node_ = PrefixIndex::kRoot;
 }

@@ -27,8 +27,8 @@ class PageTable {
   // Rows below this have room in their pages (behind a window: had).
   uint32_t reserved_tokens() const { return reserved_tokens_; }
   uint32_t groups() const { return uint32_t(groups_.size()); }
-  // How many more tokens the layers with a window have rows for than the others: those that were pruned.
-  uint32_t window_shift() const { return window_shift_; }
+  // How many rows a group has more than `reserved_tokens` says: those of tokens that were pruned in others.
+  uint32_t row_shift(uint32_t group) const { return groups_[group].row_shift; }
   // Its rows are not those of a prefix any more: they are never published.
   bool pruned() const { return pruned_; }
   // Pages from the first on that others can find.
@@ -53,6 +53,7 @@ class PageTable {
   struct Group {
     std::vector<std::optional<PageRef>> pages;
     uint32_t first_page = 0;  // pages before this one were freed behind the window
+    uint32_t row_shift = 0;
     // Of one that was pruned to unequal numbers of rows by head: the cells of each head's rows as they were then, each
     // page * cells of a page + cell. They fill the pages there were; what comes later has every head in its own cell.
     std::vector<std::vector<uint32_t>> head_cells;
@@ -62,7 +63,6 @@ class PageTable {
   std::vector<Group> groups_;
   uint32_t reserved_tokens_ = 0;
   uint32_t published_ = 0;
-  uint32_t window_shift_ = 0;
   bool pruned_ = false;
   PrefixNodeId node_ =
       PrefixIndex::kRoot;  // of the last published page, held in the index; kRoot: there is none

@@ -18,17 +18,14 @@ void StepInput::add(std::span<const TokenId> run_tokens, uint32_t position, Logi
   const uint32_t count = uint32_t(run_tokens.size());
   std::vector<uint32_t> run_positions(count);
   std::iota(run_positions.begin(), run_positions.end(), position);
-  add(run_tokens, run_positions, {position, position},
-      logits == Logits::all    ? count
-      : logits == Logits::last ? 1u
-                               : 0u);
+  add(run_tokens, run_positions, position, logits == Logits::all ? count : logits == Logits::last ? 1u : 0u);
 }
 
 void StepInput::add(std::span<const TokenId> run_tokens, std::span<const uint32_t> run_positions,
-                    FirstRow rows, uint32_t logits) {
+                    uint32_t row, uint32_t logits) {
   const uint32_t begin = uint32_t(tokens.size());
   const uint32_t count = uint32_t(run_tokens.size());
-  runs.push_back({begin, count, rows.row, rows.window_row});
+  runs.push_back({begin, count, row});
   for (uint32_t i = 0; i < count; ++i) {
     tokens.push_back(run_tokens[i]);
     positions.push_back(run_positions[i]);

@@ -50,11 +50,9 @@ struct StepInput {
   enum class Logits : uint8_t { none, last, all };
   // Appends a run of tokens that starts at `position` of its sequence, none of whose tokens was pruned.
   void add(std::span<const TokenId> run_tokens, uint32_t position, Logits logits);
-  // The same of tokens that are anywhere in their sequence, with the logits of the last `logits`.
-  struct FirstRow {
-    uint32_t row = 0, window_row = 0;  // see TokenRun
-  };
-  void add(std::span<const TokenId> run_tokens, std::span<const uint32_t> run_positions, FirstRow rows,
+  // The same of tokens that are anywhere in their sequence, from this row on (TokenRun), with the logits of the last
+  // `logits`.
+  void add(std::span<const TokenId> run_tokens, std::span<const uint32_t> run_positions, uint32_t row,
            uint32_t logits);
   // Appends a draw from the next row of logits.
   void add_draw(const SampleParams& how);

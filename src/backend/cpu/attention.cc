@@ -161,9 +161,8 @@ class BlockAttention {
 
  private:
   uint32_t row(uint32_t token) const {
-    return params_.kv.head_row(
-        block_.run, block_.kv_head,
-        batch_.runs[block_.run].row_of(block_.first_token + token, layer_.shape.window));
+    return params_.kv.head_row(block_.run, block_.kv_head,
+                               batch_.runs[block_.run].row_of(block_.first_token + token));
   }
   size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
 

@@ -217,7 +217,7 @@ class Attention {
     run_of_.assign(count, 0);
     positions_.clear();
     for (uint32_t i = 0; i < count; ++i) positions_.push_back(first + i);
-    run_ = {0, count, first, first};
+    run_ = {0, count, first};
     backend.begin_step({tokens_of_, positions_, run_of_, {&run_, 1}, {}}, {});
   }
 

@@ -80,7 +80,7 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
   std::vector<Seen> seen(shape.kv_heads);
   uint32_t last = 0;
   for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
-    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(token, shape.window));
+    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(token));
     const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
     last = std::max(last, row);
     seen[h] = {first, row};

@@ -64,7 +64,7 @@ class PrunedAttention : public testing::Test {
     step.run_of.assign(count, 1);
     step.positions.resize(count);
     std::iota(step.positions.begin(), step.positions.end(), first);
-    step.runs = {{0, 0, 0, 0}, {0, count, row, row}};
+    step.runs = {{0, 0, 0}, {0, count, row}};
     const PageTable* tables[] = {&other_, &table};
     step.groups = kv_.view(tables, step.flat);
     backend.begin_step({step.tokens, step.positions, step.run_of, step.runs, {}}, {});

@@ -76,7 +76,7 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
       }
       if (key == nullptr) continue;
       const uint32_t run = batch_.run_of_token[t];
-      const uint32_t run_row = batch_.runs[run].row_of(uint32_t(t), shape.window);
+      const uint32_t run_row = batch_.runs[run].row_of(uint32_t(t));
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
         const uint32_t row = params.kv.head_row(run, h, run_row);
         store(shape.key_format, {key + h * shape.key_dim, shape.key_dim}, params.kv.key_row(run, h, row));

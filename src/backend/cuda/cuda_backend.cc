@@ -177,10 +177,11 @@ void CudaBackend::send_step() {
   for (const KvGroupView& view : kv_) {
     GroupPlaces places;
     places.page_ids = upload_.add(view.page_ids);
-    const uint32_t window = view.layout->window;
     const std::span<uint32_t> rows = upload_.add(batch_.tokens.size(), places.token_rows);
-    for (uint32_t t = 0; t < rows.size(); ++t)
-      rows[t] = batch_.runs[batch_.run_of_token[t]].row_of(t, window);
+    for (uint32_t t = 0; t < rows.size(); ++t) {
+      const uint32_t run = batch_.run_of_token[t];
+      rows[t] = view.group_row(run, batch_.runs[run].row_of(t));
+    }
     const std::span<uint32_t> tables = upload_.add(batch_.tokens.size(), places.token_tables);
     for (uint32_t t = 0; t < tables.size(); ++t) tables[t] = view.table_begin[batch_.run_of_token[t]];
     groups_.push_back(places);
@@ -198,7 +199,7 @@ CudaBackend::AttentionWork CudaBackend::plan(const AttentionKind& kind) {
     const TokenRun& run = batch_.runs[r];
     runs.push_back({.token = run.begin,
                     .tokens = run.count,
-                    .row = run.row_of(run.begin, kind.shape.window),
+                    .row = view.group_row(uint32_t(r), run.row),
                     .table = view.table_begin[r]});
   }
   const AttentionPlan plan = kind.fast ? plan_attention(runs, kind.shape) : plan_tiles(runs, kind.shape);

@@ -182,7 +182,7 @@ void compare_rope_store(const RopeCase& test) {
   std::vector<std::byte> pages(kPages * layout.groups[0].page_bytes);
   const DeviceBuffer device_pages = DeviceBuffer::of(pages);
   const std::vector<uint32_t> page_ids = {5, 2, 7, 1, 0}, table_begin = {0, 3};
-  const std::vector<TokenRun> runs = {{0, 5, 30, 30}, {5, 4, 14, 14}};
+  const std::vector<TokenRun> runs = {{0, 5, 30}, {5, 4, 14}};
   const std::vector<uint32_t> positions = {30, 31, 32, 33, 34, 14, 15, 16, 17},
                               run_of = {0, 0, 0, 0, 0, 1, 1, 1, 1};
   const std::vector<uint32_t> token_rows = positions, token_tables = {0, 0, 0, 0, 0, 3, 3, 3, 3};
