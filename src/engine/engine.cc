@@ -309,6 +309,23 @@ Answer Engine::run(Request request) {
   }
 }
 
+Engine::Load Engine::load() const {
+  return {uint32_t(scheduler_.running().size()), uint32_t(scheduler_.waiting().size()),
+          scheduler_.preemptions()};
+}
+
+std::optional<SequenceView> Engine::sequence(SequenceId id) const {
+  const Sequence* found = scheduler_.find(id);
+  return found == nullptr ? std::nullopt : std::optional<SequenceView>(*found);
+}
+
+std::vector<SequenceView> Engine::running() const {
+  std::vector<SequenceView> views;
+  views.reserve(scheduler_.running().size());
+  for (const auto& sequence : scheduler_.running()) views.emplace_back(*sequence);
+  return views;
+}
+
 double Engine::unused_share() const {
   size_t held = 0, used = 0;
   for (const auto& sequence : scheduler_.running()) {

@@ -15,6 +15,7 @@
 #include "engine/drafter.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/sequence_view.h"
 #include "engine/step_budget.h"
 #include "engine/step_taps.h"
 #include "engine/telemetry.h"
@@ -115,8 +116,16 @@ class Engine {
   KvCache& kv() { return kv_; }  // for snapshots, between two steps
   // For the same: moves pages after all that was decided and computed before.
   MakeMoves make_moves();
-  const Scheduler& scheduler() const { return scheduler_; }
-  DiskTier* disk() const { return disk_.get(); }  // null: there is none
+  // Who runs and who waits, for those who look: what they may know of a sequence is in its view.
+  struct Load {
+    uint32_t running = 0, waiting = 0;
+    uint64_t preemptions = 0;
+  };
+  Load load() const;
+  std::optional<SequenceView> sequence(SequenceId id) const;  // nothing: it neither runs nor waits
+  std::vector<SequenceView> running() const;
+  const Scheduler& scheduler() const { return scheduler_; }  // for the engine's own loop, tests and benches
+  DiskTier* disk() const { return disk_.get(); }             // null: there is none
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
   // Throws Error if the model has no such head.

@@ -299,6 +299,7 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span
   if (!sequence.token_times.empty()) {
     answer.account.gaps.push_back(
         {float(milliseconds_between(sequence.token_times.back(), now)), sequence.gap_cause});
+    ++answer.account.gap_causes[size_t(sequence.gap_cause)];
   }
   sequence.gap_cause = GapCause::none;
   sequence.append(result.token);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -95,10 +96,24 @@ struct Request {
 
 // What a token waited for, besides its own computation.
 enum class GapCause : uint8_t { none, prefill_of_another, preemption, eviction };
+inline constexpr size_t kGapCauses = size_t(GapCause::eviction) + 1;
 std::string_view name(GapCause cause);
 
-// Where a request's time went.
-struct RequestAccount {
+// Where a request's time went, in numbers.
+struct RequestFigures {
+  double queue_ms = 0;  // until its first token was computed
+  uint32_t cached_tokens = 0;
+  uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
+  double disk_ms = 0;        // of the queue: that it waited for the disk
+  PrefixMiss miss;           // why no more was cached
+  uint32_t preemptions = 0;
+  uint32_t drafted = 0, accepted = 0;             // tokens of a drafter
+  uint32_t pruned_tokens = 0;                     // of the prompt, in the layers that see everything
+  std::array<uint32_t, kGapCauses> gap_causes{};  // gaps, by their cause
+};
+
+// The same, step by step.
+struct RequestAccount : RequestFigures {
   struct Chunk {
     double at_ms = 0;  // since it was submitted
     double took_ms = 0;
@@ -111,16 +126,8 @@ struct RequestAccount {
     GapCause cause = GapCause::none;
     bool same_pass = false;  // the token came from the pass that drew the one before: a guess was right
   };
-  double queue_ms = 0;  // until its first token was computed
-  uint32_t cached_tokens = 0;
-  uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
-  double disk_ms = 0;        // of the queue: that it waited for the disk
-  PrefixMiss miss;           // why no more was cached
   std::vector<Chunk> prefill;
   std::vector<Gap> gaps;  // before each token of the answer but the first
-  uint32_t preemptions = 0;
-  uint32_t drafted = 0, accepted = 0;  // tokens of a drafter
-  uint32_t pruned_tokens = 0;          // of the prompt, in the layers that see everything
 };
 
 struct Timings {

@@ -7,7 +7,9 @@ namespace quire {
 std::vector<StepRecord> StepLog::since(uint64_t since) const {
   std::vector<StepRecord> records;
   const uint64_t oldest = total_ > ring_.size() ? total_ - ring_.size() : 0;
-  for (uint64_t i = std::max(since, oldest); i < total_; ++i) records.push_back(ring_[i % ring_.size()]);
+  const uint64_t first = std::max(since, oldest);
+  if (first < total_) records.reserve(total_ - first);
+  for (uint64_t i = first; i < total_; ++i) records.push_back(ring_[i % ring_.size()]);
   return records;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +34,7 @@ class StepLog {
   double ms() const { return ms_; }
   // Those from the `since`th on that are still kept.
   std::vector<StepRecord> since(uint64_t since) const;
+  std::vector<StepRecord> last(uint64_t count) const { return since(total_ - std::min(total_, count)); }
 
  private:
   std::vector<StepRecord> ring_ = std::vector<StepRecord>(4096);

@@ -50,7 +50,7 @@ class LoadRun {
       for (auto& [id, answer] : engine_.take_answers()) finish(id, answer);
       add_bytes(account);
     }
-    figures_.preemptions = engine_.scheduler().preemptions();
+    figures_.preemptions = engine_.load().preemptions;
     return std::move(figures_);
   }
 
@@ -103,13 +103,13 @@ class LoadRun {
   // Of the sequences that go on: one that has just finished has given its room back.
   void add_bytes(PassAccount& account) const {
     for (const auto& [id, request] : running_) {
-      const Sequence* sequence = engine_.scheduler().find(id);
+      const std::optional<SequenceView> sequence = engine_.sequence(id);
       size_t used = 0, pages = 0;
-      for (uint32_t g = 0; g < sequence->table.groups(); ++g) {
+      for (uint32_t g = 0; g < sequence->table().groups(); ++g) {
         const KvGroupLayout& group = engine_.kv().layout().groups[g];
-        const uint32_t held = sequence->table.held_pages(g);
-        const uint32_t first = (uint32_t(sequence->table.pages(g).size()) - held) * group.page_tokens;
-        used += (sequence->computed - std::min(sequence->computed, first)) * group.bytes_per_token();
+        const uint32_t held = sequence->table().held_pages(g);
+        const uint32_t first = (uint32_t(sequence->table().pages(g).size()) - held) * group.page_tokens;
+        used += (sequence->computed() - std::min(sequence->computed(), first)) * group.bytes_per_token();
         pages += held * group.page_bytes;
       }
       const size_t reserved = figures_.way.room == Room::paged ? pages : reservation(request);

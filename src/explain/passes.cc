@@ -23,7 +23,7 @@ PassTrace trace_passes(const EngineModel& model, EngineOptions options, const Re
   asked.top_logprobs = rivals + 1;  // the token itself may be among them
   asked.on_token = [&](const TokenEvent& event) {
     // A sequence that has finished is gone after the step: this is the last moment to ask it.
-    pass.entries_after = engine.scheduler().find(id)->computed;
+    pass.entries_after = engine.sequence(id)->computed();
     Pass::Draw draw{event.token, std::exp(double(event.logprob)), {}};
     for (const TokenLogprob& top : event.top_logprobs) {
       if (top.token != event.token && draw.rivals.size() < rivals) draw.rivals.push_back(top);
@@ -34,10 +34,10 @@ PassTrace trace_passes(const EngineModel& model, EngineOptions options, const Re
   std::optional<Answer> answer;
   while (!answer) {
     pass = {};
-    pass.entries_before = pass.begin = engine.scheduler().find(id)->computed;
+    pass.entries_before = pass.begin = engine.sequence(id)->computed();
     CHECK(engine.step());
     answer = engine.take_answer(id);
-    if (!answer) pass.entries_after = engine.scheduler().find(id)->computed;
+    if (!answer) pass.entries_after = engine.sequence(id)->computed();
     pass.ms = engine.steps().since(engine.steps().total() - 1).front().ms;
     pass.fed.assign(known.begin() + pass.begin, known.begin() + pass.entries_after);
     if (pass.drawn) known.push_back(pass.drawn->token);

@@ -54,13 +54,13 @@ WayFigures run_way(const EngineModel& model, EngineOptions options, const Reques
   Request asked = request;
   SequenceId id;
   uint32_t entries = 0;  // when the last token was drawn; its own are not among them
-  asked.on_token = [&](const TokenEvent&) { entries = engine.scheduler().find(id)->computed; };
+  asked.on_token = [&](const TokenEvent&) { entries = engine.sequence(id)->computed(); };
   id = engine.submit(asked);
   uint64_t seen = 0;
   while (true) {
     engine.step();
     const std::optional<Answer> answer = engine.take_answer(id);
-    const Sequence* sequence = engine.scheduler().find(id);
+    const std::optional<SequenceView> sequence = engine.sequence(id);
     const size_t answered = answer ? answer->tokens.size() : sequence->answer_tokens();
     for (const StepRecord& step : engine.steps().since(seen)) {
       const bool first = way.ttft_ms == 0;
@@ -77,7 +77,8 @@ WayFigures run_way(const EngineModel& model, EngineOptions options, const Reques
       return way;
     }
     if (!options.kv_cache && way_options.most_seconds > 0 && way.decode.seconds > way_options.most_seconds) {
-      way.tokens.assign(sequence->tokens.begin() + ptrdiff_t(request.prompt.size()), sequence->tokens.end());
+      way.tokens.assign(sequence->tokens().begin() + ptrdiff_t(request.prompt.size()),
+                        sequence->tokens().end());
       engine.cancel(id);
       predict_rest(model, engine.kv().layout(), request, way);
       return way;

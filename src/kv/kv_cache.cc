@@ -233,10 +233,11 @@ KvCache::GroupStats KvCache::group_stats(uint32_t group) const {
   return {pool.capacity(), pool.held_pages(), pool.cached_pages(), pool.free_pages()};
 }
 
-std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group) const {
+std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group, size_t most) const {
   const PagePool& pool = *pools_[group];
   std::vector<PageState> pages;
-  for (uint32_t i = 0; i < pool.capacity(); ++i) {
+  pages.reserve(std::min<size_t>(most, pool.capacity() - pool.free_pages()));
+  for (uint32_t i = 0; i < pool.capacity() && pages.size() < most; ++i) {
     const PageId page{i};
     PageState state{.page = page,
                     .shares = pool.shares(page),

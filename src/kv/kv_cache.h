@@ -175,7 +175,8 @@ class KvCache {
     CacheSalt salt = {};  // under which they are; of published ones
     Clock::time_point used;
   };
-  std::vector<PageState> pages_in_use(uint32_t group) const;
+  // The first `most` of them.
+  std::vector<PageState> pages_in_use(uint32_t group, size_t most = SIZE_MAX) const;
   // Salts under which something can be found.
   size_t salts() const { return index_.roots().size() - 1; }
   struct GroupStats {

@@ -120,7 +120,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
           parent = book_.find_live(fork->request, fork->choice);
           const auto tokens = parent ? std::nullopt : book_.find_finished(fork->request, fork->choice);
           if (!parent && !tokens) throw Error("there is no request '{}' any more", fork->request);
-          const size_t known = parent ? engine.scheduler().find(*parent)->tokens.size() : tokens->size();
+          const size_t known = parent ? engine.sequence(*parent)->tokens().size() : tokens->size();
           if (fork->at > known) throw Error("'at' is {}, but the request has {} tokens", fork->at, known);
           if (tokens) request.prompt.assign(tokens->begin(), tokens->begin() + fork->at);
         }
@@ -136,9 +136,9 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
       }
       for (uint32_t c = 0; c < ask.choices; ++c) {
         const SequenceId sequence = (*sequences)[p * ask.choices + c];
-        const Sequence* started = engine.scheduler().find(sequence);
+        const SequenceView started = engine.sequence(sequence).value();
         book_.add(sequence, {id, ask.kind, p * ask.choices + c, ask.request.client, ask.request.max_tokens,
-                             submitted, started->request.prompt, started->request.salt});
+                             submitted, started.prompt(), started.salt()});
       }
     }
     return *sequences;
@@ -147,25 +147,30 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
                                 uint32_t index, const Answer* answer, const std::string& refused) {
     const bool begun = answer != nullptr && refused.empty();
     *open -= begun ? 1 : answers;
-    if (begun) {
-      const Clock::time_point now = Clock::now();
-      if (answer->finish_reason == FinishReason::cancelled) {
-        book_.forget((*sequences)[index]);
-        metrics_.cancelled();
-      } else {
-        book_.finish((*sequences)[index], *answer, now);
-        metrics_.finished(*answer, milliseconds_between(submitted, now));
-      }
-    }
     try {
-      box->put({.index = index,
-                .token = {},
-                .answer = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr,
-                .refused = refused});
+      const auto kept = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr;
+      Delivery delivery{.index = index, .token = {}, .answer = kept, .refused = refused};
+      if (begun && kept->finish_reason == FinishReason::cancelled) {
+        metrics_.cancelled();
+      } else if (begun) {
+        const Clock::time_point now = Clock::now();
+        book_.finish((*sequences)[index], kept, now);
+        count_finished(kept, milliseconds_between(submitted, now));
+      }
+      box->put(std::move(delivery));
     } catch (const std::bad_alloc&) {
       box->lose();
     }
+    if (begun) book_.forget((*sequences)[index]);  // unless it has been finished
   });
+}
+
+// Before its reader hears of it, who may ask for the metrics next; on the reader's thread, because every token is counted.
+void Completions::count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept {
+  try {
+    asio::post(executor_, [&metrics = metrics_, answer, ms] { metrics.finished(*answer, ms); });
+  } catch (const std::bad_alloc&) {  // then it is not counted
+  }
 }
 
 // On the engine's thread, which neither waits for a reader nor ends for want of memory.

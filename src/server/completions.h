@@ -73,6 +73,7 @@ class Completions {
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
   void deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept;
+  void count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept;
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   asio::awaitable<void> collect(Exchange& exchange, Run& run);

@@ -9,8 +9,7 @@
 namespace quire {
 namespace {
 
-constexpr uint64_t kMostListed = 512;  // events, steps
-constexpr size_t kMostPages = 16384;   // of a group
+constexpr uint64_t kMostListed = 512;  // steps
 
 // What the viewer's own requests and pins have of a page.
 struct PageUse {
@@ -22,30 +21,23 @@ struct PageUse {
 };
 
 // By page: who holds it, and what is in it. Pages that the viewer has no part in are left out.
-std::map<uint32_t, PageUse> page_uses(const Engine& engine, const RequestBook& book, const Viewer& viewer,
-                                      uint32_t group) {
+std::map<uint32_t, PageUse> page_uses(const KvLook& look, const Viewer& viewer, uint32_t group) {
   std::map<uint32_t, PageUse> uses;
-  const uint32_t page_tokens = engine.kv().layout().groups[group].page_tokens;
-  const auto add = [&](const PageTable& table, uint32_t computed, const std::string& request) {
-    const auto& pages = table.pages(group);
-    for (uint32_t i = 0; i < pages.size(); ++i) {
-      if (!pages[i]) continue;
-      PageUse& use = uses[pages[i]->id().value];
-      if (request.empty()) use.pinned = true;
-      if (!request.empty()) use.requests.insert(request);
+  const uint32_t page_tokens = look.cache.groups[group].page_tokens;
+  for (const CacheView::Holder& holder : look.cache.holders) {
+    if (!viewer.sees(holder.client)) continue;
+    const RequestEntry* entry = holder.pin ? nullptr : look.names.entry_of(holder.id);
+    for (uint32_t i = 0; i < holder.pages[group].size(); ++i) {
+      const uint32_t page = holder.pages[group][i];
+      if (page == CacheView::kNoPage) continue;
+      PageUse& use = uses[page];
+      if (entry == nullptr) use.pinned = true;
+      if (entry != nullptr) use.requests.insert(entry->id);
       ++use.shares;
       use.index = i;
       use.tokens =
-          std::max(use.tokens, std::min(page_tokens, computed - std::min(computed, i * page_tokens)));
+          std::max(use.tokens, std::min(page_tokens, holder.rows - std::min(holder.rows, i * page_tokens)));
     }
-  };
-  for (const auto& sequence : engine.scheduler().running()) {
-    const RequestBook::Entry* entry = book.entry_of(sequence->id);
-    if (viewer.sees(sequence->request.client))
-      add(sequence->table, sequence->computed, entry == nullptr ? "" : entry->id);
-  }
-  for (const auto& [id, pin] : engine.pins()) {
-    if (viewer.sees(pin.terms.client)) add(pin.table, pin.tokens(), "");
   }
   return uses;
 }
@@ -63,12 +55,11 @@ OrderedJson foreign_page(const KvCache::PageState& page) {
           {"own", false}};
 }
 
-OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t group, const ReportFor& report) {
+OrderedJson page_map(const KvLook& look, uint32_t group, const ReportFor& report) {
   const Viewer& viewer = report.viewer;
-  const std::map<uint32_t, PageUse> uses = page_uses(engine, book, viewer, group);
+  const std::map<uint32_t, PageUse> uses = page_uses(look, viewer, group);
   OrderedJson map = OrderedJson::array();
-  for (const KvCache::PageState& page : engine.kv().pages_in_use(group)) {
-    if (map.size() == kMostPages) break;
+  for (const KvCache::PageState& page : look.cache.groups[group].pages) {
     const auto found = uses.find(page.page.value);
     const bool own_salt = viewer.salt_key != 0 && page.salt.key == viewer.salt_key;
     if (found == uses.end() && !own_salt && !viewer.sees_all()) {
@@ -92,25 +83,24 @@ OrderedJson page_map(const Engine& engine, const RequestBook& book, uint32_t gro
 }
 
 // With keys only what happened to the viewer's own requests is listed; how much happened in all is counted.
-OrderedJson events_json(const KvEvents& events, const RequestBook& book, const ReportFor& report) {
+OrderedJson events_json(const KvLook& look, const ReportFor& report) {
   OrderedJson counts = OrderedJson::object(), last = OrderedJson::array();
   for (size_t kind = 0; kind < kKvEventKinds; ++kind)
-    counts[std::string(name(KvEventKind(kind)))] = events.count(KvEventKind(kind));
-  const uint64_t total = events.total();
-  uint64_t number = std::max(report.since, total - std::min(total, kMostListed));
-  for (const KvEvent& event : events.since(number)) {
+    counts[std::string(name(KvEventKind(kind)))] = look.cache.event_counts[kind];
+  uint64_t number = look.cache.first_event;
+  for (const KvEvent& event : look.cache.events) {
     const uint64_t n = number++;
-    const RequestBook::Entry* entry = book.entry_of(event.sequence);
+    const RequestEntry* entry = look.names.entry_of(event.sequence);
     if (!report.viewer.sees_all() && (entry == nullptr || !report.viewer.sees(entry->client))) continue;
     last.push_back({{"n", n},
-                    {"at_ms", book.moment(event.time)},
+                    {"at_ms", look.names.moment(event.time)},
                     {"kind", name(event.kind)},
                     {"group", event.group},
                     {"page", event.page.value},
                     {"index", event.index},
                     {"request", entry == nullptr ? OrderedJson() : OrderedJson(entry->id)}});
   }
-  return {{"total", total}, {"counts", std::move(counts)}, {"last", std::move(last)}};
+  return {{"total", look.cache.events_total}, {"counts", std::move(counts)}, {"last", std::move(last)}};
 }
 
 std::string bound_of(const MachineLimits& limits, const StepCost& cost, double ms) {
@@ -121,9 +111,9 @@ std::string bound_of(const MachineLimits& limits, const StepCost& cost, double m
 
 // How many times longer than the machine's limits allow such steps have taken lately: the median of those with about
 // so many tokens, or of all.
-double slowness(const StepLog& log, const MachineLimits& limits, uint32_t tokens) {
+double slowness(const std::vector<StepRecord>& steps, const MachineLimits& limits, uint32_t tokens) {
   std::vector<double> alike, all;
-  for (const StepRecord& step : log.since(log.total() - std::min<uint64_t>(log.total(), kMostListed))) {
+  for (const StepRecord& step : steps) {
     const double least = limits.least_ms(step.cost);
     if (least <= 0) continue;
     const uint32_t count = step.prompt_tokens + step.stream_tokens;
@@ -137,8 +127,7 @@ double slowness(const StepLog& log, const MachineLimits& limits, uint32_t tokens
   return *middle;
 }
 
-OrderedJson disk_json(DiskTier& tier) {
-  const DiskTier::Stats disk = tier.stats();
+OrderedJson disk_json(const DiskTier::Stats& disk) {
   return {{"capacity_bytes", disk.capacity_bytes},
           {"used_bytes", disk.used_bytes},
           {"pages", disk.pages},
@@ -153,59 +142,66 @@ OrderedJson disk_json(DiskTier& tier) {
 
 }  // namespace
 
-OrderedJson kv_report(const Engine& engine, const RequestBook& book, const ReportFor& report) {
-  const KvCache& kv = engine.kv();
-  const KvCache::Stats stats = kv.stats();
+KvLook look_at_kv(const Engine& engine, const RequestBook& book, uint64_t since) {
+  return {view_cache(engine, since), book.names()};
+}
+
+RequestsLook look_at_requests(const Engine& engine, const RequestBook& book, uint64_t since) {
+  RequestsLook look{.book = book.view(engine), .load = engine.load(), .steps = {}};
+  look.steps_total = engine.steps().total();
+  look.first_step = std::max(since, look.steps_total - std::min(look.steps_total, kMostListed));
+  look.steps = engine.steps().since(look.first_step);
+  return look;
+}
+
+OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
+  const CacheView& cache = look.cache;
   OrderedJson groups = OrderedJson::array(), pins = OrderedJson::array();
-  for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) {
-    const KvGroupLayout& group = kv.layout().groups[g];
-    const KvCache::GroupStats pages = kv.group_stats(g);
+  for (uint32_t g = 0; g < cache.groups.size(); ++g) {
+    const CacheView::Group& group = cache.groups[g];
     groups.push_back({{"window", group.window},
-                      {"layers", group.layers.size()},
+                      {"layers", group.layers},
                       {"page_bytes", group.page_bytes},
-                      {"pages", pages.pages},
-                      {"held", pages.held},
-                      {"cached", pages.cached},
-                      {"free", pages.free},
-                      {"on_disk", engine.disk() == nullptr ? 0 : engine.disk()->pages_of(g)},
-                      {"map", page_map(engine, book, g, report)}});
+                      {"pages", group.stats.pages},
+                      {"held", group.stats.held},
+                      {"cached", group.stats.cached},
+                      {"free", group.stats.free},
+                      {"on_disk", group.on_disk},
+                      {"map", page_map(look, g, report)}});
   }
   uint64_t foreign_pins = 0, foreign_tokens = 0;
-  for (const auto& [id, pin] : engine.pins()) {
-    if (report.viewer.sees(pin.terms.client)) {
-      pins.push_back({{"pin", id.value}, {"tokens", pin.tokens()}});
-      if (pin.terms.until)
-        pins.back()["ttl_seconds"] = milliseconds_between(engine.now(), *pin.terms.until) / 1000;
+  for (const CacheView::Pin& pin : cache.pins) {
+    if (report.viewer.sees(pin.client)) {
+      pins.push_back({{"pin", pin.id.value}, {"tokens", pin.tokens}});
+      if (pin.seconds_left) pins.back()["ttl_seconds"] = *pin.seconds_left;
     } else {
       ++foreign_pins;
-      foreign_tokens += pin.tokens();
+      foreign_tokens += pin.tokens;
     }
   }
-  OrderedJson json = {{"now_ms", book.moment(report.now)},
-                      {"page_tokens", kv.page_tokens()},
-                      {"capacity_bytes", stats.capacity_bytes},
-                      {"held_bytes", stats.held_bytes},
-                      {"cached_bytes", stats.cached_bytes},
-                      {"shared_bytes", stats.shared_bytes},
-                      {"unused_share", engine.unused_share()},
-                      {"bytes_per_token", kv.layout().bytes_per_token()},
+  OrderedJson json = {{"now_ms", look.names.moment(report.now)},
+                      {"page_tokens", cache.page_tokens},
+                      {"capacity_bytes", cache.stats.capacity_bytes},
+                      {"held_bytes", cache.stats.held_bytes},
+                      {"cached_bytes", cache.stats.cached_bytes},
+                      {"shared_bytes", cache.stats.shared_bytes},
+                      {"unused_share", cache.unused_share},
+                      {"bytes_per_token", cache.bytes_per_token},
                       {"groups", std::move(groups)},
                       {"pins", std::move(pins)},
-                      {"disk", engine.disk() == nullptr ? OrderedJson() : disk_json(*engine.disk())},
-                      {"events", events_json(kv.events(), book, report)}};
+                      {"disk", cache.disk ? disk_json(*cache.disk) : OrderedJson()},
+                      {"events", events_json(look, report)}};
   if (!report.viewer.sees_all()) json["others"] = {{"pins", foreign_pins}, {"pinned_tokens", foreign_tokens}};
   return json;
 }
 
-OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateMeter& meter,
-                            const ReportFor& report) {
+OrderedJson requests_report(const RequestsLook& look, RateMeter& meter, const ReportFor& report) {
   const MachineLimits& limits = meter.limits();
-  const StepLog& log = engine.steps();
   OrderedJson steps = OrderedJson::array();
-  uint64_t number = std::max(report.since, log.total() - std::min(log.total(), kMostListed));
-  for (const StepRecord& step : log.since(number)) {
+  uint64_t number = look.first_step;
+  for (const StepRecord& step : look.steps) {
     steps.push_back({{"n", number++},
-                     {"at_ms", book.moment(step.begin)},
+                     {"at_ms", look.book.moment(step.begin)},
                      {"ms", step.ms},
                      {"runs", step.runs},
                      {"prompt_tokens", step.prompt_tokens},
@@ -220,11 +216,11 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
   const char* bound = !busy                                            ? "neither"
                       : rates.bandwidth_share > rates.arithmetic_share ? "memory"
                                                                        : "arithmetic";
-  return {{"now_ms", book.moment(report.now)},
-          {"running", engine.scheduler().running().size()},
-          {"waiting", engine.scheduler().waiting().size()},
-          {"requests", book.report(engine, report.viewer, report.now)},
-          {"steps", {{"total", log.total()}, {"last", std::move(steps)}}},
+  return {{"now_ms", look.book.moment(report.now)},
+          {"running", look.load.running},
+          {"waiting", look.load.waiting},
+          {"requests", book_json(look.book, report.viewer, report.now)},
+          {"steps", {{"total", look.steps_total}, {"last", std::move(steps)}}},
           {"machine",
            {{"read_gb_s", limits.read_gb_s},
             {"int8_gops", limits.int8_gops},
@@ -238,23 +234,20 @@ OrderedJson requests_report(const Engine& engine, const RequestBook& book, RateM
             {"bound", bound}}}};
 }
 
-OrderedJson lookup_report(const Engine& engine, const SaltedTokens& salted, const MachineLimits& limits,
-                          const Tokenizer& tokenizer) {
-  const PrefixMatch match = engine.lookup(salted);
-  const DiskMatch on_disk = engine.kv().lookup_on_disk(salted);
-  const std::span<const TokenId> prompt = salted.tokens;
+OrderedJson lookup_report(const LookupView& look, std::span<const TokenId> prompt,
+                          const MachineLimits& limits, const Tokenizer& tokenizer) {
+  const PrefixMatch& match = look.match;
   const uint32_t tokens = uint32_t(prompt.size());
   const uint32_t computed = tokens - std::min(tokens, match.tokens);
-  const StepCost cost = engine.prompt_cost(tokens, match.tokens);
   OrderedJson report = {
       {"prompt_tokens", tokens},
       {"cached_tokens", match.tokens},
       {"computed_tokens", tokens - match.tokens},
-      {"disk_tokens", on_disk.tokens - on_disk.memory_tokens},
+      {"disk_tokens", look.on_disk.tokens - look.on_disk.memory_tokens},
       {"why", match.miss.text()},
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},
-      {"predicted_ttft_ms", limits.least_ms(cost) * slowness(engine.steps(), limits, computed)}};
+      {"predicted_ttft_ms", limits.least_ms(look.rest) * slowness(look.steps, limits, computed)}};
   if (match.miss.why != PrefixMiss::Why::nothing && match.tokens < tokens) {
     const uint32_t at = match.miss.position, first = at - std::min(at, 8u), last = std::min(tokens, at + 8);
     const auto text = [&](uint32_t from, uint32_t to) {

@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <mutex>
 #include <vector>
 
 #include <prometheus/counter.h>
@@ -51,8 +52,12 @@ class Twin {
 struct Metrics::State {
   State(const std::string& model, Names names) : model(model), with_vllm(names == Names::own_and_vllm) {}
 
+  void show(const EngineFigures& engine);
+
   std::string model;
   bool with_vllm;
+  std::mutex mutex, telling;
+  EngineFigures figures;  // the last that were seen
   prometheus::Registry registry;
   Twin<Histogram> ttft, gap, queue, prefill, decode, e2e;
   Twin<Gauge> running, waiting, kv_usage;
@@ -196,38 +201,42 @@ void Metrics::refused(int status) {
   state_->refused->Add({{"model_name", state_->model}, {"status", std::to_string(status)}}).Increment();
 }
 
-void Metrics::watch(const Engine& engine) {
-  State& s = *state_;
-  s.running.set(double(engine.scheduler().running().size()));
-  s.waiting.set(double(engine.scheduler().waiting().size()));
-  s.preemptions.raise_to(double(engine.scheduler().preemptions()));
-  uint64_t pages = 0, held = 0, cached = 0;
-  for (uint32_t g = 0; g < engine.kv().layout().groups.size(); ++g) {
-    const KvCache::GroupStats stats = engine.kv().group_stats(g);
-    pages += stats.pages;
-    held += stats.held;
-    cached += stats.cached;
-  }
-  s.kv_usage.set(pages == 0 ? 0 : double(held) / double(pages));
-  s.kv_cached->Set(pages == 0 ? 0 : double(cached) / double(pages));
-  s.kv_unused->Set(engine.unused_share());
-  s.evictions->Increment(double(engine.kv().events().count(KvEventKind::evicted)) - s.evictions->Value());
-  s.restored->Increment(double(engine.kv().events().count(KvEventKind::restored)) - s.restored->Value());
-  s.steps->Increment(double(engine.steps().total()) - s.steps->Value());
-  if (engine.disk() == nullptr) return;
-  const DiskTier::Stats disk = engine.disk()->stats();
+void Metrics::watch(const EngineFigures& figures) {
+  const std::lock_guard lock(state_->mutex);
+  state_->figures = figures;
+}
+
+void Metrics::State::show(const EngineFigures& engine) {
+  running.set(engine.running);
+  waiting.set(engine.waiting);
+  preemptions.raise_to(double(engine.preemptions));
+  const double pages = double(std::max<uint64_t>(1, engine.pages));
+  kv_usage.set(double(engine.held_pages) / pages);
+  kv_cached->Set(double(engine.cached_pages) / pages);
+  kv_unused->Set(engine.unused_share);
   const auto raise = [](Counter* counter, uint64_t to) { counter->Increment(double(to) - counter->Value()); };
-  raise(s.disk_written, disk.written_pages);
-  raise(s.disk_written_bytes, disk.written_bytes);
-  raise(s.disk_read, disk.read_pages);
-  raise(s.disk_read_bytes, disk.read_bytes);
-  raise(s.disk_dropped, disk.dropped_pages);
-  raise(s.disk_failed, disk.failed_writes + disk.failed_reads);
-  s.disk_used->Set(double(disk.used_bytes) / double(disk.capacity_bytes));
+  raise(evictions, engine.evicted_pages);
+  raise(restored, engine.restored_pages);
+  raise(steps, engine.steps);
+  if (!engine.disk) return;
+  raise(disk_written, engine.disk->written_pages);
+  raise(disk_written_bytes, engine.disk->written_bytes);
+  raise(disk_read, engine.disk->read_pages);
+  raise(disk_read_bytes, engine.disk->read_bytes);
+  raise(disk_dropped, engine.disk->dropped_pages);
+  raise(disk_failed, engine.disk->failed_writes + engine.disk->failed_reads);
+  disk_used->Set(double(engine.disk->used_bytes) / double(engine.disk->capacity_bytes));
 }
 
 std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections) {
   State& s = *state_;
+  const std::lock_guard telling(s.telling);  // counters are raised to what was seen last, by one at a time
+  EngineFigures figures;
+  {
+    const std::lock_guard lock(s.mutex);
+    figures = s.figures;
+  }
+  s.show(figures);
   s.bandwidth->Set(rates.bandwidth_share);
   s.arithmetic->Set(rates.arithmetic_share);
   s.connections->Set(connections);

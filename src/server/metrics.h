@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.h"
+#include "engine/cache_view.h"
 #include "server/rate_meter.h"
 
 namespace quire {
@@ -22,8 +22,8 @@ class Metrics {
   void finished(const Answer& answer, double e2e_ms);
   void cancelled();
   void refused(int status);
-  // The engine as it is after a step. Engine thread only.
-  void watch(const Engine& engine);
+  // The engine as it is after a step. Takes the numbers and leaves at once.
+  void watch(const EngineFigures& figures);
 
   // In Prometheus' text format.
   std::string text(const RateMeter::Rates& rates, uint32_t connections);

@@ -2,8 +2,10 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -14,62 +16,103 @@
 
 namespace quire {
 
-// Who asked for what, and how it went: the requests that live and the last that ended. Engine thread only.
+// A request as it was asked.
+struct RequestEntry {
+  std::string id;  // several answers to one prompt have the same
+  AskKind kind = AskKind::chat;
+  uint32_t choice = 0;
+  std::string client;
+  uint32_t max_tokens = 0;
+  Clock::time_point submitted;
+  std::vector<TokenId> prompt;
+  CacheSalt salt = {};
+};
+using Rivals = std::vector<std::vector<TokenLogprob>>;  // by token of an answer, if they were asked for
+
+struct FinishedRequest {
+  SequenceId sequence;
+  std::shared_ptr<const RequestEntry> entry;
+  std::shared_ptr<const Answer> answer;
+  Rivals rivals;
+  Clock::time_point ended;
+};
+
+// All requests that are known at one moment, as plain data: it may leave the engine's thread.
+struct BookView {
+  struct Live {
+    std::shared_ptr<const RequestEntry> entry;
+    SequenceFigures figures;
+  };
+  Clock::time_point start;  // of the server's clock
+  std::vector<Live> live;
+  std::vector<std::shared_ptr<const FinishedRequest>> finished;  // the newest first
+
+  double moment(Clock::time_point time) const { return milliseconds_between(start, time); }
+};
+
+// Which request a sequence belongs to or did, the same way.
+struct BookNames {
+  Clock::time_point start;
+  std::map<SequenceId, std::shared_ptr<const RequestEntry>> entries;
+
+  double moment(Clock::time_point time) const { return milliseconds_between(start, time); }
+  const RequestEntry* entry_of(SequenceId sequence) const;  // null: it is not known
+};
+
+// One request with its answer so far, the same way.
+struct RequestCopy {
+  std::shared_ptr<const RequestEntry> entry;
+  double submitted_ms = 0;  // on the server's clock
+  std::shared_ptr<const Answer> answer;
+  std::vector<double> token_ms;  // since it came
+  Rivals rivals;
+
+  RequestRecord record() const {
+    return {entry->salt, submitted_ms, entry->prompt, *answer, token_ms, rivals};
+  }
+};
+
+// Who asked for what, and how it went: the requests that live and the last that ended. What it hands out is copied or never
+// changes: JSON is made of it elsewhere. Engine thread only.
 class RequestBook {
  public:
   explicit RequestBook(Clock::time_point start) : start_(start) {}
 
-  struct Entry {
-    std::string id;  // of the request; several answers to one prompt have the same
-    AskKind kind = AskKind::chat;
-    uint32_t choice = 0;
-    std::string client;
-    uint32_t max_tokens = 0;
-    Clock::time_point submitted;
-    std::vector<TokenId> prompt;
-    CacheSalt salt = {};
-    std::vector<std::vector<TokenLogprob>> rivals = {};  // by token of the answer, if they were asked for
-  };
-  void add(SequenceId sequence, Entry entry);
+  void add(SequenceId sequence, RequestEntry entry);
   // A token of a request's answer has come.
   void note(const std::string& id, uint32_t choice, const TokenEvent& event);
-  void finish(SequenceId sequence, const Answer& answer, Clock::time_point now);
+  // If it throws nothing has changed.
+  void finish(SequenceId sequence, std::shared_ptr<const Answer> answer, Clock::time_point now);
   void forget(SequenceId sequence) { live_.erase(sequence); }  // it was cancelled
 
   // One that is known, alive or ended, if the viewer may see it: of another's it learns no more than of one that never was.
-  // Valid until the next step.
-  const Entry* find(const std::string& id, uint32_t choice, const Viewer& viewer) const;
+  std::shared_ptr<const RequestEntry> find(const std::string& id, uint32_t choice,
+                                           const Viewer& viewer) const;
   // The sequence of a request that lives; nothing if there is none.
   std::optional<SequenceId> find_live(const std::string& id, uint32_t choice) const;
   // All tokens of one that ended, prompt and answer.
   std::optional<std::vector<TokenId>> find_finished(const std::string& id, uint32_t choice) const;
-  // What is known of a request that find() gives. Valid until the next step.
-  std::optional<RequestRecord> record(const Engine& engine, const std::string& id, uint32_t choice,
-                                      const Viewer& viewer) const;
-  // The request that a sequence belongs to; null if it is not known. Valid until the next step.
-  const Entry* entry_of(SequenceId sequence) const;
+  // What is known of a request that find() gives.
+  std::optional<RequestCopy> copy(const Engine& engine, const std::string& id, uint32_t choice,
+                                  const Viewer& viewer) const;
 
-  // Those that the viewer may see, the newest first. Of those that ended a while ago the moments of their tokens are left out.
-  OrderedJson report(const Engine& engine, const Viewer& viewer, Clock::time_point now) const;
-  double moment(Clock::time_point time) const { return milliseconds_between(start_, time); }
+  BookView view(const Engine& engine) const;
+  BookNames names() const;
 
  private:
-  struct Finished {
-    SequenceId sequence;
-    Entry entry;
-    Answer answer;
-    Clock::time_point ended;
-  };
   static constexpr size_t kKept = 64;
-  static constexpr std::chrono::seconds kTokensShown{60};
-
-  OrderedJson head_json(const Entry& entry, const Answer& answer) const;
-  OrderedJson live_json(const Entry& entry, const Sequence& sequence) const;
-  OrderedJson finished_json(const Finished& finished, bool with_tokens) const;
+  struct Live {
+    std::shared_ptr<const RequestEntry> entry;
+    Rivals rivals;
+  };
 
   Clock::time_point start_;
-  std::map<SequenceId, Entry> live_;
-  std::deque<Finished> finished_;  // the newest first
+  std::map<SequenceId, Live> live_;
+  std::deque<std::shared_ptr<const FinishedRequest>> finished_;  // the newest first
 };
+
+// Those that the viewer may see, the newest first. Of those that ended a while ago the moments of their tokens are left out.
+// Any thread.
+OrderedJson book_json(const BookView& book, const Viewer& viewer, Clock::time_point now);
 
 }  // namespace quire

@@ -58,7 +58,7 @@ struct Server::State {
   void watch(const Engine& engine) {
     for (const StepRecord& step : engine.steps().since(std::exchange(seen_steps, engine.steps().total())))
       meter.add(step);
-    metrics.watch(engine);
+    metrics.watch(figures_of(engine));
   }
 
   void wait_for_signals() {

@@ -116,12 +116,6 @@ HttpResponse Service::refusal(const ApiError& error) {
   return response;
 }
 
-asio::awaitable<std::string> Service::write_aside(OrderedJson reply) {
-  const auto write = [&reply] { return dump(std::exchange(reply, nullptr)); };
-  std::string text = co_await workers_.write_reply(write);
-  co_return text;
-}
-
 void Service::check_host(const HttpRequest& request) const {
   const std::string host = request.header("host");
   if (!options_.local_names_only || host.empty()) return;

@@ -125,9 +125,8 @@ class Service {
   asio::awaitable<std::invoke_result_t<Work>> aside(const Exchange& exchange, Work work) {
     return workers_.run(Workers::lane_for(exchange.request().body.size()), std::move(work));
   }
-  // A reply that may be large as text, made aside too; the tree that it was is gone by then.
-  asio::awaitable<std::string> write_aside(OrderedJson reply);
-  // Runs `question` on the engine's thread, between two steps.
+  // Runs `question` on the engine's thread, between two steps. What it says is plain data: JSON and text are made of it on
+  // the threads of the workers.
   template <class Question>
   asio::awaitable<std::invoke_result_t<Question, Engine&>> ask_engine(Question question);
 
@@ -146,6 +145,8 @@ class Service {
 template <class Question>
 asio::awaitable<std::invoke_result_t<Question, Engine&>> Service::ask_engine(Question question) {
   using Reply = std::invoke_result_t<Question, Engine&>;
+  static_assert(!std::is_same_v<Reply, OrderedJson> && !std::is_same_v<Reply, std::string>,
+                "while the engine's thread writes JSON nobody's token is computed");
   struct Outcome {
     std::optional<Reply> reply;
     std::exception_ptr problem;

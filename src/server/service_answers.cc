@@ -113,9 +113,11 @@ asio::awaitable<void> Service::version(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::metrics(Exchange& exchange) {
-  const std::string text =
-      parts_.metrics.text(parts_.meter.rates(Clock::now()), connections_ ? connections_() : 0);
-  co_await exchange.respond(text_response("text/plain; version=0.0.4; charset=utf-8", text));
+  const auto tell = [&, connections = connections_ ? connections_() : 0] {
+    return parts_.metrics.text(parts_.meter.rates(Clock::now()), connections);
+  };
+  std::string text = co_await workers_.write_reply(tell);
+  co_await exchange.respond(text_response("text/plain; version=0.0.4; charset=utf-8", std::move(text)));
 }
 
 asio::awaitable<void> Service::models(Exchange& exchange) {
@@ -160,7 +162,7 @@ asio::awaitable<void> Service::fork(Exchange& exchange) {
   exchange.drop_body();
   fork.point.request = path.substr(0, path.size() - 5);
   const auto find = [&book = parts_.book, point = fork.point, who = viewer(exchange.request())](Engine&) {
-    const RequestBook::Entry* entry = book.find(point.request, point.choice, who);
+    const auto entry = book.find(point.request, point.choice, who);
     return entry == nullptr ? std::nullopt : std::optional(entry->salt);
   };
   const std::optional<CacheSalt> salt = co_await ask_engine(find);

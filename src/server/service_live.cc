@@ -69,16 +69,20 @@ asio::awaitable<void> Service::kv(Exchange& exchange) {
   refuse_if_many_reports();
   const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
                              Clock::now()};
-  const auto look = [&book = parts_.book, report_for](Engine& engine) {
+  const auto look = [&book = parts_.book, since = report_for.since](Engine& engine) {
     engine.end_overdue_pins();
-    return kv_report(engine, book, report_for);
+    return look_at_kv(engine, book, since);
   };
   HttpResponse response;
   {
     const Counted counted(reports_);
-    OrderedJson report = co_await ask_engine(look);
-    report["format"] = options_.kv_format;
-    response.body = co_await write_aside(std::move(report));
+    KvLook seen = co_await ask_engine(look);
+    const auto tell = [&] {
+      OrderedJson report = kv_report(std::exchange(seen, {}), report_for);
+      report["format"] = options_.kv_format;
+      return dump(report);
+    };
+    response.body = co_await workers_.write_reply(tell);
   }
   co_await exchange.respond(std::move(response));
 }
@@ -87,14 +91,17 @@ asio::awaitable<void> Service::requests(Exchange& exchange) {
   refuse_if_many_reports();
   const ReportFor report_for{viewer(exchange.request()), query_number(exchange.request(), "since"),
                              Clock::now()};
-  const auto look = [this, report_for](Engine& engine) {
-    return requests_report(engine, parts_.book, parts_.meter, report_for);
+  const auto look = [&book = parts_.book, since = report_for.since](Engine& engine) {
+    return look_at_requests(engine, book, since);
   };
   HttpResponse response;
   {
     const Counted counted(reports_);
-    OrderedJson report = co_await ask_engine(look);
-    response.body = co_await write_aside(std::move(report));
+    RequestsLook seen = co_await ask_engine(look);
+    const auto tell = [&] {
+      return dump(requests_report(std::exchange(seen, {}), parts_.meter, report_for));
+    };
+    response.body = co_await workers_.write_reply(tell);
   }
   co_await exchange.respond(std::move(response));
 }
@@ -117,12 +124,13 @@ asio::awaitable<void> Service::look_at_request(Exchange& exchange) {
 asio::awaitable<void> Service::steps(Exchange& exchange, std::string id) {
   const uint64_t choice = std::min<uint64_t>(query_number(exchange.request(), "choice"), UINT32_MAX);
   const auto look = [&book = parts_.book, id, choice, who = viewer(exchange.request())](Engine& engine) {
-    const std::optional<RequestRecord> record = book.record(engine, id, uint32_t(choice), who);
-    return record ? std::optional(steps_of(*record)) : std::nullopt;
+    return book.copy(engine, id, uint32_t(choice), who);
   };
-  const std::optional<RequestSteps> steps = co_await ask_engine(look);
-  if (!steps) throw unknown_request(id);
-  const auto tell = [&] { return dump(steps_json(id, *steps, parts_.model.text->tokenizer)); };
+  const std::optional<RequestCopy> request = co_await ask_engine(look);
+  if (!request) throw unknown_request(id);
+  const auto tell = [&] {
+    return dump(steps_json(id, steps_of(request->record()), parts_.model.text->tokenizer));
+  };
   HttpResponse response;
   response.body = co_await workers_.write_reply(tell);
   co_await exchange.respond(std::move(response));
@@ -134,14 +142,15 @@ asio::awaitable<void> Service::attention(Exchange& exchange, std::string id) {
   const uint32_t head = query_index(exchange.request(), "head");
   const uint32_t choice = query_index(exchange.request(), "choice");
   const auto read = [&book = parts_.book, id, choice, who = viewer(exchange.request())](Engine& engine) {
-    const std::optional<RequestRecord> record = book.record(engine, id, choice, who);
-    return record ? std::optional(fed_text(*record)) : std::nullopt;
+    return book.copy(engine, id, choice, who);
   };
-  std::optional<FedText> text = co_await ask_engine(read);
-  if (!text) throw unknown_request(id);
-  text->check();
+  const std::optional<RequestCopy> request = co_await ask_engine(read);
+  if (!request) throw unknown_request(id);
+  const auto understand = [&] { return fed_text(request->record()); };
+  FedText text = co_await workers_.run(Workers::Lane::replies, understand);
+  text.check();
   const std::string client = client_name(exchange.request(), "");
-  const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(*text), layer, head, client);
+  const HeadLooks::Result seen = co_await looks_.look(exchange, std::move(text), layer, head, client);
   const auto tell = [&] { return dump(seen.grid->json(id, seen.place, parts_.model.text->tokenizer)); };
   HttpResponse response;
   response.body = co_await workers_.write_reply(tell);
@@ -152,12 +161,13 @@ asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
   const PromptBody body = co_await read_prompt(exchange);
   exchange.drop_body();
   const CacheSalt salt = salt_of(exchange.request(), body.cache_salt);
-  const auto look = [this, body, salt](Engine& engine) {
-    return lookup_report(engine, {body.prompt, salt}, parts_.meter.limits(), parts_.model.text->tokenizer);
+  const auto look = [body, salt](Engine& engine) { return view_lookup(engine, {body.prompt, salt}); };
+  const LookupView seen = co_await ask_engine(look);
+  const auto tell = [&] {
+    return dump(lookup_report(seen, body.prompt, parts_.meter.limits(), parts_.model.text->tokenizer));
   };
-  OrderedJson report = co_await ask_engine(look);
   HttpResponse response;
-  response.body = co_await write_aside(std::move(report));
+  response.body = co_await workers_.write_reply(tell);
   co_await exchange.respond(std::move(response));
 }
 
