@@ -93,6 +93,7 @@ cudaEvent_t CudaBackend::take_event() {
 
 Backend::Mark CudaBackend::mark() {
   flush();
+  take_tapped();
   if (is_marked_) return asked_;
   use_device();
   pending_.push_back({++asked_, take_event(), std::exchange(then_, {}), std::exchange(held_, {})});

@@ -109,6 +109,7 @@ class CudaBackend : public Backend {
   void fold();
   void launch_product(const WaitingProduct& waiting);
   void launch_norm(const NormQuantizeParams& params);
+  void take_tapped();
   TokenScales scales_of(const ActivationBlock& in) const;
   void use_device() const;
   void send_step();
@@ -141,7 +142,7 @@ class CudaBackend : public Backend {
   ProductWorkspace::Limits limits_ = {0, 0};
   std::shared_ptr<Sampler> sampler_;
   std::unique_ptr<ExpertWorkspace> experts_;
-  DeviceBuffer partials_, tile_counter_, query_, squares_, router_scores_;
+  DeviceBuffer partials_, tile_counter_, query_, squares_, router_scores_, tap_values_, tap_scratch_;
   std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
 
   // The step.
@@ -153,7 +154,8 @@ class CudaBackend : public Backend {
   std::vector<GroupPlaces> groups_;
   std::vector<AttentionWork> attention_;  // of all kinds that were met so far
   std::vector<DrawnToken> drawn_;
-  Rows logits_;  // what `logits` wrote last
+  std::span<float> tapped_;  // what taps join
+  Rows logits_;              // what `logits` wrote last
 
   // What waits: a product, and a norm of what it adds; or a gate and its up.
   std::optional<WaitingProduct> product_;

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <utility>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/taps.h"
 #include "base/error.h"
 
 namespace quire::cuda {
@@ -210,7 +213,7 @@ void CudaBackend::rope_store(const RopeStoreParams& params) {
                     .token_rows = upload_.at(places.token_rows),
                     .token_tables = upload_.at(places.token_tables),
                     .page_ids = upload_.at(places.page_ids),
-                    .query_numbers = shape.key_format == KvFormat::f16 ? HalfKind::f16 : HalfKind::bf16,
+                    .query_numbers = numbers_of(shape.key_format),
                     .query_out = scratch<uint16_t>(query_, params.query.rows * params.query.width)},
                    device_tokens(), stream());
 }
@@ -221,7 +224,9 @@ AttentionParams CudaBackend::attention_params(const AttendParams& params) const 
   const KvLayerShape& shape = params.kv.layer->shape;
   const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
   const ActivationBlock out = block_of(params.out);
-  return {.numbers = shape.key_format == KvFormat::f16 ? HalfKind::f16 : HalfKind::bf16,
+  return {.numbers = numbers_of(shape.key_format),
+          .key_format = shape.key_format,
+          .value_format = shape.value_format,
           .query = query_.as<uint16_t>(),
           .query_rows = uint32_t(params.query.rows),
           .heads = params.heads,
@@ -263,12 +268,69 @@ void CudaBackend::attend(const AttendParams& params) {
                           memory, stream());
 }
 
-void CudaBackend::tap(const Tap&, const AttendParams&, std::span<float>) {
-  throw Error("taps are not there on a GPU yet");
+// Taps of a step join its values one after the other: on the device, in a copy that `mark` brings back.
+void CudaBackend::tap(const Tap& tap, const AttendParams& attend, std::span<float> values) {
+  flush();
+  if (tapped_.data() != values.data()) {
+    CHECK(tapped_.empty());
+    tapped_ = values;
+    float* copy = scratch<float>(tap_values_, values.size());
+    CUDA_CHECK(cudaMemcpyAsync(copy, values.data(), values.size_bytes(), cudaMemcpyHostToDevice, stream()));
+  }
+  const KvGroupView& view = *attend.kv.group;
+  const uint32_t run = batch_.run_of_token[tap.token];
+  const uint32_t row = view.group_row(run, batch_.runs[run].row_of(tap.token));
+  cuda::tap(attention_params(attend),
+            {.tap = tap,
+             .row = row,
+             .table = view.table_begin[run],
+             .values = tap_values_.as<float>() + tap.at,
+             .scratch = scratch<float>(tap_scratch_, tap_scratch_bytes(tap, row) / sizeof(float))},
+            stream());
 }
 
-void CudaBackend::expected_scores(const ExpectedScoresParams&) {
-  throw Error("expected scores are not there on a GPU yet");
+void CudaBackend::take_tapped() {
+  if (tapped_.empty()) return;
+  const PinnedMemory::Block block = pinned_.take(tapped_.size_bytes());
+  CUDA_CHECK(cudaMemcpyAsync(block.get(), tap_values_.data(), tapped_.size_bytes(), cudaMemcpyDeviceToHost,
+                             stream()));
+  later([block, values = std::exchange(tapped_, {})] {
+    std::memcpy(values.data(), block.get(), values.size_bytes());
+  });
+}
+
+// Asked for between steps, and rarely: it waits.
+void CudaBackend::expected_scores(const ExpectedScoresParams& params) {
+  use_device();
+  flush();
+  const KvGroupView& view = *params.kv.group;
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
+  const DeviceBuffer samples = DeviceBuffer::of(
+      std::span<const float>(params.samples.data, params.samples.rows * params.samples.width));
+  const DeviceBuffer scores(params.scores.rows * params.scores.width * sizeof(float));
+  const DeviceBuffer norms(params.value_norms.rows * params.value_norms.width * sizeof(float));
+  const DeviceBuffer moments(moments_bytes(params.heads, shape.key_dim));
+  const DeviceBuffer page_ids = DeviceBuffer::of(view.page_ids.subspan(view.table_begin[params.run]));
+  const auto rows_of = [](const DeviceBuffer& buffer, const Rows& like) {
+    return Rows{buffer.as<float>(), like.rows, like.width, like.width};
+  };
+  CHECK(params.scores.stride == params.scores.width && params.value_norms.stride == params.value_norms.width);
+  cuda::expected_scores({.samples = rows_of(samples, params.samples),
+                         .heads = params.heads,
+                         .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
+                         .key_format = shape.key_format,
+                         .value_format = shape.value_format,
+                         .page_ids = page_ids.as<uint32_t>(),
+                         .row_count = params.rows,
+                         .scale = params.scale,
+                         .scores = rows_of(scores, params.scores),
+                         .value_norms = rows_of(norms, params.value_norms),
+                         .moments = moments.as<float>()},
+                        stream());
+  stream_.wait();
+  scores.download(params.scores.data, scores.bytes());
+  norms.download(params.value_norms.data, norms.bytes());
 }
 
 void CudaBackend::route_experts(const RouteExpertsParams& params) {

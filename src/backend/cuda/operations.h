@@ -79,7 +79,7 @@ void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaS
 // CPU writes. REQUIRES: heads of at most 256.
 struct DeviceRopeStore {
   Rows query;  // [tokens, heads * head_dim]
-  Rows key;    // [tokens, kv_heads * head_dim]
+  Rows key;    // [tokens, kv_heads * head_dim], or nothing: only queries are there
   Rows value;  // [tokens, kv_heads * value_dim]
   uint32_t head_dim = 0;
   DeviceNorm query_norm, key_norm;

@@ -85,7 +85,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   const uint32_t index = blockIdx.x * kWarps + threadIdx.x / 32;
   if (index >= rows_of_heads) return;
   const uint32_t heads = uint32_t(params.query.width) / params.head_dim, kv_heads = params.rows.kv_heads;
-  const uint32_t all = heads + 2 * kv_heads, token = index / all, which = index % all;
+  const uint32_t all = params.key.data == nullptr ? heads : heads + 2 * kv_heads;
+  const uint32_t token = index / all, which = index % all;
   float* own = values[threadIdx.x / 32];
   if (which < heads) {
     const HeadRow head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
@@ -133,7 +134,8 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
   CHECK(fits(params.query_norm, params.query_norm_width, params.head_dim, params.query.width));
   CHECK(fits(params.key_norm, params.key_norm_width, params.head_dim, params.key.width));
   if (tokens.count == 0) return;
-  const uint32_t heads = uint32_t(params.query.width) / params.head_dim + 2 * params.rows.kv_heads;
+  const uint32_t heads =
+      uint32_t(params.query.width) / params.head_dim + (params.key ? 2 * params.rows.kv_heads : 0);
   launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
          Overlap::with_kernel_before, stream, params, tokens.count * heads);
 }
