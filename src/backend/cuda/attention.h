@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/cuda/attention_plan.h"
+#include "backend/cuda/kv_row_numbers.h"
 #include "backend/cuda/paged_rows.h"
 #include "backend/cuda/tensor_core_step.h"
 
@@ -13,9 +14,10 @@
 namespace quire::cuda {
 
 struct AttentionParams {
-  HalfKind numbers = HalfKind::bf16;  // of queries, keys and values
-  const uint16_t* query = nullptr;    // [tokens, heads, key_dim]
-  uint32_t query_rows = 0;            // tokens that there is memory for
+  HalfKind numbers = HalfKind::bf16;  // of queries: numbers_of(key_format)
+  KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
+  const uint16_t* query = nullptr;  // [tokens, heads, key_dim]; turned if keys are, as rope_store leaves them
+  uint32_t query_rows = 0;          // tokens that there is memory for
   uint32_t heads = 0;
   PagedRows rows;
   const uint32_t* page_ids = nullptr;  // the tables of all runs
@@ -58,7 +60,10 @@ struct DecodeWork {
 void launch_decode_attention(const AttentionParams& params, const DecodeWork& work,
                              const AttentionWorkspace& workspace, cudaStream_t stream);
 
-// The tiles of a plan for every architecture and head size (multiples of 16 up to 256, keys and values apart).
+// Whether rows begin at addresses that the general kernel can read from, as those of pages of 16 tokens and more do.
+bool has_aligned_rows(const AttentionParams& params);
+
+// The tiles of a plan for every architecture, format and head size (multiples of 8 up to 256, keys and values apart).
 void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                               cudaStream_t stream);
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kv_rows.h"
 #include "backend/cuda/activation_layout.h"
 #include "backend/cuda/attention.h"
 #include "backend/cuda/device_memory.h"
@@ -17,7 +19,7 @@
 namespace quire::cuda {
 
 struct AttentionCase {
-  HalfKind numbers = HalfKind::bf16;
+  KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
   uint32_t kv_heads = 2, group = 4;
   uint32_t key_dim = 128, value_dim = 128;
   uint32_t page_tokens = 32;
@@ -28,6 +30,7 @@ struct AttentionCase {
   std::vector<uint32_t> lengths = {2341, 517, 4133};
 
   uint32_t heads() const { return kv_heads * group; }
+  HalfKind numbers() const { return numbers_of(key_format); }
   AttentionShape shape() const { return {kv_heads, group, window}; }
 };
 
@@ -55,13 +58,12 @@ class Noise {
 class AttentionFixture {
  public:
   explicit AttentionFixture(const AttentionCase& test) : test_(test) {
-    const KvFormat format = test.numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
     const KvLayerShape shape{.kv_heads = test.kv_heads,
                              .key_dim = test.key_dim,
                              .value_dim = test.value_dim,
                              .window = test.window,
-                             .key_format = format,
-                             .value_format = format};
+                             .key_format = test.key_format,
+                             .value_format = test.value_format};
     layout_ = make_kv_layout(std::vector(2, shape), test.page_tokens);
     place_sequences();
     fill();
@@ -82,7 +84,9 @@ class AttentionFixture {
   const float* host_sink(uint32_t head) const { return test_.has_sinks ? sinks_.data() + head : nullptr; }
 
   AttentionParams params() const {
-    return {.numbers = test_.numbers,
+    return {.numbers = test_.numbers(),
+            .key_format = test_.key_format,
+            .value_format = test_.value_format,
             .query = device_query_.as<uint16_t>(),
             .query_rows = tokens_,
             .heads = test_.heads(),
@@ -185,6 +189,19 @@ class AttentionFixture {
     return runs;
   }
 
+  // As attention gets it.
+  std::vector<float> query_row(uint32_t token, uint32_t head) const {
+    std::vector<float> row(test_.key_dim);
+    for (uint32_t d = 0; d < test_.key_dim; ++d) {
+      const uint16_t bits = host_query(token, head)[d];
+      row[d] = test_.numbers() == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+    }
+    return row;
+  }
+
+  // What the CPU's backend makes of some rows: [rows, heads, value_dim].
+  std::vector<float> compute_on_the_cpu(CpuBackend& cpu, const std::vector<PlainRow>& rows) const;
+
   // One row in double precision.
   std::vector<double> exact(uint32_t token, uint32_t row, uint32_t table, uint32_t head) const;
 
@@ -211,18 +228,29 @@ class AttentionFixture {
     for (uint32_t i = pages - 1; i > 0; --i) std::swap(page_ids_[i], page_ids_[noise.below(i + 1)]);
   }
 
+  // Every row of every page, so that those past a sequence's end are finite.
   void fill() {
-    const auto half = [&](float value) {
-      return test_.numbers == HalfKind::bf16 ? f32_to_bf16(value) : f32_to_f16(value);
-    };
     Noise noise(9);
-    pages_.resize(page_ids_.size() * layout_.groups[0].page_bytes);
-    for (size_t i = 0; i < pages_.size(); i += 2) {
-      const uint16_t bits = half(noise());
-      std::memcpy(pages_.data() + i, &bits, sizeof(bits));
+    const KvGroupLayout& group = layout_.groups[0];
+    pages_.resize(page_ids_.size() * group.page_bytes);
+    std::vector<float> key(test_.key_dim), value(test_.value_dim);
+    for (size_t page = 0; page < page_ids_.size(); ++page) {
+      for (const KvLayerLayout& layer : group.layers) {
+        for (uint32_t i = 0; i < test_.kv_heads * test_.page_tokens; ++i) {
+          const uint32_t head = i / test_.page_tokens, row = i % test_.page_tokens;
+          std::byte* at = pages_.data() + page * group.page_bytes;
+          for (float& number : key) number = noise();
+          for (float& number : value) number = noise();
+          store_kv_row(test_.key_format, key, at + layer.key_offset(head, row));
+          store_kv_row(test_.value_format, value, at + layer.value_offset(head, row, test_.page_tokens));
+        }
+      }
     }
     query_.resize(size_t(tokens_) * test_.heads() * test_.key_dim);
-    for (uint16_t& value : query_) value = half(noise() * test_.query_size);
+    for (uint16_t& bits : query_) {
+      const float number = noise() * test_.query_size;
+      bits = test_.numbers() == HalfKind::bf16 ? f32_to_bf16(number) : f32_to_f16(number);
+    }
     for (uint32_t h = 0; h < test_.heads(); ++h) sinks_.push_back(noise() + 1.0f);
   }
 
@@ -237,23 +265,56 @@ class AttentionFixture {
   DeviceBuffer device_query_, device_pages_, device_page_ids_, device_sinks_, device_out_, tile_counter_;
 };
 
+inline std::vector<float> AttentionFixture::compute_on_the_cpu(CpuBackend& cpu,
+                                                               const std::vector<PlainRow>& rows) const {
+  const uint32_t count = uint32_t(rows.size());
+  std::vector<float> query, out(count * out_width());
+  std::vector<TokenRun> runs;
+  std::vector<uint32_t> positions, run_of, table_begin;
+  for (uint32_t i = 0; i < count; ++i) {
+    runs.push_back({i, 1, rows[i].row, rows[i].row});
+    positions.push_back(rows[i].row);
+    run_of.push_back(i);
+    table_begin.push_back(rows[i].table);
+    for (uint32_t head = 0; head < test_.heads(); ++head) {
+      const std::vector<float> row = query_row(rows[i].token, head);
+      query.insert(query.end(), row.begin(), row.end());
+    }
+  }
+  const std::vector<TokenId> ids(count);
+  cpu.begin_step(
+      {.tokens = ids, .positions = positions, .run_of_token = run_of, .runs = runs, .logit_rows = {}});
+  const KvGroupView group = {.layout = &layout_.groups[0],
+                             .pages = const_cast<std::byte*>(pages_.data()),
+                             .page_ids = page_ids_,
+                             .table_begin = table_begin};
+  AttendParams params;
+  params.query = {query.data(), count, query.size() / count, query.size() / count};
+  params.heads = test_.heads();
+  params.kv = {&group, &layout_.groups[0].layers[1]};
+  params.scale = scale();
+  params.soft_cap = test_.soft_cap;
+  if (test_.has_sinks)
+    params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, sinks_.size()}, {}};
+  params.out.f32 = {out.data(), count, out_width(), out_width()};
+  cpu.attend(params);
+  return out;
+}
+
 inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row, uint32_t table,
                                                    uint32_t head) const {
-  const auto number = [&](const void* at, uint32_t i) {
-    const uint16_t bits = static_cast<const uint16_t*>(at)[i];
-    return double(test_.numbers == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits));
-  };
   const PagedRows rows = host_rows();
   const uint32_t kv_head = head / test_.group;
-  const uint16_t* query = host_query(token, head);
+  const std::vector<float> query = query_row(token, head);
+  std::vector<float> key_row(test_.key_dim), value_row(test_.value_dim);
   std::vector<double> scores, values(test_.value_dim);
   double largest = test_.has_sinks ? double(sinks_[head]) : -1e300, sum = 0;
   const uint32_t first = first_visible(row, test_.window);
   for (uint32_t key = first; key <= row; ++key) {
-    const void* at =
-        rows.key_row(page_ids_[table + key / test_.page_tokens], kv_head, key % test_.page_tokens);
+    const uint32_t page = page_ids_[table + key / test_.page_tokens];
+    load_kv_row(test_.key_format, rows.key_row(page, kv_head, key % test_.page_tokens), key_row);
     double score = 0;
-    for (uint32_t d = 0; d < test_.key_dim; ++d) score += number(query, d) * number(at, d);
+    for (uint32_t d = 0; d < test_.key_dim; ++d) score += double(query[d]) * double(key_row[d]);
     score *= double(scale());
     if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
     scores.push_back(score);
@@ -261,14 +322,17 @@ inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row,
   }
   if (test_.has_sinks) sum += std::exp(double(sinks_[head]) - largest);
   for (uint32_t key = first; key <= row; ++key) {
-    const void* at =
-        rows.value_row(page_ids_[table + key / test_.page_tokens], kv_head, key % test_.page_tokens);
+    const uint32_t page = page_ids_[table + key / test_.page_tokens];
+    load_kv_row(test_.value_format, rows.value_row(page, kv_head, key % test_.page_tokens), value_row);
     const double p = std::exp(scores[key - first] - largest);
     sum += p;
-    for (uint32_t d = 0; d < test_.value_dim; ++d) values[d] += p * number(at, d);
+    for (uint32_t d = 0; d < test_.value_dim; ++d) values[d] += p * double(value_row[d]);
   }
   for (double& value : values) value /= sum;
-  return values;
+  if (!is_rotated(test_.value_format)) return values;
+  std::vector<float> turned(values.begin(), values.end());
+  rotate_kv_row(turned);
+  return {turned.begin(), turned.end()};
 }
 
 }  // namespace quire::cuda

@@ -62,8 +62,9 @@ std::vector<AttentionCase> fast_cases() {
   std::vector<AttentionCase> cases;
   cases.push_back({});
   cases.push_back({.key_dim = 64, .value_dim = 64});
-  cases.push_back({.numbers = HalfKind::f16});
-  cases.push_back({.numbers = HalfKind::f16, .key_dim = 64, .value_dim = 64});
+  cases.push_back({.key_format = KvFormat::f16, .value_format = KvFormat::f16});
+  cases.push_back(
+      {.key_format = KvFormat::f16, .value_format = KvFormat::f16, .key_dim = 64, .value_dim = 64});
   cases.push_back({.query_size = 12});
   cases.push_back({.kv_heads = 1, .group = 16, .lengths = {700, 1, 130}});
   cases.push_back({.kv_heads = 3, .group = 1, .key_dim = 64, .value_dim = 64, .lengths = {900, 33}});
@@ -89,7 +90,7 @@ std::vector<AttentionCase> fast_cases() {
 }
 
 std::string describe(const AttentionCase& test) {
-  return std::string(test.numbers == HalfKind::bf16 ? "bf16" : "f16") + ", heads " +
+  return std::string(name(test.key_format)) + " and " + std::string(name(test.value_format)) + ", heads " +
          std::to_string(test.kv_heads) + " x " + std::to_string(test.group) + " of " +
          std::to_string(test.key_dim) + ", pages of " + std::to_string(test.page_tokens) + ", window " +
          std::to_string(test.window) + ", cap " + std::to_string(test.soft_cap) +
@@ -113,8 +114,10 @@ TEST_F(Attention, HasTheSameBitsInTilesInUnitsAndPlainly) {
 }
 
 TEST_F(Attention, HasTheSameBitsInChunksOfEverySize) {
-  for (AttentionCase test : {AttentionCase{}, AttentionCase{.key_dim = 64, .value_dim = 64, .window = 700},
-                             AttentionCase{.numbers = HalfKind::f16, .group = 3, .query_size = 8}}) {
+  for (AttentionCase test :
+       {AttentionCase{}, AttentionCase{.key_dim = 64, .value_dim = 64, .window = 700},
+        AttentionCase{
+            .key_format = KvFormat::f16, .value_format = KvFormat::f16, .group = 3, .query_size = 8}}) {
     SCOPED_TRACE(describe(test));
     AttentionFixture fixture(test);
     fixture.upload();
@@ -133,7 +136,8 @@ TEST_F(Attention, IsTheSameBitsByTheGeneralKernel) {
   cases.resize(7);
   cases.push_back({.key_dim = 96, .value_dim = 96, .lengths = {1300, 7}});
   cases.push_back({.key_dim = 256, .value_dim = 256, .lengths = {700, 200}});
-  cases.push_back({.numbers = HalfKind::f16,
+  cases.push_back({.key_format = KvFormat::f16,
+                   .value_format = KvFormat::f16,
                    .kv_heads = 1,
                    .key_dim = 256,
                    .value_dim = 256,
@@ -149,6 +153,81 @@ TEST_F(Attention, IsTheSameBitsByTheGeneralKernel) {
     const std::vector<float> general =
         fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
     EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
+  }
+}
+
+TEST_F(Attention, HasTheSameBitsInEveryPairOfFormatsByTheGeneralKernel) {
+  for (const KvFormat keys : kKvFormats) {
+    for (const KvFormat values : kKvFormats) {
+      const AttentionCase test = {.key_format = keys,
+                                  .value_format = values,
+                                  .group = 3,
+                                  .key_dim = 64,
+                                  .value_dim = 64,
+                                  .query_size = 4,
+                                  .lengths = {530, 40}};
+      SCOPED_TRACE(describe(test));
+      AttentionFixture fixture(test);
+      fixture.upload();
+      const std::vector<PlainRow> rows = fixture.some_rows(8);
+      const std::vector<float> general =
+          fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+      EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
+    }
+  }
+}
+
+TEST_F(Attention, HasTheSameBitsInHeadsOfEveryMultipleOfEight) {
+  for (const KvFormat format : kKvFormats) {
+    for (const uint32_t dim : {8u, 24u, 40u, 80u, 96u, 136u, 256u}) {
+      const AttentionCase test = {.key_format = format,
+                                  .value_format = format,
+                                  .key_dim = dim,
+                                  .value_dim = dim == 40 ? 88 : dim,
+                                  .window = dim == 80 ? 100u : 0u,
+                                  .soft_cap = dim == 96 ? 20.0f : 0.0f,
+                                  .has_sinks = dim == 24,
+                                  .lengths = {300, 33}};
+      SCOPED_TRACE(describe(test));
+      AttentionFixture fixture(test);
+      fixture.upload();
+      const std::vector<PlainRow> rows = fixture.some_rows(8);
+      const std::vector<float> general =
+          fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+      EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
+    }
+  }
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    error += (double(a[i]) - double(b[i])) * (double(a[i]) - double(b[i]));
+    size += double(b[i]) * double(b[i]);
+  }
+  return std::sqrt(error / size);
+}
+
+// Both round shares; the CPU rounds queries to eight bits where keys are q4 (attend.h), and shares where values are.
+TEST_F(Attention, AgreesWithTheCpuInEveryFormat) {
+  CpuBackend cpu(exact_kernels(), 2);
+  for (const KvFormat keys : kKvFormats) {
+    for (const KvFormat values : {keys, KvFormat::q4, KvFormat::bf16}) {
+      const AttentionCase test = {.key_format = keys, .value_format = values, .lengths = {700, 90}};
+      SCOPED_TRACE(describe(test));
+      AttentionFixture fixture(test);
+      fixture.upload();
+      const std::vector<PlainRow> rows = fixture.some_rows(8);
+      const std::vector<float> all =
+          fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+      std::vector<float> device;
+      for (const PlainRow& row : rows) {
+        const auto begin = all.begin() + ptrdiff_t(row.token * fixture.out_width());
+        device.insert(device.end(), begin, begin + ptrdiff_t(fixture.out_width()));
+      }
+      const bool codes = numbers_of(keys) == HalfKind::f16 || numbers_of(values) == HalfKind::f16;
+      EXPECT_LT(distance(device, fixture.compute_on_the_cpu(cpu, rows)), codes ? 3e-2 : 4e-3);
+    }
   }
 }
 
@@ -172,7 +251,7 @@ TEST_F(Attention, IsWithinTheRoundingOfSharesOfTheExactOne) {
         size += exact[d] * exact[d];
       }
     }
-    const double bound = test.numbers == HalfKind::bf16 ? 2e-3 : 3e-4;
+    const double bound = numbers_of(test.value_format) == HalfKind::bf16 ? 2e-3 : 3e-4;
     EXPECT_LT(std::sqrt(error / size), bound);
   }
 }
@@ -181,7 +260,8 @@ TEST_F(Attention, IsWithinTheRoundingOfSharesOfTheExactOne) {
 TEST_F(Attention, IsWhatTheTwinOnTheCpuComputes) {
   for (const AttentionCase& test :
        {AttentionCase{.kv_heads = 1, .group = 2, .has_sinks = true, .lengths = {1400}},
-        AttentionCase{.numbers = HalfKind::f16,
+        AttentionCase{.key_format = KvFormat::f16,
+        .value_format = KvFormat::f16,
         .kv_heads = 1,
         .group = 1,
         .key_dim = 64,
@@ -201,6 +281,8 @@ TEST_F(Attention, IsWhatTheTwinOnTheCpuComputes) {
       PlainScratch scratch;
       const PlainAttention attention = {.query = fixture.host_query(row.token, 0),
                                         .rows = fixture.host_rows(),
+                                        .key_format = test.key_format,
+                                        .value_format = test.value_format,
                                         .page_ids = fixture.host_table(0),
                                         .kv_head = 0,
                                         .row = row.row,
@@ -208,11 +290,7 @@ TEST_F(Attention, IsWhatTheTwinOnTheCpuComputes) {
                                         .scale = score_scale(fixture.scale(), test.soft_cap),
                                         .sink = fixture.host_sink(0),
                                         .out = twin.data()};
-      if (test.numbers == HalfKind::bf16) {
-        PlainRule<HalfKind::bf16>{attention}.attend(OneThread(), scratch);
-      } else {
-        PlainRule<HalfKind::f16>{attention}.attend(OneThread(), scratch);
-      }
+      attend_plainly(attention, scratch);
       for (uint32_t d = 0; d < test.value_dim; ++d) {
         const float value = out[row.token * fixture.out_width() + d];
         differ += value != twin[d];

@@ -1,10 +1,16 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "backend/cuda/activation_layout.h"
 #include "backend/cuda/attention.h"
+#include "backend/cuda/attention_plain.h"
 #include "backend/cuda/device_memory.h"
+#include "backend/cuda/kv_row_codes.cuh"
+#include "backend/cuda/kv_row_pieces.cuh"
 #include "backend/cuda/numbers.cuh"
 
-// Attention for every architecture and head size by mma.sync, with plain copies: slower than the kernels for Hopper, with
-// the same bits. A warp has 16 rows of a tile; a thread two of them, g and g + 8.
+// Attention for every architecture, head size and format of pages by mma.sync, with plain copies: slower than the kernels for
+// Hopper, with the same bits. A warp has 16 rows of a tile; a thread two of them, g and g + 8.
 
 namespace quire::cuda {
 namespace {
@@ -19,10 +25,12 @@ struct GeneralLayout {
       kMostDim * 2 + 16;  // of a row of 16-bit numbers: eight rows in different banks
   static constexpr uint32_t kChunk = kRows * kPitch;  // behind the queries
   static constexpr uint32_t kTotals = kChunk + kChunkKeys * kPitch;
-  static constexpr uint32_t kBytes = kTotals + kRows * kMostDim * 4;
+  static constexpr uint32_t kKeyFactors = kTotals + kRows * kMostDim * 4;  // of the chunk
+  static constexpr uint32_t kValueFactors = kKeyFactors + kChunkKeys * 4;  // of the block
+  static constexpr uint32_t kBytes = kValueFactors + kBlockKeys * 4;
 };
 
-template <class Number, int kMostDim>
+template <class KeyNumber, class ValueNumber, int kMostDim>
 struct GeneralRows {
   using Layout = GeneralLayout<kMostDim>;
   static constexpr int kDimTiles = kMostDim / 8;
@@ -55,37 +63,59 @@ struct GeneralRows {
            2 * t;
   }
 
-  // 16 bytes at a time; `row` gives where a row is, or null for zeros.
+  // Eight numbers at a time, up to a multiple of sixteen; `row` gives where a row is, or null for zeros.
   template <class Row>
-  __device__ __forceinline__ void copy_rows(uint32_t count, uint32_t dim, uint32_t to, const Row& row) const {
-    const uint32_t pieces = dim / 8;
+  __device__ __forceinline__ void copy_rows(uint32_t count, KvFormat format, uint32_t dim, uint32_t to,
+                                            const Row& row) const {
+    const uint32_t pieces = (dim + 15) / 16 * 2;
     for (uint32_t i = threadIdx.x; i < count * pieces; i += blockDim.x) {
-      const auto* from = reinterpret_cast<const uint4*>(row(i / pieces));
-      *reinterpret_cast<uint4*>(memory + to + i / pieces * Layout::kPitch + i % pieces * 16) =
-          from == nullptr ? uint4{0, 0, 0, 0} : from[i % pieces];
+      const std::byte* from = row(i / pieces);
+      const uint32_t piece = i % pieces;
+      *reinterpret_cast<uint4*>(memory + to + i / pieces * Layout::kPitch + piece * 16) =
+          from == nullptr || 8 * piece >= dim ? uint4{0, 0, 0, 0} : load_piece(format, from, dim, piece);
     }
   }
 
   __device__ __forceinline__ void copy_queries() const {
-    copy_rows(Layout::kRows, params.rows.key_dim, 0, [&](uint32_t r) -> const uint16_t* {
+    copy_rows(Layout::kRows, KvFormat::bf16, params.rows.key_dim, 0, [&](uint32_t r) -> const std::byte* {
       if ((first_row + r) / params.group() >= tile.tokens) return nullptr;
-      return params.query + out_row(first_row + r) * params.rows.key_dim;
+      return reinterpret_cast<const std::byte*>(params.query + out_row(first_row + r) * params.rows.key_dim);
     });
   }
 
   enum class Rows { keys, values };
-  __device__ __forceinline__ void copy_chunk(uint32_t key, Rows which) const {
+  // Where the row of a key is, or null where nobody sees it.
+  __device__ __forceinline__ const std::byte* row_at(uint32_t key, Rows which) const {
     const PagedRows& rows = params.rows;
+    if (key >= end_key()) return nullptr;
+    const uint32_t page = params.page_ids[tile.table + key / rows.page_tokens];
+    if (page == kNoPage) return nullptr;
+    const uint32_t row = key % rows.page_tokens;
+    return which == Rows::keys ? rows.key_row(page, tile.kv_head, row)
+                               : rows.value_row(page, tile.kv_head, row);
+  }
+
+  __device__ __forceinline__ float* factors(Rows which) const {
+    return reinterpret_cast<float*>(memory +
+                                    (which == Rows::keys ? Layout::kKeyFactors : Layout::kValueFactors));
+  }
+  __device__ __forceinline__ void copy_factors(uint32_t key, uint32_t count, Rows which) const {
+    const KvFormat format = which == Rows::keys ? params.key_format : params.value_format;
+    if (!has_factors(format)) return;
+    const uint32_t dim = which == Rows::keys ? params.rows.key_dim : params.rows.value_dim;
+    for (uint32_t r = threadIdx.x; r < count; r += blockDim.x) {
+      const std::byte* from = row_at(key + r, which);
+      factors(which)[r] = from == nullptr ? 0.0f : kernel_factor(format, from, dim);
+    }
+  }
+
+  __device__ __forceinline__ void copy_chunk(uint32_t key, Rows which) const {
+    const bool keys = which == Rows::keys;
     __syncthreads();  // nobody reads the chunk before any more
-    copy_rows(kChunkKeys, which == Rows::keys ? rows.key_dim : rows.value_dim, Layout::kChunk,
-              [&](uint32_t r) -> const std::byte* {
-                if (key + r >= end_key()) return nullptr;
-                const uint32_t page = params.page_ids[tile.table + (key + r) / rows.page_tokens];
-                if (page == kNoPage) return nullptr;
-                const uint32_t row = (key + r) % rows.page_tokens;
-                return which == Rows::keys ? rows.key_row(page, tile.kv_head, row)
-                                           : rows.value_row(page, tile.kv_head, row);
-              });
+    copy_rows(kChunkKeys, keys ? params.key_format : params.value_format,
+              keys ? params.rows.key_dim : params.rows.value_dim, Layout::kChunk,
+              [&](uint32_t r) { return row_at(key + r, which); });
+    if (keys) copy_factors(key, kChunkKeys, Rows::keys);
     __syncthreads();
   }
 
@@ -102,12 +132,16 @@ struct GeneralRows {
         uint32_t b[4];
         const uint32_t key = pair * 16 + lane / 16 * 8 + lane % 8;
         ptx::load_matrices(b, shared + Layout::kChunk + key * Layout::kPitch + (k + lane / 8 % 2 * 8) * 2);
-        add_product(scores + 16 * c + 8 * pair, a, b[0], b[1]);
-        add_product(scores + 16 * c + 8 * pair + 4, a, b[2], b[3]);
+        add_product<KeyNumber>(scores + 16 * c + 8 * pair, a, b[0], b[1]);
+        add_product<KeyNumber>(scores + 16 * c + 8 * pair + 4, a, b[2], b[3]);
       }
     }
+    if (!has_factors(params.key_format)) return;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) scores[16 * c + i] *= factors(Rows::keys)[i / 4 * 8 + 2 * t + i % 2];
   }
 
+  template <class Number>
   __device__ __forceinline__ static void add_product(float* d, const uint32_t (&a)[4], uint32_t b0,
                                                      uint32_t b1) {
     float sums[4] = {d[0], d[1], d[2], d[3]};
@@ -127,8 +161,8 @@ struct GeneralRows {
         const uint32_t key = step * 16 + lane / 8 % 2 * 8 + lane % 8;
         ptx::load_matrices_transposed(
             b, shared + Layout::kChunk + key * Layout::kPitch + (i * 8 + lane / 16 * 8) * 2);
-        add_product(values + 4 * i, shares[2 * c + step], b[0], b[1]);
-        add_product(values + 4 * i + 4, shares[2 * c + step], b[2], b[3]);
+        add_product<ValueNumber>(values + 4 * i, shares[2 * c + step], b[0], b[1]);
+        add_product<ValueNumber>(values + 4 * i + 4, shares[2 * c + step], b[2], b[3]);
       }
     }
   }
@@ -162,12 +196,17 @@ struct GeneralRows {
       for (int i = 0; i < 4 * kDimTiles; ++i)
         if (i / 2 % 2 == r) values[i] *= factor;
     }
+    if (has_factors(params.value_format)) {
 #pragma unroll
-    for (int i = 0; i < 32; ++i) shares[i / 4][i % 4] = Number::pack(scores[2 * i], scores[2 * i + 1]);
+      for (int i = 0; i < 64; ++i) scores[i] *= factors(Rows::values)[i / 4 * 8 + 2 * t + i % 2];
+    }
+#pragma unroll
+    for (int i = 0; i < 32; ++i) shares[i / 4][i % 4] = ValueNumber::pack(scores[2 * i], scores[2 * i + 1]);
   }
 
   __device__ __forceinline__ void attend_block(uint32_t block) {
     copy_chunk(block, Rows::keys);
+    copy_factors(block, kBlockKeys, Rows::values);  // the next chunk waits for them
     score_chunk<0>();
     copy_chunk(block + 32, Rows::keys);
     score_chunk<1>();
@@ -231,7 +270,8 @@ struct GeneralRows {
     finish();
   }
 
-  __device__ __forceinline__ void finish() {
+  // The result, where the totals are.
+  __device__ __forceinline__ void divide() {
     for (int r = 0; r < 2; ++r) {
       if (row_of(r) / params.group() >= tile.tokens) continue;
       MergeWeights weights = {1.0f, 0.0f};
@@ -241,10 +281,27 @@ struct GeneralRows {
         total_sum[r] = merged(total_sum[r], 1.0f, weights);
       }
       const float inverse = reciprocal(total_sum[r]);
+      for (uint32_t i = 0; i < params.rows.value_dim; i += 8) {
+        totals(r)[i] = merged(totals(r)[i], 0.0f, weights) * inverse;
+        totals(r)[i + 1] = merged(totals(r)[i + 1], 0.0f, weights) * inverse;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void turn_rows() const {
+    __syncwarp();
+    float* first = reinterpret_cast<float*>(memory + Layout::kTotals) + warp * 16 * kMostDim;
+    for (int row = 0; row < 16; ++row) turn(first + row * kMostDim, params.rows.value_dim);
+  }
+
+  __device__ __forceinline__ void finish() {
+    divide();
+    if (is_rotated(params.value_format)) turn_rows();
+    for (int r = 0; r < 2; ++r) {
+      if (row_of(r) / params.group() >= tile.tokens) continue;
       const size_t at = out_row(row_of(r)) * params.rows.value_dim + 2 * t;
       for (uint32_t i = 0; i < params.rows.value_dim; i += 8) {
-        const float low = merged(totals(r)[i], 0.0f, weights) * inverse;
-        const float high = merged(totals(r)[i + 1], 0.0f, weights) * inverse;
+        const float low = totals(r)[i], high = totals(r)[i + 1];
         if (params.out_f32 != nullptr)
           *reinterpret_cast<float2*>(params.out_f32 + at + i) = make_float2(low, high);
         if (params.out != nullptr) {
@@ -259,7 +316,7 @@ struct GeneralRows {
   }
 };
 
-template <class Number, int kMostDim>
+template <class KeyNumber, class ValueNumber, int kMostDim>
 __global__ void __launch_bounds__(32 * GeneralLayout<kMostDim>::kWarps, 1)
     general_attention(const AttentionParams params, const PrefillTile* tiles) {
   extern __shared__ __align__(16) uint8_t memory[];
@@ -267,40 +324,54 @@ __global__ void __launch_bounds__(32 * GeneralLayout<kMostDim>::kWarps, 1)
   const PrefillTile tile = tiles[blockIdx.x / kParts];
   const uint32_t first_row = blockIdx.x % kParts * GeneralLayout<kMostDim>::kRows;
   if (first_row / params.group() >= tile.tokens) return;  // all rows are beyond the tile's
-  GeneralRows<Number, kMostDim>{params, tile, first_row, memory}.run();
+  GeneralRows<KeyNumber, ValueNumber, kMostDim>{params, tile, first_row, memory}.run();
 }
 
-template <class Number, int kMostDim>
+template <class KeyNumber, class ValueNumber, int kMostDim>
 void launch(const AttentionParams& params, const PrefillTile* tiles, uint32_t count, cudaStream_t stream) {
   using Layout = GeneralLayout<kMostDim>;
-  const auto kernel = general_attention<Number, kMostDim>;
+  const auto kernel = general_attention<KeyNumber, ValueNumber, kMostDim>;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Layout::kBytes));
   kernel<<<count*(kPrefillRows / Layout::kRows), 32 * Layout::kWarps, Layout::kBytes, stream>>>(params,
                                                                                                 tiles);
   CUDA_CHECK(cudaGetLastError());
 }
 
-template <class Number>
-void launch_for(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
-                cudaStream_t stream) {
-  const uint32_t most =
-      params.rows.key_dim > params.rows.value_dim ? params.rows.key_dim : params.rows.value_dim;
-  (most <= 64    ? launch<Number, 64>
-   : most <= 128 ? launch<Number, 128>
-                 : launch<Number, 256>)(params, tiles, count, stream);
-}
+template <HalfKind kind>
+using NumberOf = std::conditional_t<kind == HalfKind::bf16, Bf16, F16>;
+
+template <int kMostDim>
+struct GeneralLaunches {
+  template <HalfKind key_kind, HalfKind value_kind>
+  auto of() const {
+    return launch<NumberOf<key_kind>, NumberOf<value_kind>, kMostDim>;
+  }
+};
 
 }  // namespace
+
+bool has_aligned_rows(const AttentionParams& params) {
+  const PagedRows& rows = params.rows;
+  const auto aligned = [&](size_t bytes) {
+    return reinterpret_cast<uintptr_t>(rows.layer) % bytes == 0 && rows.page_bytes % bytes == 0 &&
+           rows.head_bytes % bytes == 0 && rows.page_tokens * rows.key_row_bytes % bytes == 0;
+  };
+  const bool has_floats = is_float(params.key_format) || is_float(params.value_format);
+  return aligned(has_floats ? 16 : 4);
+}
 
 void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                               cudaStream_t stream) {
   const PagedRows& rows = params.rows;
-  CHECK(rows.key_dim % 16 == 0 && rows.key_dim <= 256 && rows.value_dim % 16 == 0 && rows.value_dim <= 256);
-  CHECK(reinterpret_cast<uintptr_t>(rows.layer) % 16 == 0 && rows.page_bytes % 16 == 0 &&
-        rows.head_bytes % 16 == 0);
+  CHECK(rows.key_dim % 8 == 0 && rows.key_dim <= 256 && rows.value_dim % 8 == 0 && rows.value_dim <= 256);
+  CHECK(has_aligned_rows(params) && params.numbers == numbers_of(params.key_format));
   CHECK(params.group() <= kMostGroup);
   if (count == 0) return;
-  (params.numbers == HalfKind::bf16 ? launch_for<Bf16> : launch_for<F16>)(params, tiles, count, stream);
+  const uint32_t most = std::max(rows.key_dim, rows.value_dim);
+  const KvFormat keys = params.key_format, values = params.value_format;
+  (most <= 64    ? for_kinds(keys, values, GeneralLaunches<64>())
+   : most <= 128 ? for_kinds(keys, values, GeneralLaunches<128>())
+                 : for_kinds(keys, values, GeneralLaunches<256>()))(params, tiles, count, stream);
 }
 
 }  // namespace quire::cuda

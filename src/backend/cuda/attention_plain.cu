@@ -14,7 +14,7 @@ struct ThreadBlock {
   }
 };
 
-template <HalfKind kind>
+template <HalfKind key_kind, HalfKind value_kind>
 __global__ void __launch_bounds__(kBlockKeys, 1)
     plain_attention(const AttentionParams params, const PlainRow* rows) {
   __shared__ PlainScratch scratch;
@@ -23,6 +23,8 @@ __global__ void __launch_bounds__(kBlockKeys, 1)
   const size_t index = size_t(row.token) * params.heads + head;
   const PlainAttention attention = {.query = params.query + index * params.rows.key_dim,
                                     .rows = params.rows,
+                                    .key_format = params.key_format,
+                                    .value_format = params.value_format,
                                     .page_ids = params.page_ids + row.table,
                                     .kv_head = head / params.group(),
                                     .row = row.row,
@@ -30,17 +32,23 @@ __global__ void __launch_bounds__(kBlockKeys, 1)
                                     .scale = score_scale(params.scale, params.soft_cap),
                                     .sink = params.sinks == nullptr ? nullptr : params.sinks + head,
                                     .out = params.out_f32 + index * params.rows.value_dim};
-  PlainRule<kind>{attention}.attend(ThreadBlock(), scratch);
+  PlainRule<key_kind, value_kind>{attention}.attend(ThreadBlock(), scratch);
 }
+
+struct PlainKernels {
+  template <HalfKind key_kind, HalfKind value_kind>
+  auto of() const {
+    return plain_attention<key_kind, value_kind>;
+  }
+};
 
 }  // namespace
 
 void launch_plain_attention(const AttentionParams& params, const PlainRow* rows, uint32_t count,
                             cudaStream_t stream) {
-  CHECK(params.rows.key_dim % 16 == 0 && params.rows.value_dim <= kMostHeadDim);
+  CHECK(params.rows.value_dim <= kMostHeadDim && params.numbers == numbers_of(params.key_format));
   if (count == 0) return;
-  const auto kernel =
-      params.numbers == HalfKind::bf16 ? plain_attention<HalfKind::bf16> : plain_attention<HalfKind::f16>;
+  const auto kernel = for_kinds(params.key_format, params.value_format, PlainKernels());
   kernel<<<count * params.heads, kBlockKeys, 0, stream>>>(params, rows);
   CUDA_CHECK(cudaGetLastError());
 }

@@ -32,7 +32,9 @@ void launch(const AttentionParams& params, const PrefillArgs& args, cudaStream_t
 
 bool has_fast_attention(const AttentionParams& params) {
   const PagedRows& rows = params.rows;
-  return compute_capability() == 90 && rows.key_dim == rows.value_dim &&
+  return compute_capability() == 90 && params.key_format == params.value_format &&
+         (params.key_format == KvFormat::bf16 || params.key_format == KvFormat::f16) &&
+         params.numbers == numbers_of(params.key_format) && rows.key_dim == rows.value_dim &&
          (rows.key_dim == 64 || rows.key_dim == 128) && rows.page_tokens % 16 == 0 &&
          params.group() <= kMostGroup;
 }

@@ -9,16 +9,17 @@
 // result. Only the rows of the keys that the token sees count, and where they stand in its sequence:
 //
 //   splits of kSplitKeys keys, in them blocks of kBlockKeys, both at multiples of their size. In a split, block by block:
-//     score     = products of query and key, 16 dimensions a step, chained from zero; then the soft cap
+//     score     = products of query and key, 16 dimensions a step, chained from zero; times the factor of the key's row, if its
+//                 format has one (kv_row_numbers.h); then the soft cap
 //     x         = the largest score of the block * scale; only if it is more than kRise above the reference, the reference
 //                 becomes x, and sum and values are multiplied with 2^(old - new)
 //     p         = 2^(score * scale - reference), the product not rounded; 0 for keys that the token does not see
 //     sum      += p, not rounded further. Four sums: of keys 8j + 2t and 8j + 2t + 1, in order, for t = 0 to 3; at the end
 //                 of the split (s0 + s1) + (s2 + s3)
-//     values   += p * value rows, 16 keys a step, chained; p is rounded to the rows' format
+//     values   += p * value rows, 16 keys a step, chained; p, times the factor of the row, is rounded to the rows' numbers
 //   splits are merged in order, then the sink as if it were one with sum 1 and values 0:
 //     M' = max(M, m), values = values * 2^(M - M') + split's * 2^(m - M'), the last multiply-add fused; sums alike
-//   result    = values * (1 / sum)
+//   result    = values * (1 / sum), turned back where the value rows are turned
 //
 // Scores are in units of log2. Blocks that the token does not see at all change nothing, and may be left out. Rows that are
 // read but not seen are multiplied with 0: they must be finite.

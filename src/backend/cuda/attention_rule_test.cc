@@ -3,10 +3,12 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/vector_math.h"
 #include "backend/cuda/attention_plain.h"
 #include "backend/cuda/mma_twin.h"
@@ -19,38 +21,43 @@ constexpr uint32_t kDim = 64, kPageTokens = 16;
 
 // One KV head's rows in pages of its own, and a query.
 struct Sequence {
-  HalfKind numbers;
+  KvFormat key_format, value_format;
   KvLayout layout;
   std::vector<std::byte> pages;
   std::vector<uint32_t> page_ids;
   std::vector<uint16_t> query;
 
-  Sequence(HalfKind kind, uint32_t length, float query_size) : numbers(kind) {
-    const KvFormat format = kind == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
+  Sequence(KvFormat keys, KvFormat values, uint32_t length, float query_size)
+      : key_format(keys), value_format(values) {
     const KvLayerShape shape{.kv_heads = 1,
                              .key_dim = kDim,
                              .value_dim = kDim,
                              .window = 0,
-                             .key_format = format,
-                             .value_format = format};
+                             .key_format = keys,
+                             .value_format = values};
     layout = make_kv_layout(std::vector(1, shape), kPageTokens);
     page_ids.resize((length + kPageTokens - 1) / kPageTokens);
     std::iota(page_ids.begin(), page_ids.end(), 0u);
     pages.resize(page_ids.size() * layout.groups[0].page_bytes);
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
-    for (size_t i = 0; i < pages.size(); i += 2) {
-      const uint16_t bits = half(normal(random));
-      std::memcpy(pages.data() + i, &bits, sizeof(bits));
+    std::vector<float> row(kDim);
+    const auto noise = [&](float size) {
+      for (float& number : row) number = normal(random) * size;
+    };
+    for (uint32_t key = 0; key < page_ids.size() * kPageTokens; ++key) {
+      noise(1);
+      store_kv_row(keys, row, rows().key_row(key / kPageTokens, 0, key % kPageTokens));
+      noise(1);
+      store_kv_row(values, row, rows().value_row(key / kPageTokens, 0, key % kPageTokens));
     }
-    for (uint32_t d = 0; d < kDim; ++d) query.push_back(half(normal(random) * query_size));
+    noise(query_size);
+    for (const float number : row)
+      query.push_back(numbers_of(keys) == HalfKind::bf16 ? f32_to_bf16(number) : f32_to_f16(number));
   }
 
-  uint16_t half(float value) const {
-    return numbers == HalfKind::bf16 ? f32_to_bf16(value) : f32_to_f16(value);
-  }
-  float number(uint16_t bits) const {
-    return numbers == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+  float query_number(uint32_t d) const {
+    return numbers_of(key_format) == HalfKind::bf16 ? bf16_to_f32(query[d]) : f16_to_f32(query[d]);
   }
   PagedRows rows() const {
     return paged_rows(layout.groups[0], 0, const_cast<std::byte*>(pages.data()), uint32_t(page_ids.size()));
@@ -61,6 +68,8 @@ struct Sequence {
     PlainScratch scratch;
     const PlainAttention attention = {.query = query.data(),
                                       .rows = rows(),
+                                      .key_format = layout.groups[0].layers[0].shape.key_format,
+                                      .value_format = layout.groups[0].layers[0].shape.value_format,
                                       .page_ids = page_ids.data(),
                                       .kv_head = 0,
                                       .row = row,
@@ -68,56 +77,109 @@ struct Sequence {
                                       .scale = score_scale(1.0f / 8, soft_cap),
                                       .sink = sink,
                                       .out = out.data()};
-    if (numbers == HalfKind::bf16) {
-      PlainRule<HalfKind::bf16>{attention}.attend(OneThread(), scratch);
-    } else {
-      PlainRule<HalfKind::f16>{attention}.attend(OneThread(), scratch);
-    }
+    attend_plainly(attention, scratch);
     return out;
   }
 
   std::vector<double> exact(uint32_t row, uint32_t window, float soft_cap, const float* sink) const {
     std::vector<double> out(kDim);
     double sum = sink == nullptr ? 0 : std::exp(double(*sink));
+    std::vector<float> keys(kDim), values(kDim);
     for (uint32_t key = first_visible(row, window); key <= row; ++key) {
       const uint32_t page = page_ids[key / kPageTokens], at = key % kPageTokens;
-      const auto* keys = reinterpret_cast<const uint16_t*>(rows().key_row(page, 0, at));
-      const auto* values = reinterpret_cast<const uint16_t*>(rows().value_row(page, 0, at));
+      load_kv_row(key_format, rows().key_row(page, 0, at), keys);
+      load_kv_row(value_format, rows().value_row(page, 0, at), values);
       double score = 0;
-      for (uint32_t d = 0; d < kDim; ++d) score += double(number(query[d])) * double(number(keys[d]));
+      for (uint32_t d = 0; d < kDim; ++d) score += double(query_number(d)) * double(keys[d]);
       score /= 8;
       if (soft_cap > 0) score = double(soft_cap) * std::tanh(score / double(soft_cap));
       const double p = std::exp(score);
       sum += p;
-      for (uint32_t d = 0; d < kDim; ++d) out[d] += p * double(number(values[d]));
+      for (uint32_t d = 0; d < kDim; ++d) out[d] += p * double(values[d]);
     }
     for (double& value : out) value /= sum;
-    return out;
+    if (!is_rotated(value_format)) return out;
+    std::vector<float> turned(out.begin(), out.end());
+    rotate_kv_row(turned);
+    return {turned.begin(), turned.end()};
   }
 };
 
+double distance(const std::vector<float>& a, const std::vector<double>& b) {
+  double error = 0, size = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    error += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+    size += b[i] * b[i];
+  }
+  return std::sqrt(error / size);
+}
+
 TEST(AttentionRule, IsSoftmaxWithinTheRoundingOfShares) {
   const float sink = 1.5f;
-  for (const HalfKind kind : {HalfKind::bf16, HalfKind::f16}) {
-    const Sequence sequence(kind, 1200, 6);
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::f16}) {
+    const Sequence sequence(format, format, 1200, 6);
     for (const uint32_t row : {0u, 1u, 127u, 128u, 511u, 512u, 700u, 1199u}) {
       for (const uint32_t window : {0u, 1u, 130u}) {
         for (const float soft_cap : {0.0f, 10.0f}) {
           for (const float* its_sink : {static_cast<const float*>(nullptr), &sink}) {
             const std::vector<float> out = sequence.attend(row, window, soft_cap, its_sink);
             const std::vector<double> exact = sequence.exact(row, window, soft_cap, its_sink);
-            double error = 0, size = 0;
-            for (uint32_t d = 0; d < kDim; ++d) {
-              error += (double(out[d]) - exact[d]) * (double(out[d]) - exact[d]);
-              size += exact[d] * exact[d];
-            }
-            EXPECT_LT(std::sqrt(error / size), kind == HalfKind::bf16 ? 4e-3 : 5e-4)
+            EXPECT_LT(distance(out, exact), format == KvFormat::bf16 ? 4e-3 : 5e-4)
                 << "row " << row << " window " << window << " cap " << soft_cap;
           }
         }
       }
     }
   }
+}
+
+// Keys in f32 lose more by being rounded than those whose codes bf16 holds.
+TEST(AttentionRule, ReadsRowsOfEveryPairOfFormats) {
+  for (const KvFormat keys : kKvFormats) {
+    for (const KvFormat values : kKvFormats) {
+      const Sequence sequence(keys, values, 300, 2);
+      for (const uint32_t row : {0u, 5u, 299u}) {
+        EXPECT_LT(distance(sequence.attend(row, 0, 0, nullptr), sequence.exact(row, 0, 0, nullptr)),
+                  keys == KvFormat::f32 ? 1e-2 : 5e-3)
+            << name(keys) << " and " << name(values) << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST(KvRowNumbers, AreTheCpusButForOneRounding) {
+  constexpr uint32_t kDims[] = {8, 40, 64, 88, 128};
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (const KvFormat format : kKvFormats) {
+    for (const uint32_t dim : kDims) {
+      std::vector<float> values(dim), cpu(dim);
+      for (float& value : values) value = normal(random);
+      std::vector<std::byte> row(kv_row_bytes(format, dim));
+      store_kv_row(format, values, row.data());
+      load_kv_row(format, row.data(), cpu);
+      const float factor = row_factor(format, row.data(), dim);
+      for (uint32_t d = 0; d < dim; ++d) {
+        SCOPED_TRACE(std::string(name(format)) + " " + std::to_string(d) + " of " + std::to_string(dim));
+        EXPECT_EQ(row_value(format, row.data(), dim, d), cpu[d]);
+        const uint16_t bits = row_number(format, row.data(), dim, d);
+        if (has_factors(format)) {
+          EXPECT_EQ(bf16_to_f32(bits) * factor, cpu[d]);
+        } else {
+          EXPECT_EQ(bits, numbers_of(format) == HalfKind::bf16 ? f32_to_bf16(cpu[d]) : f32_to_f16(cpu[d]));
+        }
+      }
+    }
+  }
+}
+
+TEST(KvRowNumbers, RoundOnce) {
+  // 2049 + 2^-24 is nearer to 2050 than to 2048; in f32 the rest is lost, and the tie goes to 2048.
+  EXPECT_EQ(f16_number(f16_bits(cut_to_odd(2049.0 + 0x1p-24))), 2050.0f);
+  EXPECT_EQ(f16_number(f16_bits(2049.0f)), 2048.0f);
+  EXPECT_EQ(f16_bits(65519.0f), 0x7bffu);
+  EXPECT_EQ(f16_bits(65520.0f), 0x7c00u);
+  for (uint32_t bits = 0; bits < 0x7c00u; ++bits) ASSERT_EQ(f16_bits(f16_number(uint16_t(bits))), bits);
 }
 
 TEST(AttentionRule, RaisesTheReferenceOnlyByMoreThanItsStep) {
