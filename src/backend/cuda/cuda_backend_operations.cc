@@ -353,7 +353,7 @@ void CudaBackend::project_experts(const ProjectExpertsParams& params) {
   const ExpertStack& gate_up = weights_.experts(params.gate);
   const ActivationBlock in = block_of(params.in);
   const ExpertWorkspace::Limits limits{
-      .counts = {.tokens = in.tokens, .experts = gate_up.experts, .used = params.used},
+      .counts = {.tokens = in.tokens, .used = params.used, .experts = gate_up.experts},
       .dim = uint32_t(params.out.width),
       .width = params.expert_width};
   if (experts_ == nullptr || !covers(experts_->limits(), limits)) {
