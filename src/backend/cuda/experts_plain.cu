@@ -13,7 +13,7 @@ struct ExpertPlainArguments {
 
 // Blocks past the last item have nothing to do: the host does not know how many there are.
 template <WeightFormat kFormat, class Output>
-__global__ void __launch_bounds__(128, 3)
+__global__ void __launch_bounds__(128, 2)
     experts_plain(const ExpertPlainArguments args, const Output output) {
   follow_kernel_before();
   const uint32_t index = blockIdx.x / args.product.tiles;
