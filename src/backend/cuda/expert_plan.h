@@ -37,7 +37,30 @@ inline constexpr uint32_t kMostSortedExperts = 1024;
 
 inline constexpr uint32_t kPlainItemTokens = 32;
 
-ExpertPlan plan_experts(const DeviceTraits& device, const ExpertCounts& counts);
+// The two weights of an expert.
+struct ExpertShapes {
+  WeightShape gate_up;
+  WeightShape down;
+};
+
+ExpertPlan plan_experts(const DeviceTraits& device, const ExpertCounts& counts, const ExpertShapes& shapes);
+
+// How a block of the stream kernel shares its memory: activations of an item, which all its warps read; rings of weights
+// for each warp; sums of the warps' slices.
+struct ExpertStreamPlan {
+  uint32_t chunk_units;
+  uint32_t stages;  // 0: the activations leave no room
+  uint32_t stage_bytes;
+  uint32_t sum_buffers;
+  uint32_t activation_bytes;
+  uint32_t shared_bytes;
+};
+
+constexpr uint32_t expert_stream_warps(WeightFormat format, uint32_t token_tiles) {
+  return token_tiles == 1 && format != WeightFormat::bf16 ? 16 : 8;
+}
+
+ExpertStreamPlan plan_expert_stream(const WeightShape& shape, uint32_t item_tokens);
 
 // No routing makes more items of at most `item_tokens` pairs.
 constexpr uint32_t most_items(const ExpertCounts& counts, uint32_t item_tokens) {

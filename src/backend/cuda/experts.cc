@@ -126,7 +126,8 @@ void project_experts_by(const ExpertPlan& plan, const DeviceExperts& params, con
 
 void project_experts(const DeviceExperts& params, const ExpertWorkspace& workspace, cudaStream_t stream) {
   const ExpertCounts counts = {params.in.tokens, params.used, params.gate_up.experts};
-  project_experts_by(plan_experts(workspace.device(), counts), params, workspace, stream);
+  project_experts_by(plan_experts(workspace.device(), counts, {params.gate_up.shape, params.down.shape}),
+                     params, workspace, stream);
 }
 
 }  // namespace quire::cuda

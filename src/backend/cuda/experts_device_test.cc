@@ -155,7 +155,8 @@ class Experts : public DeviceTest {
       }
       if (HasFatalFailure()) return;
     }
-    check(plan_experts(device, {40, mixture_.used, mixture_.experts}), 117, 40);  // other company
+    check(plan_experts(device, {40, mixture_.used, mixture_.experts}, {first_.shape, second_.shape}), 117,
+          40);  // other company
   }
 
   Mixture mixture_;
