@@ -1,5 +1,6 @@
 // Products of an 8 B model on the current GPU: decode steps as a share of the bandwidth with which memory can be read,
-// prefill in TFLOP/s, with cuBLASLt beside it where its library is found (QUIRE_CUBLASLT names it).
+// prefill in TFLOP/s, with cuBLASLt beside it where its library is found (QUIRE_CUBLASLT names it), and a mixture's
+// experts. Words after the program's name choose: decode, prefill, experts.
 
 #include <algorithm>
 #include <cstdio>
@@ -11,12 +12,13 @@
 #include "backend/cuda/products.h"
 #include "backend/cuda/random_weight.h"
 #include "base/error.h"
+#include "cuda_experts.h"
 #include "cuda_yardsticks.h"
 
 namespace quire::cuda {
 namespace {
 
-constexpr DType kTypes[] = {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k};
+constexpr DType kTypes[] = {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::mxfp4};
 constexpr uint32_t kLayers = 32;
 
 struct Matrix {
@@ -85,7 +87,11 @@ class Bench {
     stream_.wait();
   }
 
-  void run() {
+  // Some of "decode", "prefill", "experts", or all.
+  void run(const std::vector<std::string>& parts) {
+    const auto wanted = [&](const char* part) {
+      return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
+    };
     for (const DType dtype : kTypes) {
       std::optional<Model> model(std::in_place, dtype, stream_.get());
       if (dtype == DType::bf16) {
@@ -93,10 +99,13 @@ class Bench {
         std::printf("read bandwidth %.3f TB/s over %.1f GB, %d multiprocessors\n", bandwidth_ / 1e12,
                     double(model->bytes()) / 1e9, multiprocessors());
       }
-      for (const uint32_t tokens : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) decode(*model, dtype, tokens);
-      prefill(*model, dtype);
+      for (const uint32_t tokens : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
+        if (wanted("decode")) decode(*model, dtype, tokens);
+      }
+      if (wanted("prefill")) prefill(*model, dtype);
     }
-    yardstick();
+    if (wanted("experts")) bench_experts(bandwidth_, stream_.get());
+    if (wanted("prefill")) yardstick();
   }
 
  private:
@@ -188,13 +197,13 @@ class Bench {
 }  // namespace
 }  // namespace quire::cuda
 
-int main() {
+int main(int argc, char** argv) {
   if (!quire::cuda::has_device()) {
     std::printf("this machine has no CUDA device\n");
     return 0;
   }
   try {
-    quire::cuda::Bench().run();
+    quire::cuda::Bench().run({argv + 1, argv + argc});
   } catch (const quire::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -55,25 +55,22 @@ __device__ __forceinline__ void store_activation(const NextActivations& next, ui
 }
 
 template <class Spread>
-__device__ __forceinline__ void finish(const StoreRows& output, const Spot& spot, uint32_t lane,
+__device__ __forceinline__ void finish(const StoreParts& output, const Spot& spot, uint32_t lane,
                                        const float (&y)[Spread::kRows]) {
+  // Parts end with tiles. Written out, because an index would bring the parts to memory.
+  const RowsPart &first = output.parts[0], &second = output.parts[1], &third = output.parts[2];
+  const bool in_first = spot.tile_row < first.rows;
+  const bool in_second = !in_first && spot.tile_row - first.rows < second.rows;
+  const uint32_t begin = in_first ? 0 : in_second ? first.rows : first.rows + second.rows;
+  float* out = in_first ? first.out : in_second ? second.out : third.out;
+  const size_t stride = in_first ? first.stride : in_second ? second.stride : third.stride;
+  const float* bias = in_first ? first.bias : in_second ? second.bias : third.bias;
 #pragma unroll
   for (int i = 0; i < Spread::kRows; ++i) {
     const uint32_t row = spot.tile_row + Spread::row(lane, i);
     if (!spot.valid || row >= spot.rows) continue;
-    const float value = output.bias != nullptr ? __fadd_rn(y[i], output.bias[row]) : y[i];
-    output.out[spot.token * output.stride + row] = value;
-  }
-}
-
-template <class Spread>
-__device__ __forceinline__ void finish(const ScaledRows& output, const Spot& spot, uint32_t lane,
-                                       const float (&y)[Spread::kRows]) {
-#pragma unroll
-  for (int i = 0; i < Spread::kRows; ++i) {
-    const uint32_t row = spot.tile_row + Spread::row(lane, i);
-    if (!spot.valid || row >= spot.rows) continue;
-    output.out[spot.token * output.stride + row] = __fmul_rn(y[i], spot.scale);
+    const float value = __fmul_rn(y[i], spot.scale);
+    out[spot.token * stride + row - begin] = bias != nullptr ? __fadd_rn(value, bias[row - begin]) : value;
   }
 }
 
@@ -87,7 +84,8 @@ __device__ __forceinline__ void finish(const AddToResidual& output, const Spot& 
     float x = 0;
     if (spot.valid && row < spot.rows) {
       float* at = output.residual + spot.token * output.stride + row;
-      x = __fadd_rn(__ldcg(at), y[i]);
+      const float value = output.bias != nullptr ? __fadd_rn(y[i], output.bias[row]) : y[i];
+      x = __fadd_rn(__ldcg(at), __fmul_rn(output.factor, value));
       *at = x;
       store_activation(output.next, spot.token, row, __fmul_rn(x, output.gain[row]));
     }
@@ -99,10 +97,46 @@ __device__ __forceinline__ void finish(const AddToResidual& output, const Spot& 
   }
 }
 
-__device__ __forceinline__ float silu(float x) {
+__device__ __forceinline__ float power_of_two(float x) {
   float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(__fmul_rn(x, -1.44269504f)));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
+// x / (1 + e^-steepness)
+__device__ __forceinline__ float times_sigmoid(float x, float steepness) {
+  const float power = power_of_two(__fmul_rn(steepness, -1.44269504f));
   return __fmul_rn(x, __frcp_rn(__fadd_rn(1.0f, power)));
+}
+
+// x times the share of a normal distribution below it, by formula 7.1.26 of Abramowitz and Stegun, to 1.5e-7.
+__device__ __forceinline__ float gelu_erf(float x) {
+  const float t = __frcp_rn(__fmaf_rn(0.3275911f * 0.70710678f, fabsf(x), 1.0f));
+  float p = __fmaf_rn(1.061405429f, t, -1.453152027f);
+  p = __fmaf_rn(p, t, 1.421413741f);
+  p = __fmaf_rn(p, t, -0.284496736f);
+  p = __fmaf_rn(p, t, 0.254829592f);
+  const float tail =
+      __fmul_rn(0.5f, __fmul_rn(__fmul_rn(p, t), power_of_two(__fmul_rn(x * x, -0.72134752f))));
+  return __fmul_rn(x, x < 0 ? tail : __fsub_rn(1.0f, tail));
+}
+
+// As backend/cuda's activate, but by the device's own powers: the result becomes a bf16.
+__device__ __forceinline__ float gated(const Gate& function, float gate, float up) {
+  switch (function.kind) {
+    case Nonlinearity::silu:
+      return __fmul_rn(times_sigmoid(gate, gate), up);
+    case Nonlinearity::gelu_tanh:  // (1 + tanh u) / 2 is 1 / (1 + e^-2u)
+      return __fmul_rn(
+          times_sigmoid(gate, __fmul_rn(gate, __fmaf_rn(0.0713548163f, gate * gate, 1.5957691216f))), up);
+    case Nonlinearity::gelu_erf:
+      return __fmul_rn(gelu_erf(gate), up);
+    case Nonlinearity::clamped_swiglu:
+      break;
+  }
+  const float g = fminf(gate, function.limit);
+  const float u = fminf(fmaxf(up, -function.limit), function.limit);
+  return __fmul_rn(times_sigmoid(g, __fmul_rn(function.slope, g)), __fadd_rn(u, 1.0f));
 }
 
 template <class Spread>
@@ -111,10 +145,12 @@ __device__ __forceinline__ void finish(const GatedUnit& output, const Spot& spot
 #pragma unroll
   for (int i = 0; i < Spread::kRows; ++i) {
     const uint32_t row = spot.tile_row + Spread::row(lane, i);
-    const float gate = __fmul_rn(y[i], spot.scale);
-    const float up = __shfl_xor_sync(~0u, gate, Spread::kPartner);
+    const float* bias = row % 2 == 0 ? output.gate_bias : output.up_bias;
+    float value = __fmul_rn(y[i], spot.scale);
+    if (bias != nullptr && row < spot.rows) value = __fadd_rn(value, bias[row / 2]);
+    const float up = __shfl_xor_sync(~0u, value, Spread::kPartner);
     if (!spot.valid || row >= spot.rows || row % 2 != 0) continue;
-    store_activation(output.next, spot.token, row / 2, __fmul_rn(silu(gate), up));
+    store_activation(output.next, spot.token, row / 2, gated(output.function, value, up));
   }
 }
 

@@ -105,7 +105,7 @@ TEST(MmaTwin, IsCloseToTheExactSum) {
 }
 
 TEST(ProductTwin, AgreesWithF64OverTheDequantizedWeights) {
-  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k}) {
+  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::mxfp4}) {
     for (const uint32_t cols : {256u, 768u, 2048u}) {
       const RandomWeight weight(dtype, 16, cols, 7);
       const WeightShape shape = packed_shape(weight.view(), {});

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -56,7 +57,8 @@ class ProductOutputs : public DeviceTest {
   // `run` a product in every kernel, batch and format, and `check` it against y [tokens, rows].
   void in_every_kernel(uint32_t rows, uint32_t cols, const Run& run, const Check& check) {
     const Tokens tokens(kMostTokens, cols);
-    for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k}) {
+    for (const DType dtype :
+         {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::mxfp4}) {
       if (cols % traits(dtype).block_values != 0) continue;
       const RandomBlocks source(dtype, rows, cols, 11);
       const ProductCase c(source.view(), tokens, stream_->get());
@@ -116,10 +118,14 @@ TEST_F(ProductOutputs, ScaledRowsAreTimesTheirTokensScale) {
 TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) {
   for (const uint32_t rows : {256u, 192u}) {  // 192 numbers leave 64 of padding
     const uint32_t padded = round_up(rows, kBlockK), count = rows / 16;
-    std::vector<float> before(size_t(kMostTokens) * rows), gain(rows);
+    std::vector<float> before(size_t(kMostTokens) * rows), gain(rows), bias(rows);
     for (size_t i = 0; i < before.size(); ++i) before[i] = float(i % 101) * 0.03f - 1.4f;
     for (uint32_t row = 0; row < rows; ++row) gain[row] = 0.8f + float(row % 7) * 0.1f;
-    const DeviceBuffer gains = DeviceBuffer::of(gain);
+    // With a bias and a factor, and without.
+    const bool more = rows == 192;
+    const float factor = more ? 0.37f : 1.0f;
+    for (uint32_t row = 0; more && row < rows; ++row) bias[row] = float(row % 11) * 0.21f - 1.0f;
+    const DeviceBuffer gains = DeviceBuffer::of(gain), biases = DeviceBuffer::of(bias);
     DeviceBuffer residual(before.size() * 4), squares(size_t(kMostTokens) * count * 4), next;
     in_every_kernel(
         rows, 1024,
@@ -129,10 +135,10 @@ TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) 
           next.fill(0xff);
           squares.fill(0xff);
           const NextActivations to = {next.as<uint8_t>(), block.tokens, rows};
-          product_by(
-              kernel, weight, block,
-              AddToResidual{residual.as<float>(), rows, gains.as<float>(), to, squares.as<float>(), count},
-              *workspace_, stream_->get());
+          product_by(kernel, weight, block,
+                     AddToResidual{residual.as<float>(), rows, gains.as<float>(), to, squares.as<float>(),
+                                   count, more ? biases.as<float>() : nullptr, factor},
+                     *workspace_, stream_->get());
         },
         [&](uint32_t tokens, const std::vector<float>& y) {
           const std::vector<float> after = residual.download<float>(), sums = squares.download<float>();
@@ -145,7 +151,7 @@ TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) 
                 ASSERT_EQ(got, 0.0f) << token << " " << row;
                 continue;
               }
-              const float x = before[i] + y[i];
+              const float x = before[i] + factor * (y[i] + bias[row]);
               ASSERT_EQ(after[i], x) << token << " " << row;
               ASSERT_EQ(got, rounded(x * gain[row])) << token << " " << row;
             }
@@ -153,7 +159,8 @@ TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) 
               std::vector<float> sixteen(16);
               for (uint32_t r = 0; r < 16; ++r) {
                 const size_t i = size_t(token) * rows + tile * 16 + r;
-                sixteen[r] = (before[i] + y[i]) * (before[i] + y[i]);
+                const float x = before[i] + factor * (y[i] + bias[tile * 16 + r]);
+                sixteen[r] = x * x;
               }
               ASSERT_EQ(sums[token * count + tile], tree_sum(sixteen)) << token << " " << tile;
             }
@@ -194,6 +201,101 @@ TEST_F(ProductOutputs, AGatedUnitIsSiluOfTheGateTimesUp) {
         if (first.empty()) first = got;
         ASSERT_EQ(got, first);
       });
+}
+
+double expected_gated(const Gate& function, double gate, double up) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  switch (function.kind) {
+    case Nonlinearity::silu:
+      return gate * sigmoid(gate) * up;
+    case Nonlinearity::gelu_tanh:
+      return 0.5 * gate * (1 + std::tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
+    case Nonlinearity::gelu_erf:
+      return 0.5 * gate * (1 + std::erf(gate * 0.7071067811865476)) * up;
+    case Nonlinearity::clamped_swiglu:
+      break;
+  }
+  const double limit = double(function.limit);
+  gate = std::min(gate, limit);
+  return gate * sigmoid(double(function.slope) * gate) * (std::clamp(up, -limit, limit) + 1);
+}
+
+TEST_F(ProductOutputs, AGatedUnitHasEveryNonlinearityItsBiasesAndNoScaleIfNoneIsGiven) {
+  constexpr uint32_t kRows = 128, kCols = kRows / 2;
+  std::vector<float> gate_bias(kCols), up_bias(kCols);
+  for (uint32_t i = 0; i < kCols; ++i) {
+    gate_bias[i] = float(i) * 0.15f - 5.0f;
+    up_bias[i] = 4.0f - float(i) * 0.11f;
+  }
+  const DeviceBuffer gates = DeviceBuffer::of(gate_bias), ups = DeviceBuffer::of(up_bias);
+  for (const Nonlinearity kind :
+       {Nonlinearity::silu, Nonlinearity::gelu_tanh, Nonlinearity::gelu_erf, Nonlinearity::clamped_swiglu}) {
+    const Gate function = {kind, 2.5f, 1.702f};
+    DeviceBuffer next;
+    std::vector<float> first;
+    in_every_kernel(
+        kRows, 512,
+        [&](ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& block) {
+          if (kernel == ProductKernel::plain) first.clear();
+          next = DeviceBuffer(activation_bytes(block.tokens, kCols));
+          next.fill(0xff);
+          const NextActivations to = {next.as<uint8_t>(), block.tokens, kCols};
+          product_by(kernel, weight, block, GatedUnit{{}, to, function, gates.as<float>(), ups.as<float>()},
+                     *workspace_, stream_->get());
+        },
+        [&](uint32_t tokens, const std::vector<float>& y) {
+          const std::vector<float> got = read_activations(next, tokens, kCols);
+          for (uint32_t token = 0; token < tokens; ++token) {
+            for (uint32_t k = 0; k < kCols; ++k) {
+              const float* at = &y[size_t(token) * kRows + 2 * k];
+              const float gate = at[0] + gate_bias[k], up = at[1] + up_bias[k];
+              const double expected = expected_gated(function, double(gate), double(up));
+              ASSERT_NEAR(got[size_t(token) * round_up(kCols, kBlockK) + k], expected,
+                          std::abs(expected) * 0x1p-8 + 1e-5)
+                  << int(kind) << ": " << gate << " " << up;
+            }
+          }
+          if (first.empty()) first = got;
+          ASSERT_EQ(got, first);
+        });
+  }
+}
+
+TEST_F(ProductOutputs, PartsGoToTheirPlacesWithTheirBiasesAndScales) {
+  constexpr uint32_t kRows = 200, kFirst = 96, kSecond = 48, kThird = kRows - kFirst - kSecond;
+  std::vector<float> bias(kRows);
+  for (uint32_t row = 0; row < kRows; ++row) bias[row] = float(row) * 0.02f - 2.0f;
+  const DeviceBuffer biases = DeviceBuffer::of(bias);
+  for (const bool scaled : {true, false}) {
+    DeviceBuffer first(kMostTokens * kFirst * 4), rest(kMostTokens * (kSecond + kThird) * 4);
+    in_every_kernel(
+        kRows, 512,
+        [&](ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& block) {
+          first.fill(0xff);
+          rest.fill(0xff);
+          StoreParts parts;
+          if (scaled) parts.scales = scales();
+          parts.parts[0] = {first.as<float>(), kFirst, biases.as<float>(), kFirst};
+          parts.parts[1] = {rest.as<float>(), kSecond + kThird, nullptr, kSecond};
+          parts.parts[2] = {rest.as<float>() + kSecond, kSecond + kThird,
+                            biases.as<float>() + kFirst + kSecond, kThird};
+          product_by(kernel, weight, block, parts, *workspace_, stream_->get());
+        },
+        [&](uint32_t tokens, const std::vector<float>& y) {
+          const std::vector<float> one = first.download<float>(), two = rest.download<float>();
+          for (uint32_t token = 0; token < tokens; ++token) {
+            for (uint32_t row = 0; row < kRows; ++row) {
+              const bool has_bias = row < kFirst || row >= kFirst + kSecond;
+              float expected = y[size_t(token) * kRows + row];
+              if (scaled) expected *= scale(token);
+              if (has_bias) expected += bias[row];
+              const float got = row < kFirst ? one[size_t(token) * kFirst + row]
+                                             : two[size_t(token) * (kSecond + kThird) + row - kFirst];
+              ASSERT_EQ(got, expected) << token << " " << row;
+            }
+          }
+        });
+  }
 }
 
 TEST_F(ProductOutputs, HeadsAreRotatedPairByPair) {

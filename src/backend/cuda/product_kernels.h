@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/cuda/products.h"
+#include "backend/cuda/token_scales.h"
 
 // The kernels' launchers, each compiled in a file of its own. Outputs are those of product_outputs.h.
 
@@ -14,6 +15,16 @@ struct ProductCall {
   const ProductWorkspace& workspace;
   cudaStream_t stream;
 };
+
+// Scales of the tokens in the workspace, written by a kernel that this starts; null where the output has none.
+template <class Output>
+const float* prepare_scales(const ProductCall<Output>& call) {
+  const TokenScales* scales = scales_of(call.output);
+  if (scales == nullptr) return nullptr;
+  write_token_scales(*scales, call.activations.tokens, call.workspace.scales(), call.workspace.device(),
+                     call.stream);
+  return call.workspace.scales();
+}
 
 template <WeightFormat kFormat, class Output>
 void launch_plain(const ProductCall<Output>& call);

@@ -3,16 +3,20 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backend/backend.h"
+
 // What becomes of a product's numbers y (token, row). A kernel finishes them while it holds them; the arithmetic is in
 // epilogue.cuh. All pointers are the device's.
 //
 // An RMS norm takes no kernel of its own. The product that adds to the residual also writes the next product's
 // activations times the norm's gain, and the squares of 16 numbers summed; the next product multiplies its result
-// with the token's scale, 1 / sqrt(mean of squares + epsilon).
+// with the token's scale, 1 / sqrt(mean of squares + epsilon). Up to kStreamTokens tokens it computes the scales
+// itself on Hopper; of more, and elsewhere, a small kernel before it does (token_scales.h).
 
 namespace quire::cuda {
 
-// Of tokens of the step: sums of squares [token, count] that AddToResidual wrote.
+// Of tokens of the step: sums of squares [token, count] that AddToResidual wrote. No squares: a scale of 1, and no
+// kernel for it.
 struct TokenScales {
   const float* squares = nullptr;
   uint32_t count = 0;
@@ -29,7 +33,6 @@ struct NextActivations {
 
 // out[token * stride + row] = y + bias[row]
 struct StoreRows {
-  static constexpr bool kScaled = false;
   float* out = nullptr;
   size_t stride = 0;
   const float* bias = nullptr;  // or none
@@ -37,13 +40,29 @@ struct StoreRows {
 
 // out[token * stride + row] = y * scale: logits
 struct ScaledRows {
-  static constexpr bool kScaled = true;
   TokenScales scales;
   float* out = nullptr;
   size_t stride = 0;
 };
 
-// residual += y; next = residual * gain[row]; squares[token, row / 16] = sum of residual^2
+// Rows of a weight that go to a place of their own, counted from its first: out[token * stride + row] = y * scale +
+// bias[row].
+struct RowsPart {
+  float* out = nullptr;
+  size_t stride = 0;
+  const float* bias = nullptr;  // or none
+  uint32_t rows = 0;
+};
+
+// Up to three parts one after the other, such as queries, keys and values of one weight. REQUIRES: together they have the
+// weight's rows; all but the last with rows have a multiple of 16.
+struct StoreParts {
+  static constexpr bool kScaled = true;
+  TokenScales scales;  // or none
+  RowsPart parts[3];
+};
+
+// residual += factor * (y + bias[row]); next = residual * gain[row]; squares[token, row / 16] = sum of residual^2
 struct AddToResidual {
   static constexpr bool kScaled = false;
   float* residual = nullptr;
@@ -51,21 +70,27 @@ struct AddToResidual {
   const float* gain = nullptr;
   NextActivations next;  // of `rows` columns
   float* squares = nullptr;
-  uint32_t square_count = 0;  // rows / 16, rounded up
+  uint32_t square_count = 0;    // rows / 16, rounded up
+  const float* bias = nullptr;  // or none
+  float factor = 1;
 };
 
-// Rows alternate (interleaved_halves): gate, up, gate, ... next[row / 2] = silu(gate * scale) * (up * scale)
+// Rows alternate (interleaved_halves): gate, up, gate, ... With gate = gate * scale + gate_bias[row / 2] and up alike,
+// next[row / 2] = function(gate) * up.
 struct GatedUnit {
   static constexpr bool kScaled = true;
-  TokenScales scales;
+  TokenScales scales;    // or none
   NextActivations next;  // of rows / 2 columns
+  Gate function = {};
+  const float* gate_bias = nullptr;  // or none
+  const float* up_bias = nullptr;    // or none
 };
 
 // Rows of heads, of which rows [0, rotated_rows) are turned pair by pair: rows 2i and 2i+1 of a head by
 // angles[token, i], a cosine and a sine. out[token * stride + row], bf16
 struct RotatedHeads {
   static constexpr bool kScaled = true;
-  TokenScales scales;
+  TokenScales scales;             // or none
   const float* angles = nullptr;  // [token, head_rows / 2, 2]
   uint32_t head_rows = 0;
   uint32_t rotated_rows = 0;
@@ -73,7 +98,17 @@ struct RotatedHeads {
   size_t stride = 0;
 };
 
+// The scales of an output, or null.
+template <class Output>
+constexpr const TokenScales* scales_of(const Output& output) {
+  if constexpr (Output::kScaled) {
+    if (output.scales.squares != nullptr) return &output.scales;
+  }
+  return nullptr;
+}
+
 }  // namespace quire::cuda
 
-// For the explicit instantiations of kernels: X(type) for each of them.
-#define QUIRE_CUDA_OUTPUTS(X) X(StoreRows) X(ScaledRows) X(AddToResidual) X(GatedUnit) X(RotatedHeads)
+// For the explicit instantiations of kernels: X(type) for each of them. StoreRows and ScaledRows are StoreParts of one
+// part there.
+#define QUIRE_CUDA_OUTPUTS(X) X(StoreParts) X(AddToResidual) X(GatedUnit) X(RotatedHeads)

@@ -47,9 +47,8 @@ struct StreamShape {
 };
 
 constexpr StreamShape stream_shape(WeightFormat format, uint32_t token_tiles) {
-  const bool half_bytes = format == WeightFormat::q4_0 || format == WeightFormat::q4_k;
   if (format == WeightFormat::bf16) return {token_tiles, 1, 8, 2};
-  if (token_tiles == 1) return {1, 1, half_bytes ? 16u : 12u, 2};
+  if (token_tiles == 1) return {1, 1, has_half_bytes(format) ? 16u : 12u, 2};
   return {token_tiles, 2, 8, 1};  // two row tiles share the activations, which are the larger part by then
 }
 

@@ -8,15 +8,13 @@
 namespace quire::cuda {
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::q8_0, WeightFormat::q4_0,
-                                     WeightFormat::q4_k};
 constexpr WeightShape kShapes[] = {{WeightFormat::bf16, 6144, 4096},   {WeightFormat::bf16, 4096, 4096},
                                    {WeightFormat::bf16, 28672, 4096},  {WeightFormat::bf16, 4096, 14336},
                                    {WeightFormat::bf16, 128256, 4096}, {WeightFormat::bf16, 100, 576},
                                    {WeightFormat::bf16, 1, 1},         {WeightFormat::bf16, 384, 1536}};
 
 TEST(ProductPlan, StreamKernelsHaveTwoStagesOrMoreAndFitTheirPlaces) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kWeightFormats) {
     for (uint32_t tokens = 1; tokens <= kStreamTokens; ++tokens) {
       const StreamPlan plan = plan_stream(format, tokens);
       EXPECT_GE(plan.stages, 2u) << name(format) << " " << tokens;
@@ -35,7 +33,7 @@ TEST(ProductPlan, StreamKernelsHaveTwoStagesOrMoreAndFitTheirPlaces) {
 }
 
 TEST(ProductPlan, TileKernelsHaveThreeStagesOrMoreAndFitAMultiprocessor) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kWeightFormats) {
     for (const uint32_t width : {32u, 64u, 128u, 192u}) {
       EXPECT_GE(tile_stages(format, width), 3u);
       EXPECT_LE(tile_shared_bytes(format, width), kSharedBytesOfOne);

@@ -1,6 +1,7 @@
 #include "backend/cuda/products.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include <cudaTypedefs.h>
 
@@ -44,6 +45,9 @@ CUtensorMap weight_map(const WeightShape& shape, const uint8_t* data) {
   }
   return map;
 }
+
+// Of packs that bring none. Larger ones are not faster.
+constexpr size_t kStagingBytes = size_t{64} << 20;
 
 DeviceTraits current_device() {
   return {compute_capability(), uint32_t(multiprocessors())};
@@ -90,34 +94,51 @@ PackedWeight packed_at(const WeightShape& shape, const uint8_t* data) {
   return weight;
 }
 
-PackedWeight pack(const MatrixView& source, const RowOrder& order, uint8_t* destination,
-                  cudaStream_t stream) {
-  const WeightShape shape = packed_shape(source, order);
-  DType dtype = source.dtype;
-  DeviceBuffer staged;
-  if (device_reads(dtype)) {
-    staged = DeviceBuffer(source.bytes());
-    staged.upload(source.data, source.bytes());
-  } else {
-    staged = DeviceBuffer::of(rows_as_bf16(source));
-    dtype = DType::bf16;
-  }
+PackedWeight pack(std::span<const MatrixView> sources, const RowOrder& order, const PackStaging& staging,
+                  uint8_t* destination, cudaStream_t stream) {
+  const WeightShape shape = packed_shape(sources, order);
   const DeviceBuffer rows = order.empty() ? DeviceBuffer() : DeviceBuffer::of(order);
-  pack_on_device(shape, dtype, staged.as<uint8_t>(), rows.as<uint32_t>(), destination, stream);
+  CUDA_CHECK(cudaMemsetAsync(destination, 0, shape.bytes(), stream));  // the padding
+  const DType dtype = device_reads(sources[0].dtype) ? sources[0].dtype : DType::bf16;
+  const size_t row_size = row_bytes(dtype, shape.cols), most = staging.bytes / row_size;
+  CHECK(most > 0);
+  uint32_t first = 0;
+  for (const MatrixView& source : sources) {
+    for (size_t begin = 0; begin < source.rows; begin += most) {
+      const MatrixView piece = source.slice(begin, std::min(most, source.rows - begin));
+      const std::vector<uint16_t> converted =
+          dtype == source.dtype ? std::vector<uint16_t>() : rows_as_bf16(piece);
+      const void* from = converted.empty() ? static_cast<const void*>(piece.data)
+                                           : static_cast<const void*>(converted.data());
+      CUDA_CHECK(cudaMemcpyAsync(staging.data, from, piece.rows * row_size, cudaMemcpyDefault, stream));
+      const SourceRows staged = {dtype, staging.data, first + uint32_t(begin), uint32_t(piece.rows)};
+      pack_on_device(shape, staged, rows.as<uint32_t>(), destination, stream);
+      if (!converted.empty()) CUDA_CHECK(cudaStreamSynchronize(stream));
+    }
+    first += uint32_t(source.rows);
+  }
   CUDA_CHECK(cudaStreamSynchronize(stream));
   return packed_at(shape, destination);
+}
+
+PackedWeight pack(const MatrixView& source, const RowOrder& order, uint8_t* destination,
+                  cudaStream_t stream) {
+  const DType dtype = device_reads(source.dtype) ? source.dtype : DType::bf16;
+  const size_t row_size = row_bytes(dtype, source.cols);
+  const DeviceBuffer staged(std::clamp<size_t>(kStagingBytes / row_size, 1, source.rows) * row_size);
+  return pack(std::span(&source, 1), order, {staged.as<uint8_t>(), staged.bytes()}, destination, stream);
 }
 
 void write_activations(const float* rows, size_t stride, const ActivationBlock& block, cudaStream_t stream) {
   write_activations_on_device(rows, stride, block.tokens, block.cols, block.data, stream);
 }
 
+namespace {
+
 template <class Output>
-void product_by(ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& activations,
-                const Output& output, const ProductWorkspace& workspace, cudaStream_t stream) {
-  CHECK(activations.tokens > 0 && activations.cols == weight.shape.cols);
-  const ProductCall<Output> call = {weight, activations, output, workspace, stream};
-  switch (weight.shape.format) {
+void launch_output(ProductKernel kernel, const ProductCall<Output>& call) {
+  CHECK(call.activations.tokens > 0 && call.activations.cols == call.weight.shape.cols);
+  switch (call.weight.shape.format) {
     case WeightFormat::bf16:
       return launch_kernel<WeightFormat::bf16>(kernel, call);
     case WeightFormat::q8_0:
@@ -126,7 +147,53 @@ void product_by(ProductKernel kernel, const PackedWeight& weight, const Activati
       return launch_kernel<WeightFormat::q4_0>(kernel, call);
     case WeightFormat::q4_k:
       return launch_kernel<WeightFormat::q4_k>(kernel, call);
+    case WeightFormat::q6_k:
+      return launch_kernel<WeightFormat::q6_k>(kernel, call);
+    case WeightFormat::mxfp4:
+      return launch_kernel<WeightFormat::mxfp4>(kernel, call);
   }
+}
+
+// An output as the kernels know it.
+template <class Output>
+const Output& as_kernels_know(const Output& output, const WeightShape&) {
+  return output;
+}
+
+StoreParts as_kernels_know(const StoreRows& output, const WeightShape& shape) {
+  StoreParts parts;
+  parts.parts[0] = {output.out, output.stride, output.bias, shape.rows};
+  return parts;
+}
+
+StoreParts as_kernels_know(const ScaledRows& output, const WeightShape& shape) {
+  StoreParts parts;
+  parts.scales = output.scales;
+  parts.parts[0] = {output.out, output.stride, nullptr, shape.rows};
+  return parts;
+}
+
+template <class Output>
+void check_output(const Output&, const WeightShape&) {}
+
+void check_output(const StoreParts& output, const WeightShape& shape) {
+  uint32_t rows = 0;
+  for (const RowsPart& part : output.parts) {
+    CHECK(part.rows == 0 || rows % kTileRows == 0);
+    rows += part.rows;
+  }
+  CHECK(rows == shape.rows);
+}
+
+}  // namespace
+
+template <class Output>
+void product_by(ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& activations,
+                const Output& output, const ProductWorkspace& workspace, cudaStream_t stream) {
+  const auto& known = as_kernels_know(output, weight.shape);
+  check_output(known, weight.shape);
+  launch_output(kernel, ProductCall<std::remove_cvref_t<decltype(known)>>{weight, activations, known,
+                                                                          workspace, stream});
 }
 
 template <class Output>
@@ -142,5 +209,7 @@ void product(const PackedWeight& weight, const ActivationBlock& activations, con
   template void product_by(ProductKernel, const PackedWeight&, const ActivationBlock&, const Output&,        \
                            const ProductWorkspace&, cudaStream_t);
 QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
+QUIRE_INSTANTIATE(StoreRows)
+QUIRE_INSTANTIATE(ScaledRows)
 
 }  // namespace quire::cuda

@@ -64,7 +64,7 @@ class Products : public DeviceTest {
   std::optional<ProductWorkspace> workspace_;
 };
 
-constexpr DType kTypes[] = {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k};
+constexpr DType kTypes[] = {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::mxfp4};
 
 TEST_F(Products, OddShapesHaveTheBitsOfTheReferenceInEveryKernelAndBatch) {
   for (const uint32_t cols : {576u, 1536u, 640u, 768u, 4096u}) {
@@ -99,6 +99,28 @@ TEST_F(Products, ShapesOfAnEightBillionModelHaveTheBitsOfTheReference) {
         check(c, tokens, 0, count);
       }
       check_twin(c, tokens);
+    }
+  }
+}
+
+TEST_F(Products, TakeWeightsOfEveryType) {
+  const Tokens tokens(20, 512);
+  for (const DType dtype : kProductTypes) {
+    const RandomWeight source(dtype, 70, 512, 12);
+    const ProductCase c(source.view(), tokens, stream_->get());
+    for (const uint32_t count : {1u, 9u, 20u}) check(c, tokens, 0, count);
+    // The packed weight is the file's, within the rounding of scales and products to bf16.
+    const std::vector<float> y = c.expected.download<float>();
+    std::vector<float> row(512);
+    for (uint32_t r = 0; r < 70; ++r) {
+      dequantize_row(dtype, source.view().row(r), row);
+      double exact = 0, magnitude = 0;
+      for (uint32_t k = 0; k < 512; ++k) {
+        const double x = double(bf16_to_f32(tokens.natural[k]));
+        exact += double(row[k]) * x;
+        magnitude += (std::abs(double(row[k])) + 0.02) * std::abs(x);
+      }
+      ASSERT_NEAR(y[r], exact, magnitude * 0x1p-7) << traits(dtype).name << " row " << r;
     }
   }
 }
@@ -148,8 +170,7 @@ using DevicePacking = DeviceTest;
 
 TEST_F(DevicePacking, WritesTheBytesThatTheHostWrites) {
   const Stream stream;
-  for (const DType dtype :
-       {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k}) {
+  for (const DType dtype : kProductTypes) {
     for (const uint32_t cols : {256u, 768u, 160u, 96u}) {
       if (cols % traits(dtype).block_values != 0) continue;
       const RandomWeight source(dtype, 70, cols, cols);
@@ -162,6 +183,26 @@ TEST_F(DevicePacking, WritesTheBytesThatTheHostWrites) {
         EXPECT_TRUE(packed.download<std::byte>() == expected)
             << traits(dtype).name << " " << cols << " columns, " << order.size() << " rows in an order";
       }
+    }
+  }
+}
+
+TEST_F(DevicePacking, PutsSeveralSourcesTogetherThroughASmallStaging) {
+  const Stream stream;
+  for (const DType dtype : {DType::bf16, DType::q4_k, DType::q6_k, DType::mxfp4, DType::q5_k}) {
+    const RandomWeight all(dtype, 150, 512, 17);
+    const MatrixView sources[] = {all.view().slice(0, 64), all.view().slice(64, 70),
+                                  all.view().slice(134, 16)};
+    for (const RowOrder& order : {RowOrder{}, interleaved_halves(150, 150), RowOrder{149, 70, 70, 0}}) {
+      const std::vector<std::byte> expected = pack_on_host(all.view(), order);
+      const DeviceBuffer staging(7 * 512 * 2 + 100);  // seven rows at a time, or a few more
+      DeviceBuffer packed(expected.size());
+      packed.fill(0xff);
+      const PackedWeight weight = pack(std::span(sources), order, {staging.as<uint8_t>(), staging.bytes()},
+                                       packed.as<uint8_t>(), stream.get());
+      EXPECT_EQ(weight.shape.rows, order.empty() ? 150u : uint32_t(order.size()));
+      EXPECT_TRUE(packed.download<std::byte>() == expected)
+          << traits(dtype).name << ", " << order.size() << " rows in an order";
     }
   }
 }

@@ -11,7 +11,13 @@
 
 namespace quire::cuda {
 
-// Of tests and benchmarks only: a matrix of normal numbers as a file would hold it, the same on every machine.
+// Of tests and benchmarks only: all types that the weight of a product can have.
+inline constexpr DType kProductTypes[] = {
+    DType::f32,  DType::f16,  DType::bf16,   DType::f8_e4m3, DType::q4_0, DType::q4_1,
+    DType::q5_0, DType::q5_1, DType::q8_0,   DType::q2_k,    DType::q3_k, DType::q4_k,
+    DType::q5_k, DType::q6_k, DType::iq4_nl, DType::iq4_xs,  DType::mxfp4};
+
+// A matrix of normal numbers as a file would hold it, the same on every machine.
 class RandomWeight {
  public:
   RandomWeight(DType dtype, size_t rows, size_t cols, uint32_t seed)
@@ -74,6 +80,15 @@ class RandomBlocks {
       random = half(2, random & 0x7fff);
       const uint16_t min = half(4, random * 3u & 0x7fff);
       std::memcpy(block + 2, &min, 2);
+    }
+    if (dtype_ == DType::mxfp4) {
+      block[0] = std::byte(118 + random % 4);
+      return;
+    }
+    if (dtype_ == DType::q6_k) {
+      random = half(1, random);
+      std::memcpy(block + 208, &random, 2);
+      return;
     }
     std::memcpy(block, &random, 2);
   }

@@ -26,15 +26,16 @@ __global__ void __launch_bounds__(256) unpack(const WeightShape shape, const uin
   const WeightFormat format = shape.format;
   const uint8_t* block =
       data + (size_t(row) / kTileRows * shape.blocks() + k / kBlockK) * block_bytes(format);
-  const CodePlace place = code_place(format, row % kTileRows, k % kBlockK);
-  uint16_t weight;
-  if (format == WeightFormat::bf16) {
-    weight = *reinterpret_cast<const uint16_t*>(block + place.byte);
-  } else {
-    const int code =
-        (block[place.byte] >> place.shift & (format == WeightFormat::q8_0 ? 255 : 15)) - code_bias(format);
-    const uint8_t* scale = block + scale_place(format, row % kTileRows, k % kBlockK / kGroupK);
-    double value = load_bf16(scale) / double(kStoredScale) * code;
+  const uint32_t in_tile = row % kTileRows, in_block = k % kBlockK;
+  uint32_t code = 0;
+  for (uint32_t bit = 0; bit < code_bits(format); ++bit) {
+    const uint32_t place = code_bit(format, in_tile, in_block, bit);
+    code |= uint32_t(block[place / 8] >> place % 8 & 1) << bit;
+  }
+  uint16_t weight = uint16_t(code);
+  if (format != WeightFormat::bf16) {
+    const uint8_t* scale = block + scale_place(format, in_tile, in_block);
+    double value = load_bf16(scale) / double(stored_scale_factor(format)) * double(code_value(format, code));
     if (format == WeightFormat::q4_k) value += load_bf16(scale + 4) / double(kStoredMin);
     weight = nearest_bf16(value);
   }

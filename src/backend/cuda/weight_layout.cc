@@ -10,13 +10,17 @@ WeightFormat format_for(DType dtype) {
       return WeightFormat::q4_0;
     case DType::q4_k:
       return WeightFormat::q4_k;
+    case DType::q6_k:
+      return WeightFormat::q6_k;
+    case DType::mxfp4:
+      return WeightFormat::mxfp4;
     default:
       return WeightFormat::bf16;
   }
 }
 
 const char* name(WeightFormat format) {
-  static constexpr const char* kNames[kWeightFormatCount] = {"bf16", "q8_0", "q4_0", "q4_k"};
+  static constexpr const char* kNames[kWeightFormatCount] = {"bf16", "q8_0", "q4_0", "q4_k", "q6_k", "mxfp4"};
   return kNames[size_t(format)];
 }
 

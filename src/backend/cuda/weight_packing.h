@@ -22,6 +22,9 @@ RowOrder interleaved_halves(uint32_t rows, uint32_t period);
 
 WeightShape packed_shape(const MatrixView& source, const RowOrder& order);
 
+// Of several matrices with their rows one after the other. REQUIRES: one type, as many columns each.
+WeightShape packed_shape(std::span<const MatrixView> sources, const RowOrder& order);
+
 std::vector<std::byte> pack_on_host(const MatrixView& source, const RowOrder& order);
 
 // Types that the device cannot read, as rows of bf16 that it can; rounded once.

@@ -13,7 +13,8 @@ namespace quire::cuda {
 namespace {
 
 TEST(WeightPacking, HoldsWhatTheFileSaysWithinTheRoundingOfItsScales) {
-  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::f16}) {
+  for (const DType dtype :
+       {DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q6_k, DType::mxfp4, DType::f16}) {
     const RandomWeight weight(dtype, 40, 512, 3);
     const std::vector<std::byte> packed = pack_on_host(weight.view(), {});
     const WeightShape shape = packed_shape(weight.view(), {});
@@ -30,8 +31,30 @@ TEST(WeightPacking, HoldsWhatTheFileSaysWithinTheRoundingOfItsScales) {
   }
 }
 
+TEST(WeightPacking, MxfpFourIsExact) {
+  const RandomWeight weight(DType::mxfp4, 16, 256, 4);
+  const std::vector<std::byte> packed = pack_on_host(weight.view(), {});
+  std::vector<float> row(256);
+  for (uint32_t r = 0; r < 16; ++r) {
+    dequantize_row(DType::mxfp4, weight.view().row(r), row);
+    for (uint32_t k = 0; k < 256; ++k) {
+      ASSERT_EQ(packed_value(packed_shape(weight.view(), {}), packed, r, k), row[k]);
+    }
+  }
+}
+
+TEST(WeightPacking, EveryTypeOfAProductIsPackedAndOnlyThoseWithoutAFormAreBf16) {
+  for (const DType dtype : kProductTypes) {
+    const bool own = format_for(dtype) != WeightFormat::bf16;
+    EXPECT_EQ(own, dtype == DType::q8_0 || dtype == DType::q4_0 || dtype == DType::q4_k ||
+                       dtype == DType::q6_k || dtype == DType::mxfp4)
+        << traits(dtype).name;
+  }
+}
+
 TEST(WeightPacking, RoundsTypesWithoutAFormOfTheirOwnOnce) {
-  for (const DType dtype : {DType::q6_k, DType::f32, DType::iq4_nl}) {
+  for (const DType dtype : kProductTypes) {
+    if (format_for(dtype) != WeightFormat::bf16) continue;
     const RandomWeight weight(dtype, 16, 256, 4);
     const std::vector<std::byte> packed = pack_on_host(weight.view(), {});
     std::vector<float> row(256);
@@ -46,7 +69,7 @@ TEST(WeightPacking, RoundsTypesWithoutAFormOfTheirOwnOnce) {
 }
 
 TEST(WeightPacking, PadsRowsAndColumnsWithZeros) {
-  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0}) {
+  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_0, DType::mxfp4}) {
     const RandomWeight weight(dtype, 5, 160, 5);
     const WeightShape shape = packed_shape(weight.view(), {});
     const std::vector<std::byte> packed = pack_on_host(weight.view(), {});

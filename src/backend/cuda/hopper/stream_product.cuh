@@ -197,7 +197,7 @@ struct StreamSums {
       for (uint32_t s = 1; s < args.slices; ++s) y = __fadd_rn(y, at[s * args.tokens * kStride]);
       const float finished[1] = {undo_stored_weight<kFormat>(y)};
       const Spot spot = {tile_group * kRows + row / kTileRows * kTileRows, args.rows, token,
-                         base + lane < count, Output::kScaled ? scales[token] : 1.0f};
+                         base + lane < count, scales != nullptr ? scales[token] : 1.0f};
       cuda::finish<RowPerLane>(output, spot, lane, finished);
     }
   }
@@ -248,12 +248,15 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
 
   __shared__ float scales[kStreamTokens];
   static_assert(sizeof scales <= kOwnSharedBytes);
+  const bool scaled = scales_of(output) != nullptr;
   if constexpr (Output::kScaled) {
-    for (uint32_t token = warp; token < args.tokens; token += kWarps) {
-      const float scale = token_scale(output.scales, token, lane);
-      if (lane == 0) scales[token] = scale;
+    if (scaled) {
+      for (uint32_t token = warp; token < args.tokens; token += kWarps) {
+        const float scale = token_scale(output.scales, token, lane);
+        if (lane == 0) scales[token] = scale;
+      }
+      __syncthreads();
     }
-    __syncthreads();
   }
 
   const ActivationOperands<kTokenTiles> operands(lane, args.tokens);
@@ -299,7 +302,7 @@ __global__ void __launch_bounds__(stream_shape(kFormat, kTokenTiles).warps * 32,
     };
     tile_sums.leave(acc, slice, args.tokens);
     meet();
-    tile_sums.finish(args, output, tile_group, slice, scales);
+    tile_sums.finish(args, output, tile_group, slice, scaled ? scales : nullptr);
     if (args.sum_buffers == 2) {
       buffer ^= 1;
     } else {

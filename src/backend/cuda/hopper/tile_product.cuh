@@ -5,7 +5,6 @@
 #include "backend/cuda/hopper/tile_sharing.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/product_kernels.h"
-#include "backend/cuda/token_scales.h"
 #include "backend/cuda/wgmma.cuh"
 
 // Products of many tokens on Hopper: one block on every multiprocessor takes tile after tile of 128 rows by kTokens.
@@ -26,7 +25,7 @@ struct TileArguments {
   uint32_t slice_stages;  // stages of the ring that a slice takes
   TileSchedule schedule;
   TileSums sums;
-  const float* scales;  // of tokens, where the output has them
+  const float* scales;  // of tokens, or none
 };
 
 // Shared memory: stages, each of weights then activations and aligned to 1024, then the ring's barriers.
@@ -224,7 +223,8 @@ __device__ __forceinline__ void finish_tile(const Output& output, const TileArgu
                           undo_stored_weight<kFormat>(total[4 * j + 2 + c])};
       const uint32_t token = first_token + 8 * j + c;
       const bool valid = token < args.tokens;
-      const float scale = Output::kScaled && valid ? __ldcg(args.scales + token) : 1.0f;
+      const float scale =
+          Output::kScaled && args.scales != nullptr && valid ? __ldcg(args.scales + token) : 1.0f;
       finish<TwoRowsPerLane>(output, {tile_row, args.rows, token, valid, scale}, lane, y);
     }
   }
@@ -304,10 +304,7 @@ void launch_tile_tokens(const ProductCall<Output>& call) {
   args.slice_stages = shape.k_plan().slice_blocks * (kBlockK / tile_stage_k(kFormat));
   args.schedule = schedule_tiles(shape, tokens, blocks);
   args.sums = {call.workspace.sums(), call.workspace.counters()};
-  args.scales = call.workspace.scales();
-  if constexpr (Output::kScaled) {
-    write_token_scales(call.output.scales, tokens, call.workspace.scales(), call.stream);
-  }
+  args.scales = prepare_scales(call);
   CHECK(tile_sums_bytes(args.schedule, kTokens) <= call.workspace.sums_bytes());
   launch(tile_product<kFormat, kTokens, Output>, {blocks, kTileThreads, tile_shared_bytes(kFormat, kTokens)},
          Overlap::with_kernel_before, call.stream, call.weight.map, args, call.output);
