@@ -37,9 +37,10 @@ double median_us(int times, int repeats, cudaStream_t stream, const Work& work) 
 
 class Bench {
  public:
-  Bench(uint32_t head_dim, uint32_t pool_tokens, uint32_t most_tokens)
+  Bench(uint32_t head_dim, KvFormat format, uint32_t pool_tokens, uint32_t most_tokens)
       : head_dim_(head_dim),
-        layout_(make_kv_layout(std::vector(1, shape_of(head_dim)), kPageTokens)),
+        format_(format),
+        layout_(make_kv_layout(std::vector(1, shape_of(head_dim, format)), kPageTokens)),
         page_count_(pool_tokens / kPageTokens),
         pages_(page_count_ * layout_.groups[0].page_bytes),
         query_(size_t(most_tokens) * kHeads * head_dim * 2),
@@ -70,8 +71,8 @@ class Bench {
     });
     double operations = 0;
     for (uint32_t i = 0; i < tokens; ++i) operations += 4.0 * head_dim_ * kHeads * (before + i + 1);
-    std::printf("head %3u prefill %5u after %5u: %9.1f us %5.0f TFLOP/s\n", head_dim_, tokens, before, us,
-                operations / us * 1e-6);
+    std::printf("head %3u %-4s prefill %5u after %5u: %9.1f us %5.0f TFLOP/s\n", head_dim_,
+                name(format_).data(), tokens, before, us, operations / us * 1e-6);
     std::fflush(stdout);
   }
 
@@ -104,26 +105,28 @@ class Bench {
     const double us =
         median_us(9, 1, stream_.get(), [&] { CUDA_CHECK(cudaGraphLaunch(executable, stream_.get())); }) /
         layers;
-    const double bytes = double(batch) * depth * kKvHeads * 2 * head_dim_ * 2;
-    std::printf("head %3u decode %2u x %5u: %7.1f us a layer, %5.1f %% of read\n", head_dim_, batch, depth,
-                us, 100 * bytes / us / read_bytes_per_us);
+    const double bytes = double(batch) * depth * kKvHeads * 2 * double(kv_row_bytes(format_, head_dim_));
+    std::printf("head %3u %-4s decode %2u x %5u: %7.1f us a layer, %5.1f %% of read\n", head_dim_,
+                name(format_).data(), batch, depth, us, 100 * bytes / us / read_bytes_per_us);
     std::fflush(stdout);
     CUDA_CHECK(cudaGraphExecDestroy(executable));
     CUDA_CHECK(cudaGraphDestroy(graph));
   }
 
  private:
-  static KvLayerShape shape_of(uint32_t head_dim) {
+  static KvLayerShape shape_of(uint32_t head_dim, KvFormat format) {
     return {.kv_heads = kKvHeads,
             .key_dim = head_dim,
             .value_dim = head_dim,
             .window = 0,
-            .key_format = KvFormat::bf16,
-            .value_format = KvFormat::bf16};
+            .key_format = format,
+            .value_format = format};
   }
 
   AttentionParams params(uint32_t first_page) {
-    return {.numbers = HalfKind::bf16,
+    return {.numbers = numbers_of(format_),
+            .key_format = format_,
+            .value_format = format_,
             .query = query_.as<uint16_t>(),
             .query_rows = most_tokens_,
             .heads = kHeads,
@@ -139,25 +142,39 @@ class Bench {
   }
 
   uint32_t head_dim_, most_tokens_ = 0;
+  KvFormat format_;
   KvLayout layout_;
   uint32_t page_count_;
   Stream stream_;
   DeviceBuffer pages_, query_, out_, counter_, page_ids_;
 };
 
+struct DecodeSize {
+  uint32_t batch, depth;
+  int layers;
+};
+
 void measure(uint32_t head_dim) {
-  Bench bench(head_dim, 64 * 8192 * 2, 32768);
+  Bench bench(head_dim, KvFormat::bf16, 64 * 8192 * 2, 32768);
   const double read = bench.read_bytes_per_us();
   std::printf("head %3u reading memory: %.3f TB/s\n", head_dim, read * 1e-6);
   for (const uint32_t tokens : {512u, 1536u, 2048u, 8192u}) bench.prefill(tokens, 0);
   bench.prefill(1536, 6656);
   bench.prefill(32768, 0);
-  struct Shape {
-    uint32_t batch, depth;
-    int layers;
-  };
-  for (const Shape& s : {Shape{1, 512, 64}, Shape{1, 2048, 64}, Shape{1, 8192, 64}, Shape{1, 32768, 32},
-                         Shape{8, 8192, 16}, Shape{64, 512, 32}, Shape{64, 2048, 16}, Shape{64, 8192, 4}})
+  for (const DecodeSize& s :
+       {DecodeSize{1, 512, 64}, DecodeSize{1, 2048, 64}, DecodeSize{1, 8192, 64}, DecodeSize{1, 32768, 32},
+        DecodeSize{8, 8192, 16}, DecodeSize{64, 512, 32}, DecodeSize{64, 2048, 16}, DecodeSize{64, 8192, 4}})
+    bench.decode(s.batch, s.depth, s.layers, read);
+}
+
+// Codes, which are noise here: of them only the time counts.
+void measure_codes(uint32_t head_dim, KvFormat format) {
+  Bench bench(head_dim, format, 64 * 8192 * 2, 8192);
+  const double read = bench.read_bytes_per_us();
+  bench.prefill(1536, 0);
+  bench.prefill(8192, 0);
+  for (const DecodeSize& s :
+       {DecodeSize{1, 8192, 64}, DecodeSize{8, 8192, 16}, DecodeSize{64, 2048, 16}, DecodeSize{64, 8192, 4}})
     bench.decode(s.batch, s.depth, s.layers, read);
 }
 
@@ -165,10 +182,14 @@ void measure(uint32_t head_dim) {
 }  // namespace quire::cuda
 
 int main() {
-  if (!quire::cuda::has_device()) {
+  using namespace quire;
+  if (!cuda::has_device()) {
     std::puts("this machine has no CUDA device");
     return 0;
   }
-  quire::cuda::measure(128);
-  quire::cuda::measure(64);
+  for (const uint32_t head_dim : {128u, 64u}) {
+    cuda::measure(head_dim);
+    for (const KvFormat format : {KvFormat::int8, KvFormat::fp8, KvFormat::q4})
+      cuda::measure_codes(head_dim, format);
+  }
 }

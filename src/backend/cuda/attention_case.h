@@ -101,6 +101,11 @@ class AttentionFixture {
             .out_f32 = device_out_.as<float>()};
   }
 
+  // As the cache does with pages that a window has left behind. Before `upload`.
+  void free_pages(size_t sequence, uint32_t count) {
+    std::fill_n(page_ids_.begin() + tables_[sequence], count, kNoPage);
+  }
+
   void upload() {
     device_query_ = DeviceBuffer::of(query_);
     device_pages_ = DeviceBuffer::of(pages_);
@@ -199,8 +204,13 @@ class AttentionFixture {
     return row;
   }
 
-  // What the CPU's backend makes of some rows: [rows, heads, value_dim].
-  std::vector<float> compute_on_the_cpu(CpuBackend& cpu, const std::vector<PlainRow>& rows) const;
+  // The pages of all layers on the host, for runs whose tables begin there.
+  KvGroupView host_group(std::span<const uint32_t> table_begin) const {
+    return {.layout = &layout_.groups[0],
+            .pages = const_cast<std::byte*>(pages_.data()),
+            .page_ids = page_ids_,
+            .table_begin = table_begin};
+  }
 
   // One row in double precision.
   std::vector<double> exact(uint32_t token, uint32_t row, uint32_t table, uint32_t head) const;
@@ -265,40 +275,60 @@ class AttentionFixture {
   DeviceBuffer device_query_, device_pages_, device_page_ids_, device_sinks_, device_out_, tile_counter_;
 };
 
-inline std::vector<float> AttentionFixture::compute_on_the_cpu(CpuBackend& cpu,
-                                                               const std::vector<PlainRow>& rows) const {
+// Some rows of a fixture as a step of the CPU's backend, each a run of its own.
+class CpuStep {
+ public:
+  CpuStep(const AttentionFixture& fixture, const std::vector<PlainRow>& rows);
+  CpuStep(const CpuStep&) = delete;
+  CpuStep& operator=(const CpuStep&) = delete;
+
+  AttendParams attend;
+
+  void begin(CpuBackend& cpu) const {
+    cpu.begin_step(
+        {.tokens = ids_, .positions = positions_, .run_of_token = run_of_, .runs = runs_, .logit_rows = {}});
+  }
+  // [rows, heads, value_dim]
+  const std::vector<float>& compute(CpuBackend& cpu) {
+    begin(cpu);
+    cpu.attend(attend);
+    return out_;
+  }
+
+ private:
+  std::vector<TokenId> ids_;
+  std::vector<uint32_t> positions_, run_of_, table_begin_;
+  std::vector<TokenRun> runs_;
+  std::vector<float> query_, out_;
+  KvGroupView group_;
+};
+
+inline CpuStep::CpuStep(const AttentionFixture& fixture, const std::vector<PlainRow>& rows) {
+  const AttentionCase& test = fixture.test();
   const uint32_t count = uint32_t(rows.size());
-  std::vector<float> query, out(count * out_width());
-  std::vector<TokenRun> runs;
-  std::vector<uint32_t> positions, run_of, table_begin;
   for (uint32_t i = 0; i < count; ++i) {
-    runs.push_back({i, 1, rows[i].row, rows[i].row});
-    positions.push_back(rows[i].row);
-    run_of.push_back(i);
-    table_begin.push_back(rows[i].table);
-    for (uint32_t head = 0; head < test_.heads(); ++head) {
-      const std::vector<float> row = query_row(rows[i].token, head);
-      query.insert(query.end(), row.begin(), row.end());
+    runs_.push_back({i, 1, rows[i].row, rows[i].row});
+    positions_.push_back(rows[i].row);
+    run_of_.push_back(i);
+    table_begin_.push_back(rows[i].table);
+    for (uint32_t head = 0; head < test.heads(); ++head) {
+      const std::vector<float> row = fixture.query_row(rows[i].token, head);
+      query_.insert(query_.end(), row.begin(), row.end());
     }
   }
-  const std::vector<TokenId> ids(count);
-  cpu.begin_step(
-      {.tokens = ids, .positions = positions, .run_of_token = run_of, .runs = runs, .logit_rows = {}});
-  const KvGroupView group = {.layout = &layout_.groups[0],
-                             .pages = const_cast<std::byte*>(pages_.data()),
-                             .page_ids = page_ids_,
-                             .table_begin = table_begin};
-  AttendParams params;
-  params.query = {query.data(), count, query.size() / count, query.size() / count};
-  params.heads = test_.heads();
-  params.kv = {&group, &layout_.groups[0].layers[1]};
-  params.scale = scale();
-  params.soft_cap = test_.soft_cap;
-  if (test_.has_sinks)
-    params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, sinks_.size()}, {}};
-  params.out.f32 = {out.data(), count, out_width(), out_width()};
-  cpu.attend(params);
-  return out;
+  ids_.resize(count);
+  out_.resize(count * fixture.out_width());
+  group_ = fixture.host_group(table_begin_);
+  attend.query = {query_.data(), count, query_.size() / count, query_.size() / count};
+  attend.heads = test.heads();
+  attend.kv = {&group_, &group_.layout->layers[1]};
+  attend.scale = fixture.scale();
+  attend.soft_cap = test.soft_cap;
+  if (test.has_sinks) {
+    const auto* sinks = reinterpret_cast<const std::byte*>(fixture.host_sink(0));
+    attend.sinks = {{sinks, DType::f32, 1, test.heads()}, nullptr};
+  }
+  attend.out.f32 = {out_.data(), count, fixture.out_width(), fixture.out_width()};
 }
 
 inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row, uint32_t table,

@@ -3,22 +3,23 @@
 #include <cstdint>
 
 #include "backend/cuda/attention_decode_output.cuh"
-#include "backend/cuda/numbers.cuh"
+#include "backend/cuda/attention_decode_sides.cuh"
 
 namespace quire::cuda {
 
 // The four warps that compute.
-template <class Number, int kHeadDim, int kColumnTiles>
+template <class Sides, int kHeadDim, int kColumnTiles>
 struct DecodeRows {
   using Layout = DecodeLayout<kHeadDim, kColumnTiles>;
   using Rings = DecodeRings<kHeadDim, kColumnTiles>;
   static constexpr int kColumns = Layout::kColumns;
-  static constexpr int kDims = kHeadDim / kDecodeWarps;  // of values, by warp
-  static constexpr int kDimTiles = kDims / 16;
+  static constexpr int kDimTiles = DecodeShape<kHeadDim>::kDimTiles;
 
   const DecodeArgs& args;
   const Rings rings;
   uint8_t* shared;
+  const typename Sides::Keys key_side{args};
+  const typename Sides::Values value_side{args};
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 
   // The unit.
@@ -65,12 +66,9 @@ struct DecodeRows {
     for (int n = 0; n < kColumnTiles; ++n) {
       const uint32_t column = real_column(8 * n + g);
       const size_t row = size_t(unit.token + args.group.token_of(column)) * args.heads + head_of(column);
-      const auto* query = reinterpret_cast<const uint32_t*>(args.query + row * kHeadDim);
 #pragma unroll
-      for (int k = 0; k < kHeadDim / 16; ++k) {
-        queries[n][k][0] = query[8 * k + t];
-        queries[n][k][1] = query[8 * k + t + 4];
-      }
+      for (int k = 0; k < kHeadDim / 16; ++k)
+        key_side.load_query(args.query + row * kHeadDim, k, queries[n][k]);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         last[n][e] = unit.row + args.group.token_of(real_column(8 * n + 2 * t + e));
@@ -82,22 +80,6 @@ struct DecodeRows {
         values[n][i][0] = values[n][i][1] = values[n][i][2] = values[n][i][3] = 0;
     }
     sum = 0;
-  }
-
-  // Products of this warp's chunk with the queries: rows g, g + 8, g + 16, g + 24.
-  __device__ __forceinline__ void score(float (&scores)[kColumnTiles][2][4], uint32_t chunk) const {
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = i * 16 + lane % 16, piece = k % 4 * 2 + lane / 16;
-        uint32_t a[4];
-        ptx::load_matrices(a, chunk + k / 4 * Layout::kHalfBytes + row * 128 + ((piece ^ (row & 7)) << 4));
-#pragma unroll
-        for (int n = 0; n < kColumnTiles; ++n)
-          Number::mma(scores[n][i], a, queries[n][k][0], queries[n][k][1]);
-      }
-    }
   }
 
   // Caps the scores of this warp's chunk and takes out keys that a column does not see.
@@ -115,7 +97,7 @@ struct DecodeRows {
       for (int i = 0; i < 2; ++i) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const uint32_t k = key + i * 16 + e / 2 * 8 + g;
+          const uint32_t k = key + key_side.key_of(i, e / 2);
           float& s = scores[n][i][e];
           if (k > last[n][e % 2] || k < first[n][e % 2]) s = -infinity();
         }
@@ -124,17 +106,21 @@ struct DecodeRows {
   }
 
   // Shares of this warp's keys, whose first is the block's key number 32 * warp.
-  __device__ __forceinline__ void share(const float (&scores)[kColumnTiles][2][4]) const {
+  // `chunk`: their values.
+  __device__ __forceinline__ void share(const float (&scores)[kColumnTiles][2][4], uint32_t chunk) const {
 #pragma unroll
-    for (int n = 0; n < kColumnTiles; ++n) {
+    for (int row = 0; row < 4; ++row) {
+      const int key = key_side.key_of(row / 2, row % 2);
+      const float factor = value_side.factor_of(chunk, key);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int n = 0; n < kColumnTiles; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float p = exp2_of(fused(scores[n][i][e], args.scale.scale, offset_of(references[n][e % 2])));
-          const int at = (8 * n + 2 * t + e % 2) * kShareStride + warp * 32 + i * 16 + e / 2 * 8 + g;
+        for (int e = 0; e < 2; ++e) {
+          const float p = exp2_of(
+              fused(scores[n][row / 2][row % 2 * 2 + e], args.scale.scale, offset_of(references[n][e])));
+          const int at = (8 * n + 2 * t + e) * kShareStride + warp * 32 + key;
           sums()[at] = p;
-          shares()[at] = uint16_t(Number::pack(p, 0.0f));
+          shares()[at] = value_side.rounded(p, factor);
         }
       }
     }
@@ -152,15 +138,12 @@ struct DecodeRows {
         b[n][0] = at[0];
         b[n][1] = at[4];
       }
-      const int row = k * 16 + lane / 16 * 8 + lane % 8;
+      uint32_t a[kDimTiles][4];
+      value_side.load(a, chunk, k);
 #pragma unroll
       for (int i = 0; i < kDimTiles; ++i) {
-        const int dim = warp * kDims + i * 16 + lane / 8 % 2 * 8;
-        uint32_t a[4];
-        ptx::load_matrices_transposed(
-            a, chunk + dim / 64 * Layout::kHalfBytes + row * 128 + ((dim % 64 / 8 ^ (row & 7)) << 4));
 #pragma unroll
-        for (int n = 0; n < kColumnTiles; ++n) Number::mma(values[n][i], a, b[n][0], b[n][1]);
+        for (int n = 0; n < kColumnTiles; ++n) value_side.mma(values[n][i], a[i], b[n][0], b[n][1]);
       }
     }
   }
@@ -224,13 +207,18 @@ struct DecodeRows {
       if (warp < chunks) {
         const auto own = key_place.after(warp);
         ptx::wait_barrier(rings.keys_full(own.index), own.parity);
-        score(scores, rings.keys(own.index));
-        release(rings.keys_empty(own.index), bits_of(scores[0][0][0]) & bits_of(scores[0][1][0]));
+        key_side.template score<kColumnTiles>(scores, rings.keys(own.index), queries);
+        release(rings.keys_empty(own.index), bits_of(scores[0][0][0]) & bits_of(scores[0][1][0]) &
+                                                 bits_of(scores[0][0][2]) & bits_of(scores[0][1][2]));
         mask(scores, key + warp * kChunkKeys);
       }
       key_place.advance(chunks);
       raise_references(scores);
-      if (warp < chunks) share(scores);
+      if (warp < chunks) {
+        const auto own = value_place.after(warp);
+        if (value_side.needs_rows_for_shares()) ptx::wait_barrier(rings.values_full(own.index), own.parity);
+        share(scores, rings.values(own.index));
+      }
       meet();
       if (summed_tile() >= 0) sum *= factors()[8 * summed_tile() + g];
       for (int c = 0; c < chunks; ++c, value_place.advance(1)) {
@@ -268,8 +256,18 @@ struct DecodeRows {
     }
     meet();
     const DecodeOutput<kHeadDim> output{args, unit, kv_head};
-    if (unit.splits == 1) {
-      each_column([&](int n, int e, uint32_t column) { finish_column(n, e, column, output); });
+    if (unit.splits == 1 && is_rotated(args.value_format)) {
+      each_column([&](int n, int e, uint32_t column) {
+        finish_column(n, e, column, output,
+                      [&](uint32_t dim, float value) { sums()[column * kShareStride + dim] = value; });
+      });
+      meet();
+      turn_columns(output);
+    } else if (unit.splits == 1) {
+      each_column([&](int n, int e, uint32_t column) {
+        finish_column(n, e, column, output,
+                      [&](uint32_t dim, float value) { output.write(column, dim, value); });
+      });
     } else {
       each_column([&](int n, int e, uint32_t column) {
         leave_partial(n, e, output.partial(unit.split - unit.first_split, column), column);
@@ -277,42 +275,66 @@ struct DecodeRows {
     }
   }
 
+  template <class Write>
   __device__ __forceinline__ void finish_column(int n, int e, uint32_t column,
-                                                const DecodeOutput<kHeadDim>& output) const {
+                                                const DecodeOutput<kHeadDim>& output,
+                                                const Write& write) const {
     float reference = references[n][e], total = factors()[column];
     const MergeWeights weights = output.merge_sink(column, reference, total);
     const float inverse = reciprocal(total);
 #pragma unroll
-    for (int i = 0; i < kDimTiles; ++i) {
-      output.write(column, warp * kDims + i * 16 + g, merged(values[n][i][e], 0.0f, weights) * inverse);
-      output.write(column, warp * kDims + i * 16 + g + 8,
-                   merged(values[n][i][e + 2], 0.0f, weights) * inverse);
+    for (int i = 0; i < 2 * kDimTiles; ++i)
+      write(uint32_t(value_side.dim_of(i / 2, i % 2)),
+            merged(values[n][i / 2][e + i % 2 * 2], 0.0f, weights) * inverse);
+  }
+
+  // Where the unrounded shares were; a warp has a column at a time.
+  __device__ __forceinline__ void turn_columns(const DecodeOutput<kHeadDim>& output) const {
+    static_assert(kHeadDim <= kShareStride);
+    for (uint32_t column = warp; column < columns; column += kDecodeWarps) {
+      float* row = sums() + column * kShareStride;
+      turn(row, kHeadDim);
+      for (uint32_t dim = lane; dim < kHeadDim; dim += 32) output.write(column, dim, row[dim]);
     }
   }
 
   __device__ __forceinline__ void leave_partial(int n, int e, float* to, uint32_t column) const {
 #pragma unroll
-    for (int i = 0; i < kDimTiles; ++i) {
-      to[warp * kDims + i * 16 + g] = values[n][i][e];
-      to[warp * kDims + i * 16 + g + 8] = values[n][i][e + 2];
-    }
+    for (int i = 0; i < 2 * kDimTiles; ++i)
+      to[value_side.dim_of(i / 2, i % 2)] = values[n][i / 2][e + i % 2 * 2];
     if (warp == 0 && g == 0)
       *reinterpret_cast<float2*>(to + kHeadDim) = make_float2(references[n][e], factors()[column]);
   }
 };
 
-template <class Number, int kHeadDim, int kColumnTiles>
+template <class Sides, int kHeadDim, int kColumnTiles>
 __global__ void __launch_bounds__(kDecodeThreads, 2)
-    decode_attention(const __grid_constant__ CUtensorMap pages, const DecodeArgs args) {
+    decode_attention(const __grid_constant__ CUtensorMap keys, const __grid_constant__ CUtensorMap values,
+                     const DecodeArgs args) {
 #if QUIRE_CUDA_HOPPER
-  using Rows = DecodeRows<Number, kHeadDim, kColumnTiles>;
+  using Rows = DecodeRows<Sides, kHeadDim, kColumnTiles>;
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
   const typename Rows::Rings rings{begin};
   ptx::launch_dependents();
   if (threadIdx.x == 0) rings.init();
   __syncthreads();
-  if (threadIdx.x / 32 == kDecodeWarps) return fetch_chunks(&pages, args, rings);
+  if (threadIdx.x / 32 == kDecodeWarps) {
+    const PagedRows& pages = args.rows;
+    const ChunkCopies key_copies = {is_float(args.key_format) ? &keys : nullptr,
+                                    pages.layer,
+                                    pages.page_bytes,
+                                    pages.head_bytes,
+                                    args.key_row_bytes,
+                                    args.box_rows};
+    const ChunkCopies value_copies = {is_float(args.value_format) ? &values : nullptr,
+                                      pages.layer + pages.page_tokens * pages.key_row_bytes,
+                                      pages.page_bytes,
+                                      pages.head_bytes,
+                                      args.value_row_bytes,
+                                      args.box_rows};
+    return fetch_chunks(key_copies, value_copies, args, rings);
+  }
   ptx::wait_for_kernel_before();
   Rows rows{args, rings, memory + (begin - address)};
   typename Rows::Rings::Place key_place, value_place;

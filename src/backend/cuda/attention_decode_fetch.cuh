@@ -5,7 +5,8 @@
 #include "backend/cuda/attention.h"
 #include "backend/cuda/ptx_hopper.cuh"
 
-// Attention of few tokens of a run: memory is read once, at its full speed. A block of threads takes one unit after the
+// Attention of few tokens of a run: memory is read once, at its full speed. Rows of 16-bit numbers come in swizzled halves by
+// tensor maps; codes as they lie in their page, and are made numbers of where they are multiplied (attention_decode_sides.cuh). A block of threads takes one unit after the
 // other: one split of one sequence and KV head. A warp fetches keys and values in chunks of 32 rows into two rings; four warps
 // compute. Keys, and dimensions of values, are the rows of their products; the columns are the unit's query heads.
 //
@@ -27,6 +28,9 @@ struct DecodeArgs {
   uint32_t window;
   uint32_t page_tokens;
   uint32_t box_rows;  // of a copy: 32, or 16 where pages are no multiple of 32 rows
+  PagedRows rows;
+  KvFormat key_format, value_format;
+  uint32_t key_row_bytes, value_row_bytes;
   ScoreScale scale;
   const float* sinks;
   float* partials;
@@ -105,16 +109,51 @@ struct DecodeRings {
   }
 };
 
+// Where the rows of a chunk begin: its one or two boxes are on this lane or the next.
+struct ChunkRows {
+  uint32_t page, row;
+};
+
+// One ring's copies.
+struct ChunkCopies {
+  const CUtensorMap* map;  // null: codes
+  const std::byte* first;  // of the first page's rows
+  size_t page_bytes, head_bytes;
+  uint32_t row_bytes;
+  uint32_t box_rows;
+  const uint32_t lane = threadIdx.x % 32;
+
+  // To a place that is empty. `lane_rows`: of the lane's box.
+  template <class Layout>
+  __device__ __forceinline__ void copy(const ChunkRows& lane_rows, uint32_t head, uint32_t ring,
+                                       uint32_t full) const {
+    const uint32_t boxes = box_rows == kChunkKeys ? 1 : 2;
+    if (map != nullptr) {
+      if (lane == 0) ptx::arrive_expecting(full, Layout::kChunkBytes);
+      __syncwarp();
+      const uint32_t half = boxes == 1 ? lane : lane / 2, box = boxes == 1 ? 0 : lane % 2;
+      if (lane < boxes * Layout::kHalves)
+        ptx::copy_box(ring + half * Layout::kHalfBytes + box * box_rows * 128, map, int(half * 64),
+                      int(lane_rows.row), int(head), int(lane_rows.page), full);
+    } else {
+      if (lane == 0) ptx::arrive_expecting(full, kChunkKeys * row_bytes);
+      __syncwarp();
+      if (lane < boxes)
+        ptx::copy_bulk(ring + lane * box_rows * row_bytes,
+                       first + lane_rows.page * page_bytes + head * head_bytes + lane_rows.row * row_bytes,
+                       box_rows * row_bytes, full);
+    }
+  }
+};
+
 // The warp that fetches.
 template <int kHeadDim, int kColumnTiles>
-__device__ __forceinline__ void fetch_chunks(const CUtensorMap* pages, const DecodeArgs& args,
+__device__ __forceinline__ void fetch_chunks(const ChunkCopies& keys_copies, const ChunkCopies& values_copies,
+                                             const DecodeArgs& args,
                                              const DecodeRings<kHeadDim, kColumnTiles>& rings) {
   using Layout = DecodeLayout<kHeadDim, kColumnTiles>;
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t boxes = args.box_rows == kChunkKeys ? 1 : 2;  // of a chunk
-  const uint32_t half = boxes == 1 ? lane : lane / 2, box = boxes == 1 ? 0 : lane % 2;
-  const bool copies = lane < boxes * Layout::kHalves;
-  const uint32_t place = half * Layout::kHalfBytes + box * args.box_rows * 128;
   typename DecodeRings<kHeadDim, kColumnTiles>::Place key_place, value_place;
   bool waited = false;
   const uint32_t all = args.unit_count * args.kv_heads;
@@ -124,22 +163,22 @@ __device__ __forceinline__ void fetch_chunks(const CUtensorMap* pages, const Dec
     const DecodeUnit unit = next;
     if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
     if (unit.tokens == 0) continue;
-    const int head = int(u % args.kv_heads);
+    const uint32_t head = u % args.kv_heads;
     const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, args.window);
-    // A lane knows where the box is that has its number; those behind the end are taken from the last page.
-    const uint32_t last_page = (unit.row + unit.tokens - 1) / args.page_tokens;
+    // A lane knows where the box is that has its number; those behind the end, and those of pages that were freed, are taken
+    // from the last page.
+    const uint32_t last_index = (unit.row + unit.tokens - 1) / args.page_tokens;
     const uint32_t own_key = keys.begin + lane * args.box_rows, own_index = own_key / args.page_tokens;
     const uint32_t own_row = own_key - own_index * args.page_tokens;
-    const uint32_t own_page = args.page_ids[unit.table + min(own_index, last_page)];
-    const auto fetch = [&](uint32_t chunk, uint32_t first_row, uint32_t ring, uint32_t full, uint32_t empty,
-                           uint32_t parity) {
-      const uint32_t which = chunk * boxes + box;
-      const uint32_t page = __shfl_sync(~0u, own_page, which), row = __shfl_sync(~0u, own_row, which);
+    const uint32_t last_page = args.page_ids[unit.table + last_index];
+    const uint32_t listed_page = own_index < last_index ? args.page_ids[unit.table + own_index] : last_page;
+    const uint32_t own_page = listed_page == kNoPage ? last_page : listed_page;
+    const auto fetch = [&](uint32_t chunk, const ChunkCopies& copies, uint32_t ring, uint32_t full,
+                           uint32_t empty, uint32_t parity) {
+      const uint32_t which = chunk * boxes + (boxes == 1 ? 0 : lane % 2);
+      const ChunkRows rows = {__shfl_sync(~0u, own_page, which), __shfl_sync(~0u, own_row, which)};
       ptx::wait_barrier(empty, parity ^ 1);
-      if (lane == 0) ptx::arrive_expecting(full, Layout::kChunkBytes);
-      __syncwarp();
-      if (copies)
-        ptx::copy_box(ring + place, pages, int(half * 64), int(first_row + row), head, int(page), full);
+      copies.copy<Layout>(rows, head, ring, full);
     };
     uint32_t chunk = 0;
     for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
@@ -150,12 +189,11 @@ __device__ __forceinline__ void fetch_chunks(const CUtensorMap* pages, const Dec
       }
       // All keys of a block before its values: their places are free again before the softmax.
       for (uint32_t c = 0; c < chunks; ++c, key_place.advance(1))
-        fetch(chunk + c, 0, rings.keys(key_place.index), rings.keys_full(key_place.index),
+        fetch(chunk + c, keys_copies, rings.keys(key_place.index), rings.keys_full(key_place.index),
               rings.keys_empty(key_place.index), key_place.parity);
       for (uint32_t c = 0; c < chunks; ++c, value_place.advance(1))
-        fetch(chunk + c, args.page_tokens, rings.values(value_place.index),
-              rings.values_full(value_place.index), rings.values_empty(value_place.index),
-              value_place.parity);
+        fetch(chunk + c, values_copies, rings.values(value_place.index), rings.values_full(value_place.index),
+              rings.values_empty(value_place.index), value_place.parity);
       chunk += chunks;
     }
   }

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/activation_layout.h"
 #include "backend/cuda/attention_decode_fetch.cuh"
+#include "backend/cuda/kv_row_codes.cuh"
 
 // What becomes of a unit's sums: the result, where its split is the only one; otherwise partial sums, which another kernel
 // merges in the order of the splits.
@@ -79,7 +80,16 @@ __global__ void __launch_bounds__(kHeadDim) merge_splits(const DecodeArgs args) 
     }
   }
   const MergeWeights weights = output.merge_sink(column, reference, total);
-  output.write(column, dim, merged(value, 0.0f, weights) * reciprocal(total));
+  value = merged(value, 0.0f, weights) * reciprocal(total);
+  if (is_rotated(args.value_format)) {
+    __shared__ float row[kHeadDim];
+    row[dim] = value;
+    __syncthreads();
+    if (dim < 32) turn(row, kHeadDim);
+    __syncthreads();
+    value = row[dim];
+  }
+  output.write(column, dim, value);
 #endif
 }
 

@@ -226,7 +226,88 @@ TEST_F(Attention, AgreesWithTheCpuInEveryFormat) {
         device.insert(device.end(), begin, begin + ptrdiff_t(fixture.out_width()));
       }
       const bool codes = numbers_of(keys) == HalfKind::f16 || numbers_of(values) == HalfKind::f16;
-      EXPECT_LT(distance(device, fixture.compute_on_the_cpu(cpu, rows)), codes ? 3e-2 : 4e-3);
+      EXPECT_LT(distance(device, CpuStep(fixture, rows).compute(cpu)), codes ? 3e-2 : 4e-3);
+    }
+  }
+}
+
+// f32 alone is left to the general kernel.
+TEST_F(Attention, HasTheSameBitsInEveryPairOfFormatsByTheFastKernels) {
+  for (const KvFormat keys : kKvFormats) {
+    for (const KvFormat values : kKvFormats) {
+      for (const uint32_t dim : {64u, 128u}) {
+        const AttentionCase test = {.key_format = keys,
+                                    .value_format = values,
+                                    .key_dim = dim,
+                                    .value_dim = dim,
+                                    .query_size = 4,
+                                    .lengths = {1100, 40}};
+        SCOPED_TRACE(describe(test));
+        AttentionFixture fixture(test);
+        fixture.upload();
+        const bool fast = keys != KvFormat::f32 && values != KvFormat::f32;
+        ASSERT_EQ(has_fast_attention(fixture.params()), fast);
+        if (!fast) continue;
+        const std::vector<PlainRow> rows = fixture.some_rows(8);
+        const std::vector<float> plain = fixture.compute_plainly(rows);
+        const std::vector<float> units =
+            fixture.compute(plan_attention(AttentionFixture::runs_of(rows), test.shape()));
+        EXPECT_EQ(differing(units, plain, rows, fixture.out_width()), 0u) << "units";
+        const std::vector<float> tiles =
+            fixture.compute(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+        EXPECT_EQ(differing(tiles, plain, rows, fixture.out_width()), 0u) << "tiles";
+      }
+    }
+  }
+}
+
+TEST_F(Attention, ReadsNoPageThatAWindowHasLeftBehind) {
+  for (const KvFormat format : kKvFormats) {
+    const AttentionCase test = {
+        .key_format = format, .value_format = format, .window = 200, .lengths = {1500}};
+    SCOPED_TRACE(describe(test));
+    AttentionFixture fixture(test);
+    const std::vector<PlainRow> last = {{1450, 1450, fixture.table(0)}, {1499, 1499, fixture.table(0)}};
+    const std::vector<AttentionRun> run = {{1450, 50, 1450, fixture.table(0)}};
+    fixture.free_pages(0, (1450 + 1 - 200) / test.page_tokens);
+    fixture.upload();
+    const std::vector<float> plain = fixture.compute_plainly(last);
+    EXPECT_EQ(
+        differing(fixture.compute_generally(plan_tiles(run, test.shape())), plain, last, fixture.out_width()),
+        0u);
+    if (!has_fast_attention(fixture.params())) continue;
+    EXPECT_EQ(differing(fixture.compute(plan_tiles(run, test.shape())), plain, last, fixture.out_width()),
+              0u);
+    const AttentionPlan units = plan_attention(AttentionFixture::runs_of(last), test.shape());
+    ASSERT_TRUE(units.tiles.empty());
+    EXPECT_EQ(differing(fixture.compute(units), plain, last, fixture.out_width()), 0u);
+  }
+}
+
+TEST_F(Attention, HasTheSameBitsOverCodesInUglyShapes) {
+  for (const KvFormat format : {KvFormat::int8, KvFormat::fp8, KvFormat::q4}) {
+    for (AttentionCase test :
+         {AttentionCase{.group = 1, .page_tokens = 16, .lengths = {700, 1}},
+          AttentionCase{.group = 16, .page_tokens = 48, .window = 100, .lengths = {900, 33}},
+          AttentionCase{.group = 3, .page_tokens = 128, .soft_cap = 20, .has_sinks = true, .lengths = {1300}},
+          AttentionCase{.group = 12,
+          .key_dim = 64,
+          .value_dim = 64,
+          .window = 513,
+          .query_size = 12,
+          .lengths = {1700}}}) {
+      test.key_format = test.value_format = format;
+      SCOPED_TRACE(describe(test));
+      AttentionFixture fixture(test);
+      fixture.upload();
+      const std::vector<PlainRow> rows = fixture.some_rows(12);
+      const std::vector<float> plain = fixture.compute_plainly(rows);
+      const std::vector<float> whole =
+          fixture.compute(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+      EXPECT_EQ(differing(whole, plain, rows, fixture.out_width()), 0u);
+      for (const uint32_t chunk : {200u, 5u, 1u})
+        EXPECT_EQ(differing(fixture.compute(plan_attention(fixture.runs_of(chunk), test.shape())), whole), 0u)
+            << "chunks of " << chunk;
     }
   }
 }

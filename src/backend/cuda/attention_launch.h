@@ -15,11 +15,19 @@ inline uint32_t box_rows_of(uint32_t page_tokens, uint32_t most) {
   return most;
 }
 
-// [pages, kv_heads, key rows and value rows, head_dim]
-inline CUtensorMap map_of_pages(const PagedRows& rows, uint32_t box_rows) {
+// [pages, kv_heads, rows, head_dim]. Of codes there is none: they are copied as they lie.
+inline CUtensorMap map_of_keys(const PagedRows& rows, KvFormat format, uint32_t box_rows) {
+  if (!is_float(format)) return {};
   return make_tensor_map({.data = rows.layer,
-                          .sizes = {rows.key_dim, 2 * rows.page_tokens, rows.kv_heads, rows.pages},
+                          .sizes = {rows.key_dim, rows.page_tokens, rows.kv_heads, rows.pages},
                           .strides_bytes = {rows.key_row_bytes, rows.head_bytes, rows.page_bytes},
+                          .box = {64, box_rows, 1, 1}});
+}
+inline CUtensorMap map_of_values(const PagedRows& rows, KvFormat format, uint32_t box_rows) {
+  if (!is_float(format)) return {};
+  return make_tensor_map({.data = rows.layer + rows.page_tokens * rows.key_row_bytes,
+                          .sizes = {rows.value_dim, rows.page_tokens, rows.kv_heads, rows.pages},
+                          .strides_bytes = {rows.value_row_bytes, rows.head_bytes, rows.page_bytes},
                           .box = {64, box_rows, 1, 1}});
 }
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "backend/cuda/activation_layout.h"
-#include "backend/cuda/attention_prefill_fetch.cuh"
+#include "backend/cuda/attention_prefill_convert.cuh"
 #include "backend/cuda/numbers.cuh"
 
 namespace quire::cuda {
@@ -18,7 +18,7 @@ __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 
 // One warpgroup's 64 rows of a tile. A thread has two of them: of the warp's sixteen, g and g + 8. Scores of the next block are
 // computed while the shares of the one before are, and while its values are added.
-template <class Number, int kHeadDim>
+template <class KeyNumber, class ValueNumber, int kHeadDim>
 struct PrefillRows {
   using Layout = PrefillLayout<kHeadDim>;
   using Place = StagePlace<Layout::kStages>;
@@ -64,7 +64,7 @@ struct PrefillRows {
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       const uint64_t step = k / 4 * (Layout::kHalfBytes >> 4) + k % 4 * 2;
-      Number::wgmma(scores, a + step, b + step, k == 0 ? 0 : 1);
+      KeyNumber::wgmma(scores, a + step, b + step, k == 0 ? 0 : 1);
     }
   }
 
@@ -74,12 +74,30 @@ struct PrefillRows {
                        uint64_t(Layout::kHalfBytes >> 4) << 16;
 #pragma unroll
     for (int k = 0; k < 8; ++k)
-      Number::template wgmma_transposed<kHeadDim>(values, shares[k], b + k * 128, k == 0 ? add : 1);
+      ValueNumber::template wgmma_transposed<kHeadDim>(values, shares[k], b + k * 128, k == 0 ? add : 1);
+  }
+
+  // What a thread's scores and shares are multiplied with, two keys at a time: of keys 8j + 2t and + 1.
+  __device__ __forceinline__ void multiply(const uint16_t* factors) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 pair = __half22float2(reinterpret_cast<const __half2*>(factors)[4 * j + t]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[4 * j + i] *= i % 2 == 0 ? pair.x : pair.y;
+    }
   }
 
   // Every warp for itself: it knows of its own products only that they have ended.
   __device__ __forceinline__ void release_keys() {
-    if (thread % 32 == 0) ptx::arrive(shared.keys_empty(key_place.index));
+    int who = 0;
+    if (has_factors(args.key_format)) {
+      multiply(shared.key_factors(key_place.index));
+      uint32_t read = ~0u;  // who arrives depends on all that was read, as in decode
+#pragma unroll
+      for (int j = 0; j < 16; ++j) read &= bits_of(scores[4 * j]);
+      who = __any_sync(~0u, read == 0xffffffffu) ? 1 : 0;
+    }
+    if (thread % 32 == who) ptx::arrive(shared.keys_empty(key_place.index));
     key_place.advance();
   }
   __device__ __forceinline__ void release_values() {
@@ -134,8 +152,12 @@ struct PrefillRows {
   }
 
   __device__ __forceinline__ void round_shares() {
+    if (has_factors(args.value_format)) {
+      ptx::wait_barrier(shared.values_full(value_place.index), value_place.parity);
+      multiply(shared.value_factors(value_place.index));
+    }
 #pragma unroll
-    for (int i = 0; i < 32; ++i) shares[i / 4][i % 4] = Number::pack(scores[2 * i], scores[2 * i + 1]);
+    for (int i = 0; i < 32; ++i) shares[i / 4][i % 4] = ValueNumber::pack(scores[2 * i], scores[2 * i + 1]);
   }
 
   // A warp may leave out what changes nothing: 1 * x is x.
@@ -260,15 +282,44 @@ struct PrefillRows {
         weights[r] = merge_weights(sink, total_reference[r]);
         total_sum[r] = merged(total_sum[r], 1.0f, weights[r]);
       }
-      inverse[r] = reciprocal(total_sum[r]);
+      inverse[r] = reciprocal(total_sum[r]) * args.value_units;
     }
 #pragma unroll
     for (int i = 0; i < kHeadDim / 2; ++i) {
       const int r = i / 2 % 2;
       values[i] = merged(values[i], 0.0f, weights[r]) * inverse[r];
     }
+    if (is_rotated(args.value_format)) turn_back();
     if (args.out_f32 != nullptr) write_f32();
     if (args.out != nullptr) write_rounded();
+  }
+
+  // As rotate_kv_row of the CPU does: a step of 1 is between neighbours of a thread, of 2 and 4 between threads.
+  __device__ __forceinline__ void turn_back() {
+    const float norm = 1.0f / square_root(float(kHeadDim));
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; i += 2) turn_pair(values[i], values[i + 1]);
+#pragma unroll
+    for (int step = 1; step < 4; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 2; ++i) {
+        const float other = __shfl_xor_sync(~0u, values[i], step);
+        values[i] = (t & step) == 0 ? values[i] + other : other - values[i];
+      }
+    }
+#pragma unroll
+    for (int step = 1; step < kHeadDim / 8; step *= 2) {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 2; ++i)
+        if ((i / 4 & step) == 0) turn_pair(values[i], values[i + 4 * step]);
+    }
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) values[i] *= norm;
+  }
+  __device__ __forceinline__ static void turn_pair(float& a, float& b) {
+    const float x = a, y = b;
+    a = x + y;
+    b = x - y;
   }
 
   __device__ __forceinline__ void write_f32() const {
@@ -326,22 +377,43 @@ struct PrefillRows {
   }
 };
 
-template <class Number, int kHeadDim>
+// With tensor maps of 16-bit rows, which one warp fetches.
+template <class KeyNumber, class ValueNumber, int kHeadDim>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
-    prefill_attention(const __grid_constant__ CUtensorMap queries, const __grid_constant__ CUtensorMap pages,
-                      const PrefillArgs args) {
+    prefill_attention(const __grid_constant__ CUtensorMap queries, const __grid_constant__ CUtensorMap keys,
+                      const __grid_constant__ CUtensorMap values, const PrefillArgs args) {
 #if QUIRE_CUDA_HOPPER
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
   const PrefillShared<kHeadDim> shared{begin, memory + (begin - address)};
-  if (threadIdx.x == 0) shared.init();
+  if (threadIdx.x == 0) shared.init(1);
   __syncthreads();
   if (threadIdx.x / 128 == 2) {
-    ptx::shrink_registers<40>();
-    if (threadIdx.x / 32 == 8) PrefillFetch<kHeadDim>{&queries, &pages, args, shared}.run();
+    ptx::shrink_registers<56>();
+    if (threadIdx.x / 32 == 8) PrefillFetch<kHeadDim>{&keys, &values, {&queries, args, shared}}.run();
   } else {
-    ptx::grow_registers<232>();
-    PrefillRows<Number, kHeadDim>{args, shared}.run();
+    ptx::grow_registers<224>();
+    PrefillRows<KeyNumber, ValueNumber, kHeadDim>{args, shared}.run();
+  }
+#endif
+}
+
+// With rows of any format, which four warps convert.
+template <class KeyNumber, class ValueNumber, int kHeadDim>
+__global__ void __launch_bounds__(kPrefillThreads, 1)
+    prefill_converted_attention(const __grid_constant__ CUtensorMap queries, const PrefillArgs args) {
+#if QUIRE_CUDA_HOPPER
+  extern __shared__ uint8_t memory[];
+  const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
+  const PrefillShared<kHeadDim> shared{begin, memory + (begin - address)};
+  if (threadIdx.x == 0) shared.init(kConvertThreads);
+  __syncthreads();
+  if (threadIdx.x / 128 == 2) {
+    ptx::shrink_registers<88>();
+    PrefillConvert<kHeadDim>{{&queries, args, shared}}.run();
+  } else {
+    ptx::grow_registers<208>();
+    PrefillRows<KeyNumber, ValueNumber, kHeadDim>{args, shared}.run();
   }
 #endif
 }

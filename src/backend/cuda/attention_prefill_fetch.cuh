@@ -21,6 +21,9 @@ struct PrefillArgs {
   uint32_t window;
   uint32_t page_tokens;
   uint32_t box_rows;  // of a copy: divides page_tokens and kBlockKeys
+  PagedRows rows;
+  KvFormat key_format, value_format;
+  float value_units;  // what values are multiplied with at the end: their codes' units
   ScoreScale scale;
   const float* sinks;
   uint8_t* out;
@@ -42,8 +45,11 @@ struct PrefillLayout {
   static constexpr uint32_t kTotals = kValues + kStages * kBlockBytes;  // f32, of splits that are done
   static constexpr uint32_t kBarriers = kTotals + kPrefillRows * kHeadDim * 4;
   static constexpr uint32_t kTileSlots = kBarriers + (2 + 4 * kStages + 4) * 8;
+  static constexpr uint32_t kKeyFactors = kTileSlots + 2 * sizeof(PrefillTile);  // f16, [stages, 128]
+  static constexpr uint32_t kValueFactors = kKeyFactors + kStages * kBlockKeys * 2;
   static constexpr uint32_t kSharedBytes =
-      kTileSlots + 2 * sizeof(PrefillTile) + 1024;  // to begin at a multiple of 1024
+      kValueFactors + kStages * kBlockKeys * 2 + 1024;  // to begin at a multiple of 1024
+  static_assert(kSharedBytes <= 232'448, "a block fits a multiprocessor");
 };
 
 // The barriers of a block of threads: full is for those who compute, empty for the warp that fetches.
@@ -82,13 +88,22 @@ struct PrefillShared {
     return reinterpret_cast<PrefillTile*>(memory + Layout::kTileSlots);
   }
 
-  __device__ __forceinline__ void init() const {
+  // The scales of a block's rows.
+  __device__ __forceinline__ uint16_t* key_factors(int stage) const {
+    return reinterpret_cast<uint16_t*>(memory + Layout::kKeyFactors) + stage * kBlockKeys;
+  }
+  __device__ __forceinline__ uint16_t* value_factors(int stage) const {
+    return reinterpret_cast<uint16_t*>(memory + Layout::kValueFactors) + stage * kBlockKeys;
+  }
+
+  // `writers`: who arrives when a block of keys or values is there.
+  __device__ __forceinline__ void init(uint32_t writers) const {
     ptx::init_barrier(queries_full(), 1);
     ptx::init_barrier(queries_empty(), kPrefillWarps);
     for (int i = 0; i < Layout::kStages; ++i) {
-      ptx::init_barrier(keys_full(i), 1);
+      ptx::init_barrier(keys_full(i), writers);
       ptx::init_barrier(keys_empty(i), kPrefillWarps);
-      ptx::init_barrier(values_full(i), 1);
+      ptx::init_barrier(values_full(i), writers);
       ptx::init_barrier(values_empty(i), kPrefillWarps);
     }
     for (int i = 0; i < 2; ++i) {
@@ -122,27 +137,15 @@ __device__ __forceinline__ BlockSpan blocks_of(const PrefillTile& tile, uint32_t
           (tile.row + tile.tokens + kBlockKeys - 1) / kBlockKeys};
 }
 
-// The warp that fetches, tile after tile.
+// What fetching has in common, whatever the format of the pages: tiles and their queries, by one warp.
 template <int kHeadDim>
-struct PrefillFetch {
+struct PrefillTiles {
   using Layout = PrefillLayout<kHeadDim>;
 
-  const CUtensorMap *queries, *pages;
+  const CUtensorMap* queries;
   const PrefillArgs& args;
   const PrefillShared<kHeadDim> shared;
   const uint32_t lane = threadIdx.x % 32;
-  const uint32_t boxes = kBlockKeys / args.box_rows;  // of a block; a lane has one box of one half
-  const uint32_t half = lane / boxes, box = lane % boxes;
-  const bool copies = lane < boxes * Layout::kHalves;
-  const uint32_t place = half * Layout::kHalfBytes + box * args.box_rows * 128;
-  StagePlace<Layout::kStages> stage = {};
-
-  __device__ __forceinline__ void fetch(uint32_t to, uint32_t full, uint32_t row, uint32_t head,
-                                        uint32_t page) const {
-    if (lane == 0) ptx::arrive_expecting(full, Layout::kBlockBytes);
-    __syncwarp();
-    if (copies) ptx::copy_box(to + place, pages, int(half * 64), int(row), int(head), int(page), full);
-  }
 
   __device__ __forceinline__ void fetch_queries(const PrefillTile& tile, uint32_t number) const {
     ptx::wait_barrier(shared.queries_empty(), (number & 1) ^ 1);
@@ -154,47 +157,80 @@ struct PrefillFetch {
                     int(tile.kv_head), int(tile.token), shared.queries_full());
   }
 
-  __device__ __forceinline__ void fetch_tile(const PrefillTile& tile, uint32_t number) {
-    const BlockSpan blocks = blocks_of(tile, args.window);
-    const uint32_t last_page = (tile.row + tile.tokens - 1) / args.page_tokens;
-    const auto page_of = [&](uint32_t block) {  // behind the end, the last page
-      const uint32_t key = block * kBlockKeys + box * args.box_rows;
-      return args.page_ids[tile.table + min(key / args.page_tokens, last_page)];
-    };
-    uint32_t next_page = page_of(blocks.begin);
-    for (uint32_t block = blocks.begin; block < blocks.end; ++block, stage.advance()) {
-      const uint32_t page = next_page, row = (block * kBlockKeys + box * args.box_rows) % args.page_tokens;
-      next_page = page_of(block + 1);
-      ptx::wait_barrier(shared.keys_empty(stage.index), stage.parity ^ 1);
-      fetch(shared.keys(stage.index), shared.keys_full(stage.index), row, tile.kv_head, page);
-      if (block == blocks.begin) fetch_queries(tile, number);
-      ptx::wait_barrier(shared.values_empty(stage.index), stage.parity ^ 1);
-      fetch(shared.values(stage.index), shared.values_full(stage.index), args.page_tokens + row, tile.kv_head,
-            page);
-    }
-  }
-
   // The first tile of a block of threads is that of its number; then who is free takes the next. Every block takes one too many,
   // and the counter is back at 0.
-  __device__ __forceinline__ uint32_t take_tile(uint32_t number) const {
+  __device__ __forceinline__ uint32_t take(uint32_t number) const {
     if (number == 0) return blockIdx.x;
     uint32_t taken = 0;
     if (lane == 0) taken = gridDim.x + atomicInc(args.counter, args.tile_count - 1);
     return __shfl_sync(~0u, taken, 0);
   }
 
+  // Takes a tile and puts it into its slot, for all to see; one without tokens is the end.
+  __device__ __forceinline__ void publish(uint32_t number) const {
+    const int slot = int(number & 1);
+    const uint32_t index = take(number);
+    ptx::wait_barrier(shared.slot_empty(slot), (number >> 1 & 1) ^ 1);
+    if (lane == 0) {
+      shared.slots()[slot] = index < args.tile_count ? args.tiles[index] : PrefillTile{};
+      ptx::arrive(shared.slot_full(slot));
+    }
+    __syncwarp();
+  }
+
+  // The page of a key; behind the end, and where it was freed, the last one.
+  __device__ __forceinline__ uint32_t page_of(const PrefillTile& tile, uint32_t key) const {
+    const uint32_t last = (tile.row + tile.tokens - 1) / args.page_tokens;
+    const uint32_t page = args.page_ids[tile.table + min(key / args.page_tokens, last)];
+    return page == kNoPage ? args.page_ids[tile.table + last] : page;
+  }
+};
+
+// The warp that fetches, tile after tile.
+template <int kHeadDim>
+struct PrefillFetch {
+  using Layout = PrefillLayout<kHeadDim>;
+
+  const CUtensorMap *keys, *values;
+  const PrefillTiles<kHeadDim> tiles;
+  const PrefillArgs& args = tiles.args;
+  const PrefillShared<kHeadDim> shared = tiles.shared;
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t boxes = kBlockKeys / args.box_rows;  // of a block; a lane has one box of one half
+  const uint32_t half = lane / boxes, box = lane % boxes;
+  const bool copies = lane < boxes * Layout::kHalves;
+  const uint32_t place = half * Layout::kHalfBytes + box * args.box_rows * 128;
+  StagePlace<Layout::kStages> stage = {};
+
+  __device__ __forceinline__ void fetch(const CUtensorMap* rows, uint32_t to, uint32_t full, uint32_t row,
+                                        uint32_t head, uint32_t page) const {
+    if (lane == 0) ptx::arrive_expecting(full, Layout::kBlockBytes);
+    __syncwarp();
+    if (copies) ptx::copy_box(to + place, rows, int(half * 64), int(row), int(head), int(page), full);
+  }
+
+  __device__ __forceinline__ void fetch_tile(const PrefillTile& tile, uint32_t number) {
+    const BlockSpan blocks = blocks_of(tile, args.window);
+    const auto page_of = [&](uint32_t block) {
+      return tiles.page_of(tile, block * kBlockKeys + box * args.box_rows);
+    };
+    uint32_t next_page = page_of(blocks.begin);
+    for (uint32_t block = blocks.begin; block < blocks.end; ++block, stage.advance()) {
+      const uint32_t page = next_page, row = (block * kBlockKeys + box * args.box_rows) % args.page_tokens;
+      next_page = page_of(block + 1);
+      ptx::wait_barrier(shared.keys_empty(stage.index), stage.parity ^ 1);
+      fetch(keys, shared.keys(stage.index), shared.keys_full(stage.index), row, tile.kv_head, page);
+      if (block == blocks.begin) tiles.fetch_queries(tile, number);
+      ptx::wait_barrier(shared.values_empty(stage.index), stage.parity ^ 1);
+      fetch(values, shared.values(stage.index), shared.values_full(stage.index), row, tile.kv_head, page);
+    }
+  }
+
   __device__ __forceinline__ void run() {
     for (uint32_t number = 0;; ++number) {
-      const int slot = int(number & 1);
-      const uint32_t index = take_tile(number);
-      ptx::wait_barrier(shared.slot_empty(slot), (number >> 1 & 1) ^ 1);
-      PrefillTile& tile = shared.slots()[slot];
-      if (lane == 0) {
-        tile = index < args.tile_count ? args.tiles[index] : PrefillTile{};
-        ptx::arrive(shared.slot_full(slot));
-      }
-      __syncwarp();
-      if (index >= args.tile_count) return;
+      tiles.publish(number);
+      const PrefillTile tile = shared.slots()[number & 1];
+      if (tile.tokens == 0) return;
       fetch_tile(tile, number);
     }
   }

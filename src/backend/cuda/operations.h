@@ -92,7 +92,8 @@ struct DeviceRopeStore {
   const uint32_t* token_tables = nullptr;  // by token: where its sequence's table begins in page_ids
   const uint32_t* page_ids = nullptr;
   HalfKind query_numbers = HalfKind::bf16;
-  uint16_t* query_out = nullptr;  // [tokens, heads, head_dim]
+  uint16_t* query_out = nullptr;  // [tokens, heads, head_dim]; or null
+  float* query_f32 = nullptr;     // the same before rounding; or null
 };
 void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream);
 

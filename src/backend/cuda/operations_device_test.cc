@@ -226,7 +226,7 @@ void compare_rope_store(const RopeCase& test) {
                      device_rows = DeviceBuffer::of(token_rows);
   const DeviceBuffer device_tables = DeviceBuffer::of(token_tables), device_ids = DeviceBuffer::of(page_ids);
   const DeviceBuffer weights[] = {DeviceBuffer::of(query_weight), DeviceBuffer::of(key_weight)};
-  const DeviceBuffer query_out(query.size() * 2);
+  const DeviceBuffer query_out(query.size() * 2), query_f32(query.size() * 4);
   const DeviceTokens tokens = {nullptr, device_positions.as<uint32_t>(), kTokens};
   const DeviceRopeTable table = {device_cos.as<float>(), device_sin.as<float>(),
                                  device_frequencies.as<float>(), test.pairs, 1.1f};
@@ -249,7 +249,8 @@ void compare_rope_store(const RopeCase& test) {
               .token_tables = device_tables.as<uint32_t>(),
               .page_ids = device_ids.as<uint32_t>(),
               .query_numbers = HalfKind::f16,
-              .query_out = query_out.as<uint16_t>()},
+              .query_out = query_out.as<uint16_t>(),
+              .query_f32 = query_f32.as<float>()},
              tokens, stream.get());
   stream.wait();
   EXPECT_EQ(device_cos.download<float>(), cos);
@@ -258,6 +259,7 @@ void compare_rope_store(const RopeCase& test) {
   std::vector<uint16_t> wanted;
   for (const float q : query) wanted.push_back(f32_to_f16(q));
   EXPECT_EQ(query_out.download<uint16_t>(), wanted);
+  EXPECT_EQ(query_f32.download<float>(), query);
 }
 
 TEST_F(Operations, StoreKeysAndValuesWithTheCpusBytes) {

@@ -94,9 +94,13 @@ __global__ void __launch_bounds__(32 * kWarps)
     head.load(params.query_norm, params.query_norm_width);
     head.rotate(params.table, token, params.pairing);
     const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
-    uint16_t* out = params.query_out + (size_t(token) * heads + which) * params.head_dim;
+    const size_t at = (size_t(token) * heads + which) * params.head_dim;
     if (is_rotated(params.key_format)) turn(own, params.head_dim);  // as the keys are
-    return store_kv_row(format, own, params.head_dim, reinterpret_cast<std::byte*>(out));
+    if (params.query_f32 != nullptr)
+      store_floats(KvFormat::f32, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_f32 + at));
+    if (params.query_out != nullptr)
+      store_floats(format, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_out + at));
+    return;
   }
   const uint32_t row = params.token_rows[token];
   const uint32_t page = params.page_ids[params.token_tables[token] + row / params.rows.page_tokens];
