@@ -33,7 +33,7 @@ struct Server::State {
         restored(given.kv_restore.empty() ? "" : snapshots->restore(*engine, given.kv_restore)),
         model{name,          &loaded.text(), loaded.spec().vocab, engine->context(), seconds_since_1970(),
               given.pruning, given.evaluator},
-        book(Clock::now()),
+        book(Clock::now(), {given.service.api_keys.size()}),
         meter(limits),
         metrics(name, given.metric_names),
         loop(std::move(engine), [this](const Engine& e) { watch(e); }),
