@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kv_rows.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 #include "golden_model.h"
 
 namespace quire {
@@ -86,10 +86,10 @@ struct Seen {
   std::vector<std::vector<Row>> rows;        // [layer][row * kv_heads + head]
 };
 
-Vector row_of(WindowRunner& runner, const WindowRunner::RowPlace& place) {
+Vector row_of(TextRunner& runner, const TextRunner::RowPlace& place) {
   const KvLayout::Place at = runner.layout().places[place.layer];
   const KvLayerShape& shape = runner.layout().groups[at.group].layers[at.slot].shape;
-  const bool is_key = place.which == WindowRunner::Which::key;
+  const bool is_key = place.which == TextRunner::Which::key;
   std::vector<float> values(is_key ? shape.key_dim : shape.value_dim);
   load_kv_row(is_key ? shape.key_format : shape.value_format, runner.bytes(place).data(), values);
   const Vector wide(values.begin(), values.end());
@@ -97,7 +97,7 @@ Vector row_of(WindowRunner& runner, const WindowRunner::RowPlace& place) {
 }
 
 // Computes the text in one pass and looks at everything.
-Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenId> text) {
+Seen seen_in(TextRunner& runner, const ModelSpec& spec, std::span<const TokenId> text) {
   Seen seen{std::vector<std::vector<Vector>>(spec.layers.size()),
             std::vector<std::vector<Seen::Row>>(spec.layers.size())};
   const GqaSpec& gqa = spec.layers[0].gqa();  // all of them are alike
@@ -114,7 +114,7 @@ Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenI
   }
   const std::vector<Tap> asked = taps;
   const std::vector<float> values = runner
-                                        .compute(text, WindowRunner::Wanted::last_row, std::move(taps),
+                                        .compute(text, TextRunner::Wanted::last_row, std::move(taps),
                                                  std::vector<float>(asked.size() * width))
                                         .values;
   for (const Tap& tap : asked) {
@@ -127,15 +127,15 @@ Seen seen_in(WindowRunner& runner, const ModelSpec& spec, std::span<const TokenI
     if (spec.layers[l].window() > 0) continue;
     for (uint32_t row = 0; row < text.size(); ++row) {
       for (uint32_t h = 0; h < gqa.kv_heads; ++h)
-        seen.rows[l].push_back({row_of(runner, {l, h, row, WindowRunner::Which::key}),
-                                row_of(runner, {l, h, row, WindowRunner::Which::value})});
+        seen.rows[l].push_back({row_of(runner, {l, h, row, TextRunner::Which::key}),
+                                row_of(runner, {l, h, row, TextRunner::Which::value})});
     }
   }
   return seen;
 }
 
 // Shows the scorer the text in chunks, and then what it expects.
-void show(TokenScorer& scorer, WindowRunner& runner, std::span<const TokenId> text, uint32_t chunk) {
+void show(TokenScorer& scorer, TextRunner& runner, std::span<const TokenId> text, uint32_t chunk) {
   const uint32_t first_seen = scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens());
   while (runner.done() < text.size()) {
     const uint32_t first = runner.done(), count = std::min(chunk, uint32_t(text.size()) - first);
@@ -144,7 +144,7 @@ void show(TokenScorer& scorer, WindowRunner& runner, std::span<const TokenId> te
       if (first + i >= first_seen) scorer.ask({.place = i, .row = first + i, .at = 0}, taps);
     }
     scorer.take(runner
-                    .compute(text.subspan(first, count), WindowRunner::Wanted::last_row, std::move(taps),
+                    .compute(text.subspan(first, count), TextRunner::Wanted::last_row, std::move(taps),
                              scorer.values())
                     .values);
   }
@@ -213,7 +213,7 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
     for (uint32_t p = 0; p < tokens; ++p) prompt.push_back((p * 7 + p * p) % spec.vocab);
     std::vector<std::vector<float>> before;
     for (const uint32_t chunk : {tokens, 17u}) {
-      WindowRunner runner(model.engine_model(), GetParam().formats, tokens, chunk);
+      TextRunner runner(model.engine_model(), GetParam().formats, tokens, chunk);
       OpenScorer scorer({.share = 0.5}, spec, runner.layout(), tokens);
       show(scorer, runner, prompt, chunk);
       std::vector<std::vector<float>> scores;
@@ -227,8 +227,8 @@ TEST_P(Expected, ScoresAreThoseOfTheDefinitionWhateverTheChunks) {
         continue;
       }
       before = scores;
-      WindowRunner looked_at(model.engine_model(), GetParam().formats, tokens, tokens,
-                             WindowRunner::Passed::stays);
+      TextRunner looked_at(model.engine_model(), GetParam().formats, tokens, tokens,
+                           TextRunner::Passed::stays);
       const Seen seen = seen_in(looked_at, spec, prompt);
       size_t place = 0;
       const uint32_t group = spec.layers[0].gqa().heads / spec.layers[0].gqa().kv_heads;

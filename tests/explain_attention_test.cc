@@ -6,7 +6,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/json.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 #include "explain/attention.h"
 #include "golden_model.h"
 
@@ -43,7 +43,7 @@ Weight weight_of(const Weights& weights, uint32_t layer, const std::string& role
 HeadShares softmax_by_hand(BareModel& model, uint32_t layer, std::span<const TokenId> fed, uint32_t window) {
   const GqaSpec& gqa = model.spec.layers[layer].gqa();
   const uint32_t tokens = uint32_t(fed.size()), width = gqa.heads * gqa.key_dim;
-  WindowRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens, WindowRunner::Passed::stays);
+  TextRunner runner(model.engine_model(), KvFormat::f32, tokens, tokens, TextRunner::Passed::stays);
   std::vector<Tap> taps;
   for (uint32_t t = 0; t < tokens; ++t) {
     taps.push_back({.what = Tap::What::queries,
@@ -54,7 +54,7 @@ HeadShares softmax_by_hand(BareModel& model, uint32_t layer, std::span<const Tok
                     .at = size_t(t) * width});
   }
   const std::vector<float> queries = runner
-                                         .compute(fed, WindowRunner::Wanted::last_row, std::move(taps),
+                                         .compute(fed, TextRunner::Wanted::last_row, std::move(taps),
                                                   std::vector<float>(size_t(tokens) * width))
                                          .values;
   HeadShares shares(gqa.heads);

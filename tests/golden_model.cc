@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "device/open_backend.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 
 namespace quire {
 
@@ -70,7 +70,7 @@ EngineModel BareModel::engine_model() {
 
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
                               const KvFormats& formats) {
-  WindowRunner runner(model.engine_model(), formats, uint32_t(tokens.size()), chunk);
+  TextRunner runner(model.engine_model(), formats, uint32_t(tokens.size()), chunk);
   std::vector<float> result;
   while (runner.done() < tokens.size()) {
     const uint32_t done = runner.done(), count = std::min(chunk, uint32_t(tokens.size()) - done);

@@ -173,6 +173,37 @@ TEST_F(ServerAttention, LooksStandBehindRequestsAndEndWhenTheirClientsLeave) {
   EXPECT_EQ(state["running"], 1) << "the request that was there first goes on";
 }
 
+TEST_F(ServerAttention, AKeyThatTakesAllItsLooksLeavesAnotherItsOwn) {
+  ServerOptions options = TestServer::server_options();
+  options.service.api_keys = {"one", "other"};
+  EngineOptions engine = TestServer::engine_options();
+  engine.max_sequences = 1;
+  serve(options, engine);
+  const std::string one = "Authorization: Bearer one\r\n", other = "Authorization: Bearer other\r\n";
+  Json body = {{"prompt", "Once upon a time"}, {"max_tokens", 1}, {"ignore_eos", true}};
+  const std::string id = good(ask("POST", "/v1/completions", body.dump(), one))["id"];
+  const std::string others = good(ask("POST", "/v1/completions", body.dump(), other))["id"];
+  body["max_tokens"] = TestServer::kContext / 2;
+  body["stream"] = true;
+  HttpClient endless(port());  // has the only place for as long as it likes
+  endless.request("POST", "/v1/completions", body.dump(), one);
+  ASSERT_EQ(endless.read_head().status, 200);
+  const auto wait_for = [&](int count) {
+    while (good(ask("GET", "/requests", "", one))["waiting"] != count) {
+    }
+  };
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 1; i <= 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port()));
+    clients.back()->request("GET", path(id), "", one);
+    wait_for(i);
+  }
+  EXPECT_EQ(ask("GET", path(id), "", one).status, 429);
+  clients.push_back(std::make_unique<HttpClient>(port()));
+  clients.back()->request("GET", path(others), "", other);
+  wait_for(9);
+}
+
 // Three tokens of prompt, the first of them cached; a pass that drew two tokens; then a preemption.
 TEST(FedText, HasThePassThatComputedEachTokenFirst) {
   const std::vector<TokenId> prompt = {1, 2, 3};

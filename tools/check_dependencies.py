@@ -17,8 +17,9 @@ ALLOWED = {
     "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
     "openai": {"base", "text", "engine"},
-    "server": {"base", "kv", "text", "engine", "openai"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "server"},
+    "replay": {"base", "kv", "text", "engine"},
+    "server": {"base", "kv", "text", "engine", "openai", "replay"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}

@@ -5,6 +5,7 @@
 namespace quire::cli {
 
 // Each adds one command to the program; its work is done in the command's callback.
+void add_replay(CLI::App& app);
 void add_run(CLI::App& app);
 void add_chat(CLI::App& app);
 void add_serve(CLI::App& app);

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   quire::cli::add_run(app);
   quire::cli::add_chat(app);
   quire::cli::add_serve(app);
+  quire::cli::add_replay(app);
   quire::cli::add_bench(app);
   quire::cli::add_explain(app);
   quire::cli::add_inspect(app);

@@ -35,6 +35,7 @@ struct ServeCommand {
   std::string api_key_file;
   bool no_inspection = false;
   std::string max_snapshot_bytes;
+  std::string record_bytes;
 
   std::string served_name() const {
     if (!model_name.empty()) return model_name;
@@ -81,6 +82,11 @@ struct ServeCommand {
       server.http.request_bytes_in_flight = server.http.reply_bytes_in_flight = parse_size(max_in_flight);
       if (server.http.request_bytes_in_flight == 0) wrong_usage("--max-bytes-in-flight must not be 0");
     }
+    if (!record_bytes.empty()) server.record.most_bytes = parse_size(record_bytes);
+    if (!record_bytes.empty() && server.record.path.empty())
+      wrong_usage("--record-bytes needs --record FILE");
+    server.record.on_end = [](const std::string& why) { fmt::print(stderr, "{}\n", why); };
+    server.model_path = model.model;
     keep_large_blocks_apart();
     server.http.idle_time = std::chrono::seconds(idle_seconds);
     make_room_for_connections();
@@ -116,6 +122,12 @@ struct ServeCommand {
     std::string room = describe_room(*engine, opened.engine, loaded.spec());
     Server service(loaded, std::move(engine), served_name(), limits, server);
     if (!service.restored().empty()) room += service.restored() + "\n";
+    if (!server.record.path.empty())
+      room += fmt::format(
+          "recording to {}, at most {}: the prompts and answers of everybody who asks, as tokens, and how "
+          "they "
+          "were drawn; no API keys, no names\n",
+          server.record.path, human_bytes(server.record.most_bytes));
     fmt::print(stderr, "{} at http://{}:{} (the page; the API under /v1)\n{}", served_name(), server.host,
                service.port(), room);
     if (server.service.api_keys.empty() && server.host != "127.0.0.1" && server.host != "localhost" &&
@@ -241,6 +253,13 @@ void add_serve(CLI::App& app) {
       ->capture_default_str();
   serve->add_option("--max-snapshot-bytes", command->max_snapshot_bytes,
                     "most bytes of all snapshots in --kv-dir, e.g. 50G (no limit unless given)");
+  serve->add_option(
+      "--record", server.record.path,
+      "a new file that keeps what is needed to compute every answer again (quire replay): prompts and "
+      "answers as tokens, with log-probabilities and how they were drawn; never API keys or names. Only "
+      "its owner may read it");
+  serve->add_option("--record-bytes", command->record_bytes,
+                    "most bytes of that file, e.g. 1G (256M unless given); then recording ends");
   CLI::Option* restore =
       serve
           ->add_option("--kv-restore", server.kv_restore,

@@ -35,5 +35,44 @@ TEST(MemoryPlan, CountsMatricesAsTheKernelSetKeepsThem) {
   EXPECT_EQ(wide.scratch, as_they_are.scratch);
 }
 
+TEST(MemoryPlan, GrowsWithTheContextByWhatTheCacheTakes) {
+  const std::shared_ptr<ModelFile> file = synth_head(synth_shape("llama-1b"), TypeMix("q4_0"));
+  const ModelSpec spec = read_model_spec(*file);
+  const MemoryPlan small = plan_memory(*file, spec, {.context = 1024}, scalar_kernels(), 1);
+  const MemoryPlan large = plan_memory(*file, spec, {.context = 2048}, scalar_kernels(), 1);
+  const size_t per_token = make_kv_layout(kv_shapes(spec, KvFormats())).bytes_per_token();
+  EXPECT_EQ(large.kv - small.kv, 1024 * per_token);
+  EXPECT_EQ(large.weights, small.weights);
+  EXPECT_EQ(large.scratch, small.scratch) << "a step has as many tokens";
+  EXPECT_EQ(small.total(), small.weights + small.kv + small.scratch);
+}
+
+TEST(MemoryPlan, HasRowsForEveryThreadAndEverySequence) {
+  const std::shared_ptr<ModelFile> file = synth_head(synth_shape("llama-1b"), TypeMix("q4_0"));
+  const ModelSpec spec = read_model_spec(*file);
+  const EngineOptions one{.context = 1024};
+  EngineOptions many = one;
+  many.max_sequences = 16;
+  const size_t alone = plan_memory(*file, spec, one, scalar_kernels(), 1).scratch;
+  EXPECT_GT(plan_memory(*file, spec, one, scalar_kernels(), 8).scratch, alone);
+  EXPECT_GE(plan_memory(*file, spec, many, scalar_kernels(), 1).scratch,
+            alone + 15 * sizeof(float) * spec.vocab)
+      << "each draws from logits of its own";
+}
+
+TEST(KvRoom, HoldsAsManyContextsAsTheBytesHave) {
+  const std::shared_ptr<ModelFile> file = synth_head(synth_shape("llama-1b"), TypeMix("q4_0"));
+  const ModelSpec spec = read_model_spec(*file);
+  constexpr uint32_t kContext = 4096;
+  const KvRoom one = kv_room(spec, KvFormats(), kContext, 1);
+  EXPECT_EQ(one.sequence_bytes, kContext * one.bytes_per_token);
+  const KvRoom room = kv_room(spec, KvFormats(), kContext, 3 * one.sequence_bytes);
+  EXPECT_DOUBLE_EQ(room.sequences, 3);
+  EXPECT_EQ(room.tokens, 3 * kContext);
+  const KvRoom smaller = kv_room(spec, KvFormats::parse("int8"), kContext, 3 * one.sequence_bytes);
+  EXPECT_LT(smaller.bytes_per_token, one.bytes_per_token);
+  EXPECT_GT(smaller.tokens, room.tokens);
+}
+
 }  // namespace
 }  // namespace quire

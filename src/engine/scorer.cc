@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 
 namespace quire {
 namespace {
@@ -22,7 +22,7 @@ void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, 
                      const std::function<void(size_t position, std::span<const float> logits)>& take) {
   CHECK(options.window >= 2 && options.prefill_chunk >= 1);
   const uint32_t chunk = std::min(options.prefill_chunk, options.window);
-  WindowRunner runner(model, options.kv_formats, options.window, chunk);
+  TextRunner runner(model, options.kv_formats, options.window, chunk);
   for (size_t begin = 0; begin < tokens.size(); begin += options.window) {
     const auto window = tokens.subspan(begin, std::min<size_t>(options.window, tokens.size() - begin));
     runner.restart();

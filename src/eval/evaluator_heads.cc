@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 #include "eval/needle_cases.h"
 
 namespace quire {
@@ -87,7 +87,7 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
   const size_t layers =
       std::min(spec.layers.size(), size_t(std::ceil(search.layers * double(spec.layers.size()))));
   constexpr uint32_t kChunk = 256;
-  WindowRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
+  TextRunner runner(model.engine_model(), KvFormat::f16, search.tokens + kChunk, kChunk);
   uint32_t most_heads = 0;
   for (const LayerSpec& layer : spec.layers) most_heads = std::max(most_heads, layer.gqa().heads);
   FactShares facts(spec, layers, most_heads, search.window);
@@ -107,9 +107,8 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
       const auto part = std::span(prompt).subspan(done, std::min<size_t>(kChunk, prompt.size() - done));
       const std::vector<Tap> taps = facts.taps(uint32_t(done), uint32_t(part.size()));
       const size_t values = taps.empty() ? 0 : taps.back().at + size_t(most_heads) * taps.back().width;
-      facts.add(
-          taps,
-          runner.compute(part, WindowRunner::Wanted::last_row, taps, std::vector<float>(values)).values);
+      facts.add(taps,
+                runner.compute(part, TextRunner::Wanted::last_row, taps, std::vector<float>(values)).values);
     }
     if (progress) progress(k + 1);
   }

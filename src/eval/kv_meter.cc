@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 
 namespace quire {
 namespace {
@@ -35,11 +35,11 @@ double divergence(const Distribution& from, const Distribution& to) {
   return std::max(sum, 0.0);
 }
 
-double time_steps(WindowRunner& runner, std::span<const TokenId> next) {
+double time_steps(TextRunner& runner, std::span<const TokenId> next) {
   std::vector<double> ms;
   for (const TokenId& token : next) {
     const Clock::time_point begin = Clock::now();
-    runner.compute(std::span(&token, 1), WindowRunner::Wanted::last_row);
+    runner.compute(std::span(&token, 1), TextRunner::Wanted::last_row);
     ms.push_back(milliseconds_between(begin, Clock::now()));
   }
   return *std::min_element(ms.begin(), ms.end());
@@ -86,9 +86,9 @@ KvMeterResult measure_kv(const EngineModel& model, std::span<const TokenId> toke
   CHECK(options.window >= 2);
   const uint32_t window = uint32_t(std::min<size_t>(options.window, tokens.size()));
   const uint32_t room = window + options.speed_steps;
-  WindowRunner base(model, KvFormat::f16, room, kChunk);
-  WindowRunner noisy(model, KvFormat::f32, room, kChunk);
-  WindowRunner other(model, options.kv_formats, room, kChunk);
+  TextRunner base(model, KvFormat::f16, room, kChunk);
+  TextRunner noisy(model, KvFormat::f32, room, kChunk);
+  TextRunner other(model, options.kv_formats, room, kChunk);
   KvMeterResult result;
   result.base_bytes_per_token = base.layout().bytes_per_token();
   result.bytes_per_token = other.layout().bytes_per_token();

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 #include "explain/passes.h"
 
 namespace quire {
@@ -64,9 +64,9 @@ AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& en
   trace.tokens.insert(trace.tokens.end(), trace.answer.begin(), trace.answer.end() - 1);
 
   const uint32_t longest = std::max(engine.prefill_chunk, trace.cached);
-  WindowRunner runner(model, engine.kv_formats, uint32_t(trace.tokens.size()), longest);
+  TextRunner runner(model, engine.kv_formats, uint32_t(trace.tokens.size()), longest);
   const std::span<const TokenId> tokens = trace.tokens;
-  if (trace.cached > 0) runner.compute(tokens.first(trace.cached), WindowRunner::Wanted::last_row);
+  if (trace.cached > 0) runner.compute(tokens.first(trace.cached), TextRunner::Wanted::last_row);
   while (runner.done() < tokens.size()) {
     const uint32_t begin = runner.done();
     const uint32_t count =
@@ -77,7 +77,7 @@ AttentionTrace trace_attention(const EngineModel& model, const EngineOptions& en
     trace.passes.push_back(pass);
     size_t values = 0;
     std::vector<Tap> taps = taps_of(trace, pass, values);
-    const StepOutput output = runner.compute(tokens.subspan(begin, count), WindowRunner::Wanted::last_row,
+    const StepOutput output = runner.compute(tokens.subspan(begin, count), TextRunner::Wanted::last_row,
                                              std::move(taps), std::vector<float>(values));
     add_rows(trace, pass, output.values);
   }

@@ -46,8 +46,8 @@ RowChanges changes_between(KvFormat format, const KvRows& a, const KvRows& b, ui
 KvRows::KvRows(const EngineModel& model, KvFormat format, std::span<const TokenId> tokens)
     : tokens_(uint32_t(tokens.size())),
       // With chunks as long as the text, a window's pages hold all of it.
-      runner_(model, format, tokens_, tokens_, WindowRunner::Passed::stays) {
-  runner_.compute(tokens, WindowRunner::Wanted::last_row);
+      runner_(model, format, tokens_, tokens_, TextRunner::Passed::stays) {
+  runner_.compute(tokens, TextRunner::Wanted::last_row);
 }
 
 std::vector<std::byte> KvRows::bytes(Which which, uint32_t layer, uint32_t position) const {
@@ -56,7 +56,7 @@ std::vector<std::byte> KvRows::bytes(Which which, uint32_t layer, uint32_t posit
   for (uint32_t head = 0; head < runner_.layout().groups[place.group].layers[place.slot].shape.kv_heads;
        ++head) {
     const std::vector<std::byte> one = runner_.bytes(
-        {layer, head, position, which == Which::key ? WindowRunner::Which::key : WindowRunner::Which::value});
+        {layer, head, position, which == Which::key ? TextRunner::Which::key : TextRunner::Which::value});
     row.insert(row.end(), one.begin(), one.end());
   }
   return row;

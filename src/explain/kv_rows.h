@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/window_runner.h"
+#include "engine/text_runner.h"
 
 namespace quire {
 
@@ -24,7 +24,7 @@ class KvRows {
 
  private:
   const uint32_t tokens_;
-  mutable WindowRunner runner_;
+  mutable TextRunner runner_;
 };
 
 // How two such rows differ.

@@ -82,15 +82,15 @@ struct Completions::Run {
   }
 };
 
-Completions::Completions(const asio::any_io_executor& executor, const ServedModel& model, EngineLoop& loop,
-                         RequestBook& book, Metrics& metrics, Workers& workers,
+Completions::Completions(const asio::any_io_executor& executor, const Parts& parts,
                          const CompletionLimits& limits, std::string fingerprint)
     : executor_(executor),
-      model_(model),
-      loop_(loop),
-      book_(book),
-      metrics_(metrics),
-      workers_(workers),
+      model_(parts.model),
+      loop_(parts.loop),
+      book_(parts.book),
+      metrics_(parts.metrics),
+      workers_(parts.workers),
+      recorder_(parts.recorder),
       limits_(limits),
       fingerprint_(std::move(fingerprint)) {}
 
@@ -99,98 +99,6 @@ std::string Completions::new_id(AskKind kind) {
   std::string id = kind == AskKind::chat ? "chatcmpl-" : "cmpl-";
   for (const std::byte byte : random_bytes<16>()) id += fmt::format("{:02x}", unsigned(byte));
   return id;
-}
-
-EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
-                                      const std::optional<ForkPoint>& fork, const std::shared_ptr<Box>& box) {
-  // On the engine's thread: submits every prompt, or none.
-  const auto sequences = std::make_shared<std::vector<SequenceId>>();
-  const Clock::time_point submitted = Clock::now();
-  const auto begin = [this, ask, id, fork, box, sequences, submitted](Engine& engine) {
-    for (uint32_t p = 0; p < ask.prompts.size(); ++p) {
-      Request request = ask.request;
-      request.prompt = ask.prompts[p];
-      request.on_token = [this, id, box, base = p * ask.choices](const TokenEvent& event) {
-        book_.note(id, base + event.choice, event);
-        deliver(box, base + event.choice, event);
-      };
-      try {
-        std::optional<SequenceId> parent;
-        if (fork) {
-          parent = book_.find_live(fork->request, fork->choice);
-          const auto tokens = parent ? std::nullopt : book_.find_finished(fork->request, fork->choice);
-          if (!parent && !tokens) throw Error("there is no request '{}' any more", fork->request);
-          const size_t known = parent ? engine.sequence(*parent)->tokens().size() : tokens->size();
-          if (fork->at > known) throw Error("'at' is {}, but the request has {} tokens", fork->at, known);
-          if (tokens) request.prompt.assign(tokens->begin(), tokens->begin() + fork->at);
-        }
-        const auto ids = parent ? std::vector{engine.fork(*parent, fork->at, request).value()}
-                                : engine.submit_choices(request, ask.choices);
-        sequences->insert(sequences->end(), ids.begin(), ids.end());
-      } catch (...) {
-        for (SequenceId sequence : *sequences) {
-          engine.cancel(sequence);
-          book_.forget(sequence);
-        }
-        throw;
-      }
-      for (uint32_t c = 0; c < ask.choices; ++c) {
-        const SequenceId sequence = (*sequences)[p * ask.choices + c];
-        const SequenceView started = engine.sequence(sequence).value();
-        book_.add(sequence, {id, ask.kind, p * ask.choices + c, ask.request.client, ask.request.max_tokens,
-                             submitted, started.prompt(), started.salt()});
-      }
-    }
-    return *sequences;
-  };
-  return loop_.start(begin, [this, box, sequences, submitted, open = open_answers_, answers = ask.answers()](
-                                uint32_t index, const Answer* answer, const std::string& refused) {
-    const bool begun = answer != nullptr && refused.empty();
-    *open -= begun ? 1 : answers;
-    try {
-      const auto kept = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr;
-      Delivery delivery{.index = index, .token = {}, .answer = kept, .refused = refused};
-      if (begun && kept->finish_reason == FinishReason::cancelled) {
-        metrics_.cancelled();
-      } else if (begun) {
-        const Clock::time_point now = Clock::now();
-        book_.finish((*sequences)[index], kept, now);
-        count_finished(kept, milliseconds_between(submitted, now));
-      }
-      box->put(std::move(delivery));
-    } catch (const std::bad_alloc&) {
-      box->lose();
-    }
-    if (begun) book_.forget((*sequences)[index]);  // unless it has been finished
-  });
-}
-
-// Before its reader hears of it, who may ask for the metrics next; on the reader's thread, because every token is counted.
-void Completions::count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept {
-  try {
-    asio::post(executor_, [&metrics = metrics_, answer, ms] { metrics.finished(*answer, ms); });
-  } catch (const std::bad_alloc&) {  // then it is not counted
-  }
-}
-
-// On the engine's thread, which neither waits for a reader nor ends for want of memory.
-void Completions::deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept {
-  if (box->overrun) return;
-  try {
-    const auto join = [joins = box->joins](Delivery& last, Delivery& next) {
-      if (!joins || !last.token || last.index != next.index) return false;
-      last.token->text += next.token->text;
-      return true;
-    };
-    const size_t bytes = event.text.size() + (box->joins ? 0 : sizeof(Delivery)) +
-                         event.top_logprobs.size() * sizeof(event.top_logprobs[0]);
-    Delivery delivery{.index = index, .token = event, .answer = {}, .refused = {}};
-    if (box->put_bounded(std::move(delivery), bytes, box->most_bytes, join)) return;
-    asio::post(executor_, [this, box] { loop_.cancel(EngineLoop::Ticket{box->ticket}); });
-    box->overrun = true;
-  } catch (const std::bad_alloc&) {
-    box->lose();
-  }
 }
 
 asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {

@@ -10,6 +10,7 @@
 #include "engine/engine_loop.h"
 #include "openai/openai_request.h"
 #include "openai/openai_response.h"
+#include "replay/recorder.h"
 #include "server/http.h"
 #include "server/mailbox.h"
 #include "server/metrics.h"
@@ -36,9 +37,16 @@ struct CompletionLimits {
 // Gives asks to the engine and sends what comes back, whole or as a stream. Belongs to the thread of its executor.
 class Completions {
  public:
-  // What it is given must outlive it.
-  Completions(const asio::any_io_executor& executor, const ServedModel& model, EngineLoop& loop,
-              RequestBook& book, Metrics& metrics, Workers& workers, const CompletionLimits& limits,
+  // All of it must outlive it.
+  struct Parts {
+    const ServedModel& model;
+    EngineLoop& loop;
+    RequestBook& book;
+    Metrics& metrics;
+    Workers& workers;
+    Recorder* recorder = nullptr;  // null: nothing is recorded
+  };
+  Completions(const asio::any_io_executor& executor, const Parts& parts, const CompletionLimits& limits,
               std::string fingerprint);
 
   // Throws ApiError if it is refused; afterwards nothing is left of it.
@@ -73,6 +81,13 @@ class Completions {
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
   void deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept;
+  // What the engine's thread needs to know of one that it was given.
+  struct Started;
+  void submit(Started& started, const std::shared_ptr<Box>& box, Engine& engine);
+  void submit_prompt(Started& started, uint32_t prompt, const std::shared_ptr<Box>& box, Engine& engine);
+  std::vector<SequenceId> submit_choices(const Started& started, Request request, Engine& engine);
+  void finish(const Started& started, uint32_t index, const std::shared_ptr<const Answer>& answer);
+  void record(const Started& started, uint32_t index, const std::shared_ptr<const Answer>& answer) noexcept;
   void count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept;
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
@@ -86,6 +101,7 @@ class Completions {
   RequestBook& book_;
   Metrics& metrics_;
   Workers& workers_;
+  Recorder* recorder_;
   const CompletionLimits limits_;
   const std::string fingerprint_;
   // Grows on the executor's thread; the engine's takes from it when an answer is complete, whoever reads it.

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "openai/api_error.h"
+#include "server/counted.h"
 #include "server/mailbox.h"
 #include "text/utf8.h"
 
@@ -152,7 +153,8 @@ OrderedJson AttentionGrid::json(const std::string& id, const HeadPlace& place,
 
 asio::awaitable<HeadLooks::Result> HeadLooks::look(Exchange& exchange, FedText text, uint32_t layer,
                                                    uint32_t head, std::string client) {
-  if (open_ == kMostOpen)
+  uint32_t& open = open_[quota_.owner(client)];
+  if (open >= quota_.of_each(kMostOpen, kMostOpenInAll))
     throw ApiError(429, "", "queue_full", "too many look at heads already; try again later");
   const auto grid = std::make_shared<AttentionGrid>(std::move(text));
   Request request = look_request(grid, layer, head);
@@ -172,9 +174,11 @@ asio::awaitable<HeadLooks::Result> HeadLooks::look(Exchange& exchange, FedText t
   };
   const EngineLoop::Ticket ticket = loop_.start(begin, done);
   exchange.when_gone([&loop = loop_, ticket] { loop.cancel(ticket); });
-  ++open_;
-  const std::vector<Seen> seen = co_await box->take();
-  --open_;
+  std::vector<Seen> seen;
+  {
+    const Counted counted(open);
+    seen = co_await box->take();
+  }
   if (const auto why = failure(seen.front())) throw *why;
   Result result;
   result.grid = grid;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "base/json.h"
 #include "engine/engine_loop.h"
 #include "server/http.h"
+#include "server/key_quota.h"
 #include "server/request_steps.h"
 #include "text/tokenizer.h"
 
@@ -60,7 +62,8 @@ class AttentionGrid {
 class HeadLooks {
  public:
   // What it is given must outlive it.
-  HeadLooks(const asio::any_io_executor& executor, EngineLoop& loop) : executor_(executor), loop_(loop) {}
+  HeadLooks(const asio::any_io_executor& executor, EngineLoop& loop, KeyQuota quota = {})
+      : executor_(executor), loop_(loop), quota_(quota) {}
 
   struct Result {
     std::shared_ptr<const AttentionGrid> grid;
@@ -71,12 +74,13 @@ class HeadLooks {
                                std::string client);
 
  private:
-  static constexpr uint32_t kMostOpen = 8;
+  static constexpr size_t kMostOpen = 8, kMostOpenInAll = 64;  // of a key, and of all
   static constexpr std::chrono::seconds kPatience{30};
 
   asio::any_io_executor executor_;
   EngineLoop& loop_;
-  uint32_t open_ = 0;
+  KeyQuota quota_;
+  std::map<std::string, uint32_t> open_;  // by whose they are
 };
 
 }  // namespace quire

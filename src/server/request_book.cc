@@ -16,8 +16,10 @@ const RequestEntry* BookNames::entry_of(SequenceId sequence) const {
   return found == entries.end() ? nullptr : found->second.get();
 }
 
-void RequestBook::add(SequenceId sequence, RequestEntry entry) {
-  live_.insert_or_assign(sequence, Live{std::make_shared<const RequestEntry>(std::move(entry)), {}});
+std::shared_ptr<const RequestEntry> RequestBook::add(SequenceId sequence, RequestEntry entry) {
+  auto kept = std::make_shared<const RequestEntry>(std::move(entry));
+  live_.insert_or_assign(sequence, Live{kept, {}});
+  return kept;
 }
 
 void RequestBook::note(const std::string& id, uint32_t choice, const TokenEvent& event) {
@@ -42,7 +44,14 @@ void RequestBook::finish(SequenceId sequence, std::shared_ptr<const Answer> answ
   finished->rivals = std::move(found->second.rivals);
   finished->ended = now;
   live_.erase(found);
-  if (finished_.size() > kKept) finished_.pop_back();
+  forget_oldest(quota_.owner(finished->entry->client));
+}
+
+void RequestBook::forget_oldest(const std::string& owner) {
+  const auto is_theirs = [&](const auto& finished) { return quota_.owner(finished->entry->client) == owner; };
+  if (size_t(std::ranges::count_if(finished_, is_theirs)) <= quota_.of_each(kKept, kKeptInAll)) return;
+  const auto oldest = std::find_if(finished_.rbegin(), finished_.rend(), is_theirs);
+  finished_.erase(std::next(oldest).base());
 }
 
 std::shared_ptr<const RequestEntry> RequestBook::find(const std::string& id, uint32_t choice,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "engine/engine.h"
 #include "openai/openai_request.h"
+#include "server/key_quota.h"
 #include "server/request_steps.h"
 #include "server/viewer.h"
 
@@ -76,9 +77,11 @@ struct RequestCopy {
 // changes: JSON is made of it elsewhere. Engine thread only.
 class RequestBook {
  public:
-  explicit RequestBook(Clock::time_point start) : start_(start) {}
+  static constexpr size_t kKept = 64, kKeptInAll = 1024;  // that ended: of a key, and of all
 
-  void add(SequenceId sequence, RequestEntry entry);
+  explicit RequestBook(Clock::time_point start, KeyQuota quota = {}) : start_(start), quota_(quota) {}
+
+  std::shared_ptr<const RequestEntry> add(SequenceId sequence, RequestEntry entry);
   // A token of a request's answer has come.
   void note(const std::string& id, uint32_t choice, const TokenEvent& event);
   // If it throws nothing has changed.
@@ -100,13 +103,16 @@ class RequestBook {
   BookNames names() const;
 
  private:
-  static constexpr size_t kKept = 64;
   struct Live {
     std::shared_ptr<const RequestEntry> entry;
     Rivals rivals;
   };
 
+  // Of a key that has more than it may.
+  void forget_oldest(const std::string& owner);
+
   Clock::time_point start_;
+  KeyQuota quota_;
   std::map<SequenceId, Live> live_;
   std::deque<std::shared_ptr<const FinishedRequest>> finished_;  // the newest first
 };

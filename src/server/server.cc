@@ -33,11 +33,12 @@ struct Server::State {
         restored(given.kv_restore.empty() ? "" : snapshots->restore(*engine, given.kv_restore)),
         model{name,          &loaded.text(), loaded.spec().vocab, engine->context(), seconds_since_1970(),
               given.pruning, given.evaluator},
-        book(Clock::now()),
+        book(Clock::now(), {given.service.api_keys.size()}),
         meter(limits),
         metrics(name, given.metric_names),
+        recorder(recorder_of(loaded, *engine, given)),
         loop(std::move(engine), [this](const Engine& e) { watch(e); }),
-        service(io, {model, loop, book, meter, metrics, snapshots.get()}, given.service),
+        service(io, {model, loop, book, meter, metrics, snapshots.get(), recorder.get()}, given.service),
         http(io, given.host, given.port, given.http,
              [this](Exchange& exchange) { return service.admit(exchange); }),
         signals(io),
@@ -53,6 +54,16 @@ struct Server::State {
                                                          const ServerOptions& given) {
     if (given.kv_folder.empty()) return nullptr;
     return std::make_unique<SnapshotFolder>(given.kv_folder, loaded.kv_identity(), given.snapshots);
+  }
+
+  static std::unique_ptr<Recorder> recorder_of(const LoadedModel& loaded, const Engine& engine,
+                                               const ServerOptions& given) {
+    if (given.record.path.empty()) return nullptr;
+    return std::make_unique<Recorder>(given.record, RecordingHead{.version = given.service.version,
+                                                                  .model_path = given.model_path,
+                                                                  .identity = loaded.kv_identity(),
+                                                                  .kv = given.service.kv_format,
+                                                                  .context = engine.context()});
   }
 
   void watch(const Engine& engine) {
@@ -120,6 +131,7 @@ struct Server::State {
   RequestBook book;
   RateMeter meter;
   Metrics metrics;
+  const std::unique_ptr<Recorder> recorder;  // null: nothing is recorded
   asio::io_context io{1};
   // Ends when it is told to, even if everything that it had to do was lost for want of memory.
   asio::executor_work_guard<asio::io_context::executor_type> until_stopped{io.get_executor()};

@@ -24,6 +24,8 @@ struct ServerOptions {
   std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
   std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
   EvaluatorHeads evaluator;               // of the model, if they are known
+  RecorderOptions record;                 // to this file; no path: nothing is recorded
+  std::string model_path;                 // as a recording names it
 };
 
 // One model behind an OpenAI-compatible API and a page.

@@ -43,9 +43,10 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
              options_.api_keys,
              options_.share_prefixes ? CacheSalts::Sharing::between_keys : CacheSalts::Sharing::within_keys),
       workers_(io, options_.before_work),
-      completions_(io.get_executor(), parts.model, parts.loop, parts.book, parts.metrics, workers_,
+      completions_(io.get_executor(),
+                   {parts.model, parts.loop, parts.book, parts.metrics, workers_, parts.recorder},
                    options_.limits, options_.fingerprint),
-      looks_(io.get_executor(), parts.loop) {}
+      looks_(io.get_executor(), parts.loop, {options_.api_keys.size()}) {}
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> routes = {

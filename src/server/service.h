@@ -41,6 +41,7 @@ struct ServiceParts {
   RateMeter& meter;
   Metrics& metrics;
   const SnapshotFolder* snapshots = nullptr;  // null: none are saved
+  Recorder* recorder = nullptr;               // null: nothing is recorded
 };
 
 // The endpoints. Belongs to the thread of its io_context.

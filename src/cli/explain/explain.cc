@@ -61,22 +61,7 @@ void explain(const ExplainOptions& options) {
                            .engine = opened.engine,
                            .prompt = prompt_tokens(options, doc, *opened.model),
                            .generated = options.generated.value_or(view.generated)};
-  if (input.prompt.size() + input.generated > input.engine.context) {
-    throw Error("{} tokens of prompt and {} of answer are more than the context of {}", input.prompt.size(),
-                input.generated, input.engine.context);
-  }
-  Shown shown = view.show(input);
-  if (options.json) {
-    OrderedJson object = {{"view", view.name}};
-    object.update(shown.json);
-    std::cout << object.dump(2) << "\n";
-  } else {
-    std::cout << shown.table;
-  }
-  if (options.svg.empty()) return;
-  std::ofstream file(options.svg);
-  file << shown.svg;
-  if (!file.flush()) throw Error("cannot write {}", options.svg);
+  show_view(input);
 }
 
 void add_model_options(CLI::App& command, ExplainOptions& options) {
@@ -93,11 +78,40 @@ void add_model_options(CLI::App& command, ExplainOptions& options) {
 
 }  // namespace
 
+std::vector<std::string> view_names() {
+  std::vector<std::string> names;
+  for (const View& view : kViews) names.emplace_back(view.name);
+  return names;
+}
+
+void show_view(const ExplainInput& input) {
+  const ExplainOptions& options = input.options;
+  if (input.prompt.size() + input.generated > input.engine.context) {
+    throw Error("{} tokens of prompt and {} of answer are more than the context of {}", input.prompt.size(),
+                input.generated, input.engine.context);
+  }
+  const View& view = *std::ranges::find(kViews, options.view, &View::name);
+  Shown shown = view.show(input);
+  if (options.json) {
+    OrderedJson object = {{"view", view.name}};
+    object.update(shown.json);
+    std::cout << object.dump(2) << "\n";
+  } else {
+    std::cout << shown.table;
+  }
+  if (options.svg.empty()) return;
+  std::ofstream file(options.svg);
+  file << shown.svg;
+  if (!file.flush()) throw Error("cannot write {}", options.svg);
+}
+
 Request ExplainInput::request() const {
   Request request;
   request.prompt = prompt;
   request.sampling.temperature = options.temperature;
   request.sampling.seed = options.seed;
+  if (sampling) request.sampling = *sampling;
+  request.choice = choice;
   request.max_tokens = generated;
   request.ignore_end = true;
   return request;
@@ -108,8 +122,6 @@ void add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "explain", "prefill, decode and the KV cache at work: counted, measured and drawn, in several views");
   add_model_options(*command, *options);
-  std::vector<std::string> names;
-  for (const View& view : kViews) names.emplace_back(view.name);
   command
       ->add_option(
           "--view", options->view,
@@ -119,7 +131,7 @@ void add_explain(CLI::App& app) {
           "where each "
           "token looks with one head")
       ->capture_default_str()
-      ->check(CLI::IsMember(names));
+      ->check(CLI::IsMember(view_names()));
   command->add_option("prompt", options->prompt, "the prompt, or - for stdin (default: a question)");
   command->add_option("--doc", options->doc, "instead of a prompt: a document of so many random tokens")
       ->check(CLI::Range(1u, 1u << 24));

@@ -35,7 +35,9 @@ struct ExplainInput {
   const LoadedModel& model;
   EngineOptions engine;
   std::vector<TokenId> prompt;
-  uint32_t generated = 0;  // tokens of the answer
+  uint32_t generated = 0;                        // tokens of the answer
+  std::optional<SamplingOptions> sampling = {};  // of a request that was served; nothing: as the options say
+  uint32_t choice = 0;
 
   // Goes on past the model's end tokens: what is compared must come to the same length.
   Request request() const;
@@ -47,6 +49,10 @@ struct Shown {
   OrderedJson json;
   std::string svg;
 };
+
+std::vector<std::string> view_names();
+// Prints the view that the options name, and draws it if they say where to.
+void show_view(const ExplainInput& input);
 
 Shown show_phases(const ExplainInput& input);
 Shown show_steps(const ExplainInput& input);
