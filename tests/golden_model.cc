@@ -50,9 +50,9 @@ BareModel::BareModel(const std::string& path, std::unique_ptr<Backend> its)
   prepare_weights(weights, backend);
 }
 
-std::unique_ptr<Backend> open_gpu() {
+std::unique_ptr<Backend> open_gpu(const std::string& kernels) {
   const std::string device = usual_device();
-  return device == "cpu" ? nullptr : open_backend({.device = device});
+  return device == "cpu" ? nullptr : open_backend({.device = device, .kernels = kernels});
 }
 
 BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKernels kernels,

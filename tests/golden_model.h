@@ -37,7 +37,7 @@ struct BareModel {
 };
 
 // The first GPU of this machine, or null: there is none that can be used.
-std::unique_ptr<Backend> open_gpu();
+std::unique_ptr<Backend> open_gpu(const std::string& kernels = "auto");
 
 // Logits of every token of `tokens`, computed as runs of at most `chunk` tokens: [tokens, vocab].
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,

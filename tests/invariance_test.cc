@@ -186,7 +186,14 @@ INSTANTIATE_TEST_SUITE_P(OnAGpu, Invariance,
                                          Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},
                                          Case{"q8_0", "synth:q8_0", nullptr, KvFormat::bf16},
                                          Case{"q4_0", "synth:q4_0", nullptr, KvFormat::f16},
-                                         Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16}),
+                                         Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16},
+                                         Case{"int8_pages", "llama3", nullptr, KvFormat::int8},
+                                         Case{"fp8_pages", "synth:bf16", nullptr, KvFormat::fp8},
+                                         Case{"q4_pages", "synth:q8_0", nullptr, KvFormat::q4},
+                                         Case{"formats_by_layer", "llama3", nullptr,
+                                              KvFormats::parse("int8,0:f16,last:k=f16,v=q4")},
+                                         Case{"experts", "qwen3_moe", nullptr, KvFormat::bf16},
+                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", nullptr, KvFormat::bf16}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -12,6 +12,7 @@
 #if defined(QUIRE_CUDA_BUILT)
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_devices.h"
+#include "backend/cuda/cuda_exact_backend.h"
 #endif
 
 namespace quire {
@@ -31,8 +32,8 @@ int cuda_number(std::string_view device) {
 
 std::unique_ptr<Backend> open_cuda([[maybe_unused]] int number, [[maybe_unused]] const DeviceChoice& choice) {
 #if defined(QUIRE_CUDA_BUILT)
-  if (choice.kernels != "auto")
-    throw Error("a GPU has no kernels named '{}'; --kernels auto is what it computes with", choice.kernels);
+  if (choice.kernels != "auto" && choice.kernels != "exact")
+    throw Error("a GPU has no kernels named '{}'; they are auto and exact", choice.kernels);
   const std::vector<cuda::CudaDevice> devices = cuda::list_cuda_devices().devices;
   if (devices.empty()) throw Error("--device {}: {}", choice.device, cuda::list_cuda_devices().problem);
   if (size_t(number) >= devices.size()) {
@@ -41,6 +42,7 @@ std::unique_ptr<Backend> open_cuda([[maybe_unused]] int number, [[maybe_unused]]
   }
   if (!devices[size_t(number)].refusal.empty())
     throw Error("cuda:{} cannot be used: {}", number, devices[size_t(number)].refusal);
+  if (choice.kernels == "exact") return std::make_unique<cuda::CudaExactBackend>(number);
   return std::make_unique<cuda::CudaBackend>(number);
 #else
   throw Error(

@@ -60,7 +60,8 @@ class CudaBackend : public Backend {
   void logits(const LogitsParams& params) override;
   void sample(std::span<const SampleParams> params, std::span<SampleResult> results) override;
 
- private:
+ protected:
+  static const float* vector_of(const Weight& weight) { return weight ? weight.vector() : nullptr; }
   // A layer group's tables in the step's upload.
   struct GroupPlaces {
     StepUpload::Place<uint32_t> page_ids, token_rows, token_tables;
@@ -109,6 +110,8 @@ class CudaBackend : public Backend {
   void fold();
   void launch_product(const WaitingProduct& waiting);
   void launch_norm(const NormQuantizeParams& params);
+  DeviceAddNorm device_add_norm(const NormQuantizeParams& params) const;
+  DeviceRopeStore device_rope_store(const RopeStoreParams& params) const;  // but for where queries go
   void take_tapped();
   TokenScales scales_of(const ActivationBlock& in) const;
   void use_device() const;

@@ -10,13 +10,9 @@
 namespace quire::cuda {
 namespace {
 
-const float* vector_of(const Weight& weight) {
-  return weight ? weight.vector() : nullptr;
-}
-
 DeviceNorm device_norm(const Norm* norm) {
   if (norm == nullptr || norm->kind == NormKind::none) return {};
-  return {norm->kind, norm->epsilon, norm->weight.vector(), vector_of(norm->bias)};
+  return {norm->kind, norm->epsilon, norm->weight.vector(), norm->bias ? norm->bias.vector() : nullptr};
 }
 
 uint32_t norm_width(const Norm* norm) {
@@ -60,7 +56,7 @@ void CudaBackend::launch_product(const WaitingProduct& waiting) {
           *products_, stream());
 }
 
-void CudaBackend::launch_norm(const NormQuantizeParams& params) {
+DeviceAddNorm CudaBackend::device_add_norm(const NormQuantizeParams& params) const {
   DeviceAddNorm norm{.stream = params.stream,
                      .branch = params.branch,
                      .branch_norm = device_norm(params.branch_norm),
@@ -74,6 +70,11 @@ void CudaBackend::launch_norm(const NormQuantizeParams& params) {
     norm.rows = upload_.at(logit_rows_);
     norm.row_count = uint32_t(params.rows.size());
   }
+  return norm;
+}
+
+void CudaBackend::launch_norm(const NormQuantizeParams& params) {
+  const DeviceAddNorm norm = device_add_norm(params);
   if (norm.out.data == folded_) folded_ = nullptr;
   add_norm(norm, stream());
 }
@@ -186,36 +187,41 @@ void CudaBackend::rope_table(const RopeTableParams& params) {
                    device_tokens(), stream());
 }
 
-void CudaBackend::rope_store(const RopeStoreParams& params) {
-  flush();
+DeviceRopeStore CudaBackend::device_rope_store(const RopeStoreParams& params) const {
   const size_t group = group_index(params.kv);
   const KvGroupView& view = kv_[group];
   CHECK(view.heads_begin.empty());
   const KvLayerShape& shape = params.kv.layer->shape;
   const GroupPlaces& places = groups_[group];
   const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
-  cuda::rope_store({.query = params.query,
-                    .key = params.key,
-                    .value = params.value,
-                    .head_dim = params.head_dim,
-                    .query_norm = device_norm(params.query_norm),
-                    .key_norm = device_norm(params.key_norm),
-                    .query_norm_width = norm_width(params.query_norm),
-                    .key_norm_width = norm_width(params.key_norm),
-                    .table = {.cos = params.cos.data,
-                              .sin = params.sin.data,
-                              .inverse_frequencies = nullptr,
-                              .pairs = uint32_t(params.cos.width)},
-                    .pairing = params.pairing,
-                    .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
-                    .key_format = shape.key_format,
-                    .value_format = shape.value_format,
-                    .token_rows = upload_.at(places.token_rows),
-                    .token_tables = upload_.at(places.token_tables),
-                    .page_ids = upload_.at(places.page_ids),
-                    .query_numbers = numbers_of(shape.key_format),
-                    .query_out = scratch<uint16_t>(query_, params.query.rows * params.query.width)},
-                   device_tokens(), stream());
+  return {.query = params.query,
+          .key = params.key,
+          .value = params.value,
+          .head_dim = params.head_dim,
+          .query_norm = device_norm(params.query_norm),
+          .key_norm = device_norm(params.key_norm),
+          .query_norm_width = norm_width(params.query_norm),
+          .key_norm_width = norm_width(params.key_norm),
+          .table = {.cos = params.cos.data,
+                    .sin = params.sin.data,
+                    .inverse_frequencies = nullptr,
+                    .pairs = uint32_t(params.cos.width)},
+          .pairing = params.pairing,
+          .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
+          .key_format = shape.key_format,
+          .value_format = shape.value_format,
+          .token_rows = upload_.at(places.token_rows),
+          .token_tables = upload_.at(places.token_tables),
+          .page_ids = upload_.at(places.page_ids),
+          .query_numbers = numbers_of(shape.key_format),
+          .query_out = nullptr};
+}
+
+void CudaBackend::rope_store(const RopeStoreParams& params) {
+  flush();
+  DeviceRopeStore store = device_rope_store(params);
+  store.query_out = scratch<uint16_t>(query_, params.query.rows * params.query.width);
+  cuda::rope_store(store, device_tokens(), stream());
 }
 
 AttentionParams CudaBackend::attention_params(const AttendParams& params) const {

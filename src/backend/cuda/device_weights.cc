@@ -66,7 +66,8 @@ Weight DeviceWeights::add(const Weight& weight, const WeightUse& use, cudaStream
   }
   std::vector<float> converted;
   const std::byte* from = weight.view.data;
-  if (use.kind == WeightUse::table && !can_embed(weight.view.dtype)) {
+  const bool as_floats = use.kind == WeightUse::vector || !can_embed(weight.view.dtype);
+  if (as_floats && weight.view.dtype != DType::f32) {
     converted.resize(weight.view.rows * weight.view.cols);
     for (size_t row = 0; row < weight.view.rows; ++row)
       dequantize_row(weight.view.dtype, weight.view.row(row),
