@@ -38,8 +38,8 @@ TEST(MemoryPlan, CountsMatricesAsTheKernelSetKeepsThem) {
 TEST(MemoryPlan, GrowsWithTheContextByWhatTheCacheTakes) {
   const std::shared_ptr<ModelFile> file = synth_head(synth_shape("llama-1b"), TypeMix("q4_0"));
   const ModelSpec spec = read_model_spec(*file);
-  const MemoryPlan small = plan_memory(*file, spec, {.context = 1024}, scalar_kernels(), 1);
-  const MemoryPlan large = plan_memory(*file, spec, {.context = 2048}, scalar_kernels(), 1);
+  const MemoryPlan small = plan_memory(*file, spec, {.context = 1024}, CpuBackend(scalar_kernels(), 1));
+  const MemoryPlan large = plan_memory(*file, spec, {.context = 2048}, CpuBackend(scalar_kernels(), 1));
   const size_t per_token = make_kv_layout(kv_shapes(spec, KvFormats())).bytes_per_token();
   EXPECT_EQ(large.kv - small.kv, 1024 * per_token);
   EXPECT_EQ(large.weights, small.weights);
@@ -53,9 +53,9 @@ TEST(MemoryPlan, HasRowsForEveryThreadAndEverySequence) {
   const EngineOptions one{.context = 1024};
   EngineOptions many = one;
   many.max_sequences = 16;
-  const size_t alone = plan_memory(*file, spec, one, scalar_kernels(), 1).scratch;
-  EXPECT_GT(plan_memory(*file, spec, one, scalar_kernels(), 8).scratch, alone);
-  EXPECT_GE(plan_memory(*file, spec, many, scalar_kernels(), 1).scratch,
+  const size_t alone = plan_memory(*file, spec, one, CpuBackend(scalar_kernels(), 1)).scratch;
+  EXPECT_GT(plan_memory(*file, spec, one, CpuBackend(scalar_kernels(), 8)).scratch, alone);
+  EXPECT_GE(plan_memory(*file, spec, many, CpuBackend(scalar_kernels(), 1)).scratch,
             alone + 15 * sizeof(float) * spec.vocab)
       << "each draws from logits of its own";
 }
