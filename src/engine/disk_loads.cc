@@ -45,31 +45,30 @@ bool DiskLoads::start_front() {
 }
 
 SaltedTokens DiskLoads::prefix_of(const Load& load, const DiskMatch::Page& page) const {
-  return load.sequence->findable().first(size_t(page.index + 1) * kv_.page_tokens());
+  return load.sequence->findable().first(size_t(page.node + 1) * kv_.node_tokens());
 }
 
 void DiskLoads::ask_for_more(Load& load) {
   while (load.asked < load.match.pages.size() && load.bytes_on_the_way < kReadAheadBytes) {
     const DiskMatch::Page& page = load.match.pages[load.asked];
-    const auto ticket = tier_.read(page.group, prefix_of(load, page));
+    const auto ticket = tier_.read(page.page, prefix_of(load, page));
     if (!ticket) {  // it had to go meanwhile, and what is after it is of no use
       load.match.pages.resize(load.asked);
       return;
     }
     load.tickets.push_back(*ticket);
-    load.bytes_on_the_way += kv_.layout().groups[page.group].page_bytes;
+    load.bytes_on_the_way += kv_.layout().node_page_bytes(page.page);
     ++load.asked;
   }
 }
 
 bool DiskLoads::take(Load& load, DiskTier::Arrival& arrival) {
   const DiskMatch::Page& page = load.match.pages[load.arrived++];
-  const size_t bytes = kv_.layout().groups[page.group].page_bytes;
+  const size_t bytes = kv_.layout().node_page_bytes(page.page);
   load.tickets.pop_front();
   load.bytes_on_the_way -= bytes;
   load.match.bytes -= bytes;
-  if (!arrival.bytes ||
-      !kv_.bring_back(page.group, prefix_of(load, page), std::move(arrival.bytes), load.use))
+  if (!arrival.bytes || !kv_.bring_back(page.page, prefix_of(load, page), std::move(arrival.bytes), load.use))
     return false;
   ++load.brought_back;
   return true;

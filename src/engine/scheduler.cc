@@ -210,7 +210,7 @@ bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
     if (other->request.watch) continue;  // it may be far behind, and nobody waits for one that only looks
     if (other->request.salt != sequence.request.salt) continue;  // what it computes is not for this one
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
-    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
+    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();
     const bool publishes = !other->scorer || !other->scorer->chooses_before_prefill();
     if (common > match.tokens && publishes && other->computed + other->dropped < common) return true;
   }

@@ -120,9 +120,9 @@ TEST(KvCache, TruncationGivesBackWholePagesAndTheyCanBeTakenAgain) {
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 17));
   EXPECT_EQ(kv.stats().held_pages, 5u);
-  table.truncate(9, 4);
+  kv.truncate(table, 9);
   EXPECT_EQ(kv.stats().held_pages, 3u);
-  table.truncate(12, 4);  // longer than it is: nothing to give
+  kv.truncate(table, 12);  // longer than it is: nothing to give
   EXPECT_EQ(table.reserved_tokens(), 9u);
   ASSERT_TRUE(kv.reserve(table, 32));
   EXPECT_EQ(kv.stats().held_pages, 8u);

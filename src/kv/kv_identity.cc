@@ -68,7 +68,7 @@ std::string describe(const KvIdentity& identity, const KvLayout& layout) {
                   {"kernels", identity.kernels},
                   {"numerics", identity.numerics},
                   {"kv", formats_of(layout)},
-                  {"page_tokens", layout.groups.front().page_tokens},
+                  {"page_tokens", layout.node_tokens},
                   {"layout", layout_json(layout)}});
 }
 

@@ -1,6 +1,7 @@
 #include "kv/kv_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -75,15 +76,15 @@ KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_toke
       const KvLayout::Place place = layout.places[*shape.shares_with];
       const KvLayerShape& source = layout.groups[place.group].layers[place.slot].shape;
       CHECK(shape.kv_heads == source.kv_heads && shape.key_dim == source.key_dim &&
-            shape.value_dim == source.value_dim && shape.window == source.window);
+            shape.value_dim == source.value_dim && shape.window == source.window &&
+            shape.page_tokens == source.page_tokens);
       layout.places.push_back(place);
       continue;
     }
-    auto group = std::find_if(layout.groups.begin(), layout.groups.end(),
-                              [&](const KvGroupLayout& g) { return g.window == shape.window; });
+    const KvPolicy policy{shape.window, shape.page_tokens > 0 ? shape.page_tokens : page_tokens};
+    auto group = std::ranges::find_if(layout.groups, [&](const KvPolicy& g) { return g == policy; });
     if (group == layout.groups.end()) {
-      layout.groups.push_back(
-          {.page_tokens = page_tokens, .window = shape.window, .page_bytes = 0, .layers = {}});
+      layout.groups.push_back({policy, 0, {}});
       group = layout.groups.end() - 1;
     }
     for (const auto& [format, dim] :
@@ -94,11 +95,18 @@ KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_toke
     KvLayerLayout layer{.shape = shape, .offset = group->page_bytes};
     layer.key_row_bytes = kv_row_bytes(shape.key_format, shape.key_dim);
     layer.value_row_bytes = kv_row_bytes(shape.value_format, shape.value_dim);
-    layer.head_bytes = page_tokens * (layer.key_row_bytes + layer.value_row_bytes);
+    layer.head_bytes = policy.page_tokens * (layer.key_row_bytes + layer.value_row_bytes);
     if (!group->layers.empty()) layer.first_cell = group->cells();
     group->page_bytes += shape.kv_heads * layer.head_bytes;
     layout.places.push_back({uint32_t(group - layout.groups.begin()), uint32_t(group->layers.size())});
     group->layers.push_back(layer);
+  }
+  layout.node_tokens = 1;
+  for (const KvPolicy& group : layout.groups)
+    layout.node_tokens = std::lcm(layout.node_tokens, group.page_tokens);
+  for (uint32_t g = 0; g < layout.groups.size(); ++g) {
+    for (uint32_t i = 0; i < layout.node_tokens / layout.groups[g].page_tokens; ++i)
+      layout.node_pages.push_back({g, i});
   }
   return layout;
 }

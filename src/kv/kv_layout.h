@@ -32,12 +32,26 @@ constexpr bool is_rotated(KvFormat format) {
   return format == KvFormat::q4;
 }
 
+// How long rows are wanted, and in what portions they are kept. Layers of one policy share their pages.
+struct KvPolicy {
+  uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
+  uint32_t page_tokens = 0;
+
+  bool operator==(const KvPolicy&) const = default;
+  bool keeps_all() const { return window == 0; }
+  // The first row that the token of this row sees, and the page that it is in.
+  uint32_t first_seen(uint32_t row) const { return keeps_all() || row < window ? 0 : row + 1 - window; }
+  uint32_t first_page_seen(uint32_t row) const { return first_seen(row) / page_tokens; }
+  uint32_t pages_covering(size_t tokens) const { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
+};
+
 // What one layer wants cached: said by the model, once, before any page exists.
 struct KvLayerShape {
   uint32_t kv_heads = 0;
   uint32_t key_dim = 0;
   uint32_t value_dim = 0;
-  uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
+  uint32_t window = 0;       // how many positions, its own included, a token sees; 0: all
+  uint32_t page_tokens = 0;  // of its pages; 0: as many as is usual
   KvFormat key_format = KvFormat::f16;
   KvFormat value_format = KvFormat::f16;
   // An earlier layer whose rows it reads; it stores none, and all the rest must be as there.
@@ -61,12 +75,9 @@ struct KvLayerLayout {
   }
 };
 
-// A layer group: layers whose tokens live equally long, and so share pages. A page holds `page_tokens` tokens
-// of all of them, contiguous: the unit that is shared, copied, evicted, stored and sent. It has the same
-// bytes on every backend.
-struct KvGroupLayout {
-  uint32_t page_tokens = 0;
-  uint32_t window = 0;  // 0: everything is kept
+// A layer group: layers of one policy. A page holds `page_tokens` tokens of all of them, contiguous: the unit that is
+// shared, copied, evicted, stored and sent. It has the same bytes on every backend.
+struct KvGroupLayout : KvPolicy {
   size_t page_bytes = 0;
   std::vector<KvLayerLayout> layers;
 
@@ -77,7 +88,8 @@ struct KvGroupLayout {
   bool has_equal_cells() const;
 };
 
-// The groups of a model, and where each of its layers is found in them.
+// The groups of a model, and where each of its layers is found in them. What can be found by its tokens is a tree of nodes
+// (PrefixIndex): each is as many tokens as fill whole pages in every group, and has all those pages.
 struct KvLayout {
   struct Place {
     uint32_t group = 0;
@@ -85,6 +97,24 @@ struct KvLayout {
   };
   std::vector<KvGroupLayout> groups;
   std::vector<Place> places;  // by layer of the model; one that shares has its source's
+  struct NodePage {
+    uint32_t group = 0;
+    uint32_t index = 0;  // of those that the group has of a node
+  };
+  std::vector<NodePage> node_pages;  // of one node, group by group
+  uint32_t node_tokens = 0;          // the least common multiple of all page_tokens
+
+  size_t node_page_bytes(uint32_t page) const { return groups[node_pages[page].group].page_bytes; }
+  // Where a page of a node that has so many before it is in its sequence.
+  uint32_t page_index(uint32_t page, uint32_t depth) const {
+    const NodePage& place = node_pages[page];
+    return depth * (node_tokens / groups[place.group].page_tokens) + place.index;
+  }
+  // Whether it has any of the node's first `tokens`.
+  bool reaches(uint32_t page, size_t tokens) const {
+    const NodePage& place = node_pages[page];
+    return size_t(place.index) * groups[place.group].page_tokens < tokens;
+  }
 
   // Of a token that every layer still sees.
   size_t bytes_per_token() const;
@@ -92,7 +122,7 @@ struct KvLayout {
 
 inline constexpr uint32_t kPageTokens = 32;
 
-// One group for the layers that see everything, and one per window width.
+// One group for each policy. `page_tokens`: of the layers that do not say.
 KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_tokens = kPageTokens);
 
 }  // namespace quire

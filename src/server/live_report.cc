@@ -161,6 +161,7 @@ OrderedJson kv_report(const Engine& engine, const RequestBook& book, const Repor
     const KvGroupLayout& group = kv.layout().groups[g];
     const KvCache::GroupStats pages = kv.group_stats(g);
     groups.push_back({{"window", group.window},
+                      {"page_tokens", group.page_tokens},
                       {"layers", group.layers.size()},
                       {"page_bytes", group.page_bytes},
                       {"pages", pages.pages},
@@ -182,7 +183,7 @@ OrderedJson kv_report(const Engine& engine, const RequestBook& book, const Repor
     }
   }
   OrderedJson json = {{"now_ms", book.moment(report.now)},
-                      {"page_tokens", kv.page_tokens()},
+                      {"page_tokens", kv.node_tokens()},
                       {"capacity_bytes", stats.capacity_bytes},
                       {"held_bytes", stats.held_bytes},
                       {"cached_bytes", stats.cached_bytes},

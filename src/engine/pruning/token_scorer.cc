@@ -85,6 +85,7 @@ KeptRows TokenScorer::choose() const {
   std::vector<std::vector<float>> scores;  // of heads that see everything, up to the window
   std::vector<size_t> heads;               // their places in kept.of_head
   bool alike = true;                       // any cell of a page can hold any head's rows
+  uint32_t page_tokens = 1;                // heads may differ by so many rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
     const KvGroupLayout& group = layout_.groups[layout_.places[l].group];
     const uint32_t kv_heads = group.layers[layout_.places[l].slot].shape.kv_heads;
@@ -95,11 +96,13 @@ KeptRows TokenScorer::choose() const {
       scores.push_back(this->scores(l, h));
       scores.back().resize(before);
     }
-    if (group.window == 0) alike &= group.has_equal_cells();
+    if (!group.keeps_all()) continue;
+    alike &= group.has_equal_cells();
+    page_tokens = std::lcm(page_tokens, group.page_tokens);
   }
   const uint32_t each = kept.count - options_.window;
   const std::vector<uint32_t> budgets = alike && splits_by_head()
-                                            ? split_budget(scores, each, layout_.groups.front().page_tokens)
+                                            ? split_budget(scores, each, page_tokens)
                                             : std::vector<uint32_t>(scores.size(), each);
   for (size_t i = 0; i < heads.size(); ++i) {
     std::vector<uint32_t>& rows = kept.of_head[heads[i]];

@@ -24,6 +24,7 @@ class GqaBlock : public Block {
             .key_dim = spec_.key_dim,
             .value_dim = spec_.value_dim,
             .window = spec_.window,
+            .page_tokens = spec_.page_tokens,
             .shares_with = spec_.shares_with};
   }
   StepCost cost(const StepShape& shape, const KvLayerLayout& layer) const override;
