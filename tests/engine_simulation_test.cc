@@ -29,7 +29,7 @@ struct Simulation {
   Simulation(const Setting& setting, uint64_t seed)
       : model(golden_folder(setting.model), exact_kernels(), 1), random(seed) {
     set_window_pages(model.spec, setting.window_pages);
-    for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(shape.window);
+    for (const KvLayer& layer : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(layer[0].window);
     EngineModel engine_model = model.engine_model();
     engine_model.backend = &backend;
     if (setting.when == Setting::When::late) engine_model.backend = &late;

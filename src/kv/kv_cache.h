@@ -124,7 +124,8 @@ class KvCache {
   // Allocates nothing. REQUIRES: every table was cleared or is gone.
   void forget_everything();
 
-  // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if there is no
+  // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if a state is needed
+  // that is not there any more, if there is no
   // room for the pages where they part, or if a window has passed it.
   std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
 
@@ -220,6 +221,10 @@ class KvCache {
   void touch_chain(PrefixNodeId node);
   size_t page_bytes(uint32_t group) const { return layout_.groups[group].page_bytes; }
   uint64_t place_of(uint32_t group, PageId page) const { return uint64_t(page.value) * page_bytes(group); }
+  // Which nodes can be taken up in part: a state is at the end of one.
+  PrefixIndex::Of parts() const {
+    return layout_.has_states() ? PrefixIndex::Of::whole : PrefixIndex::Of::all;
+  }
   uint32_t node_pages() const { return uint32_t(layout_.node_pages.size()); }
   // The pages of a node that the token after its first `tokens` sees, of which some are of these tokens.
   std::vector<std::optional<PageId>> seen_of_part(std::span<const std::optional<PageId>> pages,

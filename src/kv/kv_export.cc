@@ -56,7 +56,7 @@ KvExport::KvExport(KvCache& kv, const SaltedTokens& salted) : kv_(kv), age_(kv.a
     add(at, parent());
     tokens = tokens.subspan(kv_.node_tokens());
   }
-  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens);
+  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens, kv_.parts());
   // One that goes on otherwise belongs to somebody else.
   if (rest.tokens > 0 && kv_.index_.node(rest.node).tokens.size() == rest.tokens) add(rest.node, parent());
 }
@@ -123,6 +123,7 @@ std::optional<PrefixNodeId> KvImport::known_in_place_of(const KvNode& node) cons
       node.parent == KvNode::kNoParent ? kv_.index_.root(node.salt) : staged_[node.parent].node;
   if (!parent) return std::nullopt;
   if (const auto same = find(*parent, node.tokens)) return same;
+  if (kv_.layout_.has_states()) return std::nullopt;
   const PrefixIndex::Longest longer = kv_.index_.longest_child(*parent, node.tokens);
   if (longer.tokens < node.tokens.size()) return std::nullopt;
   for (size_t n = 0; n < node.pages.size(); ++n) {

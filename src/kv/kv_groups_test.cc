@@ -20,8 +20,8 @@ TEST(KvGroupsLayout, HasAGroupForEachWindowAndSizeOfPages) {
     EXPECT_EQ(layout.groups[g].page_tokens, kExpected[g].second);
     EXPECT_EQ(layout.groups[g].bytes_per_token() * layout.groups[g].page_tokens, layout.groups[g].page_bytes);
   }
-  EXPECT_EQ(layout.places[4].group, 1u);
-  EXPECT_EQ(layout.places[5].group, 0u);
+  EXPECT_EQ(layout.places[4][0].group, 1u);
+  EXPECT_EQ(layout.places[5][0].group, 0u);
   EXPECT_EQ(layout.node_tokens, 24u);
   ASSERT_EQ(layout.node_pages.size(), 6u + 3u + 6u + 2u);
   EXPECT_EQ(layout.node_pages[7].group, 1u);
@@ -93,6 +93,27 @@ TEST_F(KvGroups, WhatIsTooMuchToCopyLeavesWholeNodesThatCanBeContinued) {
   for (Run* run : {&other, &rest, &again}) finish(*run);
   kv_->release(pinned, {}, 0, KvCache::Reason::forgotten);
   kv_->check_invariants();
+}
+
+TEST_F(KvGroups, WithoutRoomToCopyAndWithoutTheWindowBeforeThatNothingIsTaken) {
+  make({layer(0, 16), layer(4)}, {8, 40});
+  Run first = start(1, counted(30));
+  ASSERT_TRUE(compute(first, 30));
+  finish(first);
+  KvExport all(*kv_);
+  std::vector<KvNode> nodes = all.take(SIZE_MAX, kv_->make_moves());
+  for (size_t page = 1; page < nodes[0].pages.size(); ++page) nodes[0].pages[page].clear();
+  const std::unique_ptr<HostKv> source = std::move(kv_);
+  for (const uint32_t pages : {3u, 2u}) {
+    make({layer(0, 16), layer(4)}, {pages, 40});
+    KvImport import(*kv_);
+    for (const KvNode& node : nodes) import.add(node, kv_->make_moves());
+    import.commit();
+    Run again = start(2, counted(30));
+    EXPECT_EQ(again.match.tokens, pages == 3 ? 29u : 0u);
+    expect_right_rows(again);
+    finish(again);
+  }
 }
 
 TEST_F(KvGroups, EveryRowIsRightWhateverIsSharedForkedAndEvicted) {
@@ -172,6 +193,69 @@ TEST_F(KvGroups, LeaveOneCacheForAnother) {
     expect_right_rows(again);
     finish(again);
   }
+}
+
+KvLayerShape state(uint32_t page_tokens) {
+  KvLayerShape shape = layer(0, page_tokens);
+  shape.value_dim = 0;
+  shape.state = true;
+  return shape;
+}
+
+TEST_F(KvGroups, AStateIsOneRowOfAPageAndASequenceHoldsTwoOfThem) {
+  make({layer(), state(8)}, {32, 6});
+  EXPECT_EQ(kv_->layout().groups[1].page_bytes, 2 * sizeof(float));
+  EXPECT_EQ(kv_->layout().node_tokens, 8u);
+  Run run = start(1, counted(40));
+  for (uint32_t t = 1; t <= 40; ++t) {
+    ASSERT_TRUE(compute(run, t));
+    EXPECT_LE(run.table.held_pages(1), 2u);
+  }
+  expect_right_rows(run);
+  finish(run);
+  EXPECT_EQ(kv_->stats().held_pages, 0u);
+}
+
+TEST_F(KvGroups, AStateIsTakenUpWhereANodeOrASequenceEndedAndNowhereElse) {
+  make({layer(), state(8)}, {64, 64});
+  Run first = start(1, counted(21));
+  ASSERT_TRUE(compute(first, 21));
+  finish(first);
+  for (uint32_t part = 1; part < 24; ++part) {
+    Tokens other = counted(30);
+    other[part] = 99;
+    Run second = start(2, other);
+    EXPECT_EQ(second.match.tokens, part > 20 ? 21u : part / 8 * 8) << part;
+    expect_right_rows(second);
+    kv_->release(second.table, {}, 0, KvCache::Reason::forgotten);
+  }
+  // One that ended earlier stays beside one that went on.
+  Run longer = start(3, counted(23));
+  EXPECT_EQ(longer.match.tokens, 21u);
+  ASSERT_TRUE(compute(longer, 23));
+  EXPECT_FALSE(kv_->fork(longer.table, 22, SequenceId{5}).has_value());
+  EXPECT_TRUE(kv_->fork(longer.table, 23, SequenceId{5}).has_value());
+  finish(longer);
+  Tokens other = counted(30);
+  other[22] = 99;
+  EXPECT_EQ(kv_->lookup(other).tokens, 21u);
+  EXPECT_EQ(kv_->lookup(counted(30)).tokens, 23u);
+}
+
+TEST_F(KvGroups, AStateThatMayBeFurtherThanItsTokensIsNotPublished) {
+  make({layer(), state(8)}, {64, 64});
+  Run run = start(1, counted(30));
+  ASSERT_TRUE(compute(run, 20));
+  ASSERT_TRUE(kv_->reserve(run.table, 21));  // a step may have written there
+  finish(run);
+  EXPECT_EQ(kv_->lookup(counted(30)).tokens, 16u);
+}
+
+TEST_F(KvGroups, EveryStateIsRightWhateverIsSharedForkedAndEvicted) {
+  make({layer(), state(8)}, {40, 12});
+  let_everything_happen();
+  make({layer(0, 8), state(4), layer(5)}, {20, 14, 16});
+  let_everything_happen();
 }
 
 }  // namespace

@@ -84,8 +84,10 @@ std::vector<std::vector<uint32_t>> KvCache::cells_of(uint32_t g, uint32_t comput
   std::vector<uint32_t> wanted;
   size_t head = 0;
   bool equal = true;
-  for (const KvLayout::Place& place : layout_.places) {
-    const uint32_t heads = layout_.groups[place.group].layers[place.slot].shape.kv_heads;
+  for (const auto& streams : layout_.places) {
+    CHECK(streams.size() == 1 && layout_.at(streams.front()).shape.stride == 1);
+    const KvLayout::Place& place = streams.front();
+    const uint32_t heads = layout_.at(place).shape.kv_heads;
     for (uint32_t h = 0; h < heads; ++h, ++head) {
       if (place.group != g) continue;
       const size_t rows = kept.of_head[head].size();
@@ -105,8 +107,9 @@ void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList t
   // pages that were not written, and those others' rows are gone from there.
   for (const bool elsewhere : {false, true}) {
     size_t head = 0;
-    for (const KvLayout::Place& place : layout_.places) {
-      const KvLayerLayout& layer = layout_.groups[place.group].layers[place.slot];
+    for (const auto& streams : layout_.places) {
+      const KvLayout::Place& place = streams.front();
+      const KvLayerLayout& layer = layout_.at(place);
       for (uint32_t h = 0; h < layer.shape.kv_heads; ++h, ++head) {
         if (place.group != g) continue;
         const std::vector<uint32_t>& rows = kept.of_head[head];

@@ -23,7 +23,8 @@ KvCache::Path KvCache::find(const SaltedTokens& salted) const {
     path.tokens += node_tokens();
   }
   const std::span<const TokenId> rest = wanted.subspan(path.tokens);
-  if (root) path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), node_tokens())));
+  if (root)
+    path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), node_tokens())), parts());
   path.tokens += path.part.tokens;
 
   path.miss.position = path.tokens;
@@ -276,10 +277,13 @@ void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_
 
 void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
   const std::optional<PrefixNodeId> before = node_before_next(table);
-  const PrefixIndex::Longest longest = before ? index_.longest_child(*before, tail) : PrefixIndex::Longest{};
+  const PrefixIndex::Longest longest =
+      before ? index_.longest_child(*before, tail, parts()) : PrefixIndex::Longest{};
   if (longest.tokens == tail.size()) return;  // all of it can be found already
   PrefixNodeId shorter = PrefixIndex::kRoot;
-  if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens) shorter = longest.node;
+  if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens &&
+      !layout_.has_states())
+    shorter = longest.node;
   const PrefixNodeId node = index_.add(before ? *before : index_.root_or_add(table.salt_), tail);
   publish_node(table, table.published_, node);
   table.published_ += 1;
@@ -301,7 +305,9 @@ void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_
   if (options_.sharing && reason != Reason::forgotten && !table.pruned_) {
     publish(table, tokens, computed);
     const uint32_t done = table.published_ * node_tokens();
-    if (computed > done) publish_tail(table, tokens.subspan(done, computed - done));
+    // A state may be further than what is computed: somewhere in what it had room for.
+    if (computed > done && (!layout_.has_states() || computed == table.reserved_tokens_))
+      publish_tail(table, tokens.subspan(done, computed - done));
   }
   touch_chain(table.node_);
   for (uint32_t g = 0; g < pools_.size(); ++g) {
@@ -317,6 +323,7 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   if (table.pruned_) return std::nullopt;
   PageTable other = make_table(owner, table.salt_);
   const uint32_t whole = at / node_tokens(), rest = at % node_tokens();
+  if (layout_.has_states() && rest > 0 && at < table.reserved_tokens_) return std::nullopt;
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     if (table.groups_[g].first_page > layout_.groups[g].first_page_seen(at)) return std::nullopt;
   }

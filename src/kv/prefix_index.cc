@@ -72,10 +72,12 @@ std::optional<PrefixNodeId> PrefixIndex::child(PrefixNodeId parent, std::span<co
   return std::nullopt;
 }
 
-PrefixIndex::Longest PrefixIndex::longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const {
+PrefixIndex::Longest PrefixIndex::longest_child(PrefixNodeId parent, std::span<const TokenId> tokens,
+                                                Of which) const {
   Longest best;
   for (PrefixNodeId child : node(parent).children) {
     const uint32_t common = common_prefix(node(child).tokens, tokens);
+    if (which == Of::whole && common < node(child).tokens.size()) continue;
     if (common > best.tokens) best = {child, common};
   }
   return best;

@@ -56,12 +56,13 @@ class PrefixIndex {
   // The child with exactly these tokens, as many as a full node has.
   std::optional<PrefixNodeId> child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
 
-  // The child that has most of `tokens` at its beginning. `tokens` 0: none has any.
+  // The child that has most of `tokens` at its beginning, or of those that have no others. `tokens` 0: none has any.
+  enum class Of : uint8_t { all, whole };
   struct Longest {
     PrefixNodeId node;
     uint32_t tokens = 0;
   };
-  Longest longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+  Longest longest_child(PrefixNodeId parent, std::span<const TokenId> tokens, Of which = Of::all) const;
 
   PrefixNodeId add(PrefixNodeId parent, std::span<const TokenId> tokens);
   void hold(PrefixNodeId id) { ++nodes_[id.value].holders; }

@@ -50,7 +50,7 @@ class Sharing : public testing::Test {
     const PageTable* tables[] = {&run.table};
     const auto views = kv_->view(tables, flat);
     const KvView view{&views[group], &kv_->layout().groups[group].layers.front()};
-    return reinterpret_cast<float*>(view.key_row(0, 0, position));
+    return reinterpret_cast<float*>(view.key_row(0, 0, position / view.layer->shape.stride));
   }
 
   Run start(uint32_t id, Tokens tokens, CacheSalt salt = {}) {

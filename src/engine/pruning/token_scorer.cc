@@ -40,7 +40,7 @@ TokenScorer::TokenScorer(const PruningOptions& options, const ModelSpec& spec, c
                          uint32_t tokens)
     : options_(options), spec_(spec), layout_(layout), tokens_(tokens) {
   for (uint32_t l = 0; l < layout.places.size(); ++l) {
-    if (layout.groups[layout.places[l].group].window == 0) full_layers_.push_back(l);
+    if (layout.groups[layout.places[l].front().group].window == 0) full_layers_.push_back(l);
   }
 }
 
@@ -50,8 +50,7 @@ const std::vector<float>& TokenScorer::values() {
 }
 
 const KvLayerShape& TokenScorer::shape(size_t layer) const {
-  const KvLayout::Place place = layout_.places[layer];
-  return layout_.groups[place.group].layers[place.slot].shape;
+  return layout_.at(layout_.places[layer].front()).shape;
 }
 
 size_t TokenScorer::begin_of(size_t layer) const {
@@ -87,9 +86,8 @@ KeptRows TokenScorer::choose() const {
   bool alike = true;                       // any cell of a page can hold any head's rows
   uint32_t page_tokens = 1;                // heads may differ by so many rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
-    const KvGroupLayout& group = layout_.groups[layout_.places[l].group];
-    const uint32_t kv_heads = group.layers[layout_.places[l].slot].shape.kv_heads;
-    for (uint32_t h = 0; h < kv_heads; ++h) {
+    const KvGroupLayout& group = layout_.groups[layout_.places[l].front().group];
+    for (uint32_t h = 0; h < shape(l).kv_heads; ++h) {
       kept.of_head.emplace_back();
       if (group.window > 0) continue;
       heads.push_back(kept.of_head.size() - 1);
