@@ -13,8 +13,8 @@ constexpr size_t kReadAheadBytes = size_t(32) << 20;
 }  // namespace
 
 bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
-  if (sequence.loading) return true;
-  if (std::exchange(sequence.asked_disk, true)) return false;
+  if (sequence.disk.loading) return true;
+  if (std::exchange(sequence.disk.asked, true)) return false;
   DiskMatch match = kv_.lookup_on_disk(sequence.findable());
   if (match.pages.empty()) return false;
   size_t bytes = match.bytes;
@@ -25,13 +25,13 @@ bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
     tier_.doubt_rate();
     return false;
   }
-  sequence.loading = true;
+  sequence.disk.loading = true;
   Load& load = line_.emplace_back();
   load.sequence = &sequence;
   load.match = std::move(match);
   load.since = Clock::now();
   if (line_.size() == 1 && !start_front()) end_front();
-  return sequence.loading;
+  return sequence.disk.loading;
 }
 
 // What those before it have loaded, or others have computed, is not read again.
@@ -97,15 +97,15 @@ void DiskLoads::end_front() {
   do {
     const Load& load = line_.front();
     Sequence& sequence = *load.sequence;
-    sequence.loading = false;
-    if (load.brought_back > 0) sequence.in_memory_before_loading = load.match.memory_tokens;
+    sequence.disk.loading = false;
+    if (load.brought_back > 0) sequence.disk.memory_tokens = load.match.memory_tokens;
     if (!sequence.started) sequence.answer.account.disk_ms = milliseconds_between(load.since, Clock::now());
     line_.pop_front();
   } while (!line_.empty() && !start_front());
 }
 
 void DiskLoads::forget_all() {
-  for (const Load& load : line_) load.sequence->loading = false;
+  for (const Load& load : line_) load.sequence->disk.loading = false;
   line_.clear();
 }
 

@@ -152,7 +152,8 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
     if (pruning->kept_of(scored) < scored)
-      sequence->scorer = make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
+      sequence->prune.scorer =
+          make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
   }
   scheduler_.add(std::move(sequence));
 }

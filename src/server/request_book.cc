@@ -142,7 +142,7 @@ OrderedJson RequestBook::head_json(const Entry& entry, const Answer& answer) con
 OrderedJson RequestBook::live_json(const Entry& entry, const Sequence& sequence) const {
   OrderedJson json = head_json(entry, sequence.answer);
   const char* phase = sequence.backlog() > 1 || sequence.token_times.empty() ? "prefill" : "decode";
-  json["state"] = sequence.running ? phase : sequence.loading ? "loading" : "waiting";
+  json["state"] = sequence.running ? phase : sequence.disk.loading ? "loading" : "waiting";
   const auto& times = sequence.token_times;
   json["ttft_ms"] = nullptr;
   if (!times.empty()) json["ttft_ms"] = milliseconds_between(sequence.submitted, times.front());
