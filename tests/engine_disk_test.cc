@@ -84,7 +84,7 @@ class EngineDisk : public testing::TestWithParam<const char*> {
     EXPECT_LT(engine.lookup(ask(0).prompt).tokens, 20u);
     const SequenceId id = engine.submit(ask(0));
     engine.step();
-    EXPECT_TRUE(engine.scheduler().find(id)->loading);
+    EXPECT_TRUE(engine.scheduler().find(id)->disk.loading);
     return id;
   }
 
@@ -132,7 +132,7 @@ TEST_P(EngineDisk, OthersGoOnWhileOneWaitsForTheDisk) {
   const SequenceId id = begin_loading(*engine);
   const Answer other = engine->run(ask(8));
   EXPECT_EQ(other.tokens.size(), 6u);
-  EXPECT_TRUE(engine->scheduler().find(id)->loading);
+  EXPECT_TRUE(engine->scheduler().find(id)->disk.loading);
   EXPECT_EQ(engine->kv().stats().held_pages, 0u) << "who waits holds nothing";
   disk.open();
   while (engine->step()) {
@@ -154,7 +154,7 @@ TEST_P(EngineDisk, AnEngineThatHasNothingElseToDoSleepsUntilTheDiskAnswers) {
   // A machine that is busy makes it longer, never shorter.
   EXPECT_GE(milliseconds_between(begin, Clock::now()), kSteps)
       << "one that does not sleep takes microseconds";
-  EXPECT_TRUE(engine->scheduler().find(id)->loading);
+  EXPECT_TRUE(engine->scheduler().find(id)->disk.loading);
   disk.open();
   while (engine->step()) {
   }
@@ -202,7 +202,7 @@ TEST_P(EngineDisk, ADeadlineEndsTheWait) {
   request.deadline = Clock::now() + std::chrono::hours(1);
   const SequenceId id = engine->submit(request);
   engine->step();
-  EXPECT_TRUE(engine->scheduler().find(id)->loading);
+  EXPECT_TRUE(engine->scheduler().find(id)->disk.loading);
   skipped_ = std::chrono::hours(2);
   while (engine->step()) {
   }

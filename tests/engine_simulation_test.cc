@@ -22,12 +22,14 @@ struct Setting {
   uint32_t pool_tokens;
   enum class When : uint8_t { at_once, late } when = When::at_once;  // what is asked of the backend happens
   uint32_t pipeline = 1;
+  uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
 };
 
 struct Simulation {
   Simulation(const Setting& setting, uint64_t seed)
       : model(golden_folder(setting.model), exact_kernels(), 1), random(seed) {
-    for (const KvLayerShape& shape : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(shape.window);
+    set_window_pages(model.spec, setting.window_pages);
+    for (const KvLayer& layer : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(layer[0].window);
     EngineModel engine_model = model.engine_model();
     engine_model.backend = &backend;
     if (setting.when == Setting::When::late) engine_model.backend = &late;
@@ -237,7 +239,9 @@ INSTANTIATE_TEST_SUITE_P(Pools, EngineSimulation,
                                          Setting{"tiny_late", "llama3", true, 100, When::late, 1},
                                          Setting{"tiny_late_ahead", "llama3", true, 100, When::late, 2},
                                          Setting{"roomy_late_ahead", "llama3", false, 400, When::late, 2},
-                                         Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2}),
+                                         Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2},
+                                         Setting{"wide_windows", "gemma3", true, 140, When::at_once, 1, 16},
+                                         Setting{"narrow_windows", "gemma3", true, 140, When::late, 2, 2}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -87,8 +87,7 @@ struct Seen {
 };
 
 Vector row_of(TextRunner& runner, const TextRunner::RowPlace& place) {
-  const KvLayout::Place at = runner.layout().places[place.layer];
-  const KvLayerShape& shape = runner.layout().groups[at.group].layers[at.slot].shape;
+  const KvLayerShape& shape = runner.layout().at(runner.layout().places[place.layer].front()).shape;
   const bool is_key = place.which == TextRunner::Which::key;
   std::vector<float> values(is_key ? shape.key_dim : shape.value_dim);
   load_kv_row(is_key ? shape.key_format : shape.value_format, runner.bytes(place).data(), values);

@@ -68,6 +68,12 @@ EngineModel BareModel::engine_model() {
   return {.spec = &spec, .weights = &weights, .backend = &backend, .tokenizer = nullptr, .end_tokens = {}};
 }
 
+void set_window_pages(ModelSpec& spec, uint32_t page_tokens) {
+  for (LayerSpec& layer : spec.layers) {
+    if (layer.window() > 0) layer.gqa().page_tokens = page_tokens;
+  }
+}
+
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
                               const KvFormats& formats) {
   TextRunner runner(model.engine_model(), formats, uint32_t(tokens.size()), chunk);

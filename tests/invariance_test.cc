@@ -20,6 +20,7 @@ struct Case {
   std::string model;        // a golden's name, or synth:TYPE
   CpuKernels (*kernels)();  // null: on the GPU
   KvFormats format;
+  uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -46,19 +47,23 @@ class Invariance : public testing::TestWithParam<Case> {
   void SetUp() override {
     if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "there is no GPU";
   }
-  BareModel open(uint32_t threads) const {
-    const std::string path = model_path(GetParam().model);
-    if (GetParam().kernels == nullptr) return BareModel(path, open_gpu());
-    return BareModel(path, GetParam().kernels(), threads);
+  static std::unique_ptr<Backend> open(uint32_t threads) {
+    if (GetParam().kernels == nullptr) return open_gpu();
+    return std::make_unique<CpuBackend>(GetParam().kernels(), threads);
   }
+  struct Model : BareModel {
+    explicit Model(uint32_t threads) : BareModel(model_path(GetParam().model), open(threads)) {
+      set_window_pages(spec, GetParam().window_pages);
+    }
+  };
 };
 
 TEST_P(Invariance, LogitsDoNotDependOnChunksOrThreads) {
-  BareModel one = open(1);
+  Model one(1);
   const std::vector<TokenId> tokens = tokens_from(1, 75, one.spec.vocab);
   const std::vector<float> expected = all_logits(one, tokens, uint32_t(tokens.size()), GetParam().format);
   for (uint32_t threads : {1u, 2u, 5u}) {
-    BareModel model = open(threads);
+    Model model(threads);
     for (uint32_t chunk : {1u, 2u, 7u, 16u, 33u, 64u}) {
       expect_same_bits(all_logits(model, tokens, chunk, GetParam().format), expected,
                        "chunks of " + std::to_string(chunk) + ", threads " + std::to_string(threads));
@@ -67,7 +72,7 @@ TEST_P(Invariance, LogitsDoNotDependOnChunksOrThreads) {
 }
 
 TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
-  BareModel model = open(2);
+  Model model(2);
   const uint32_t vocab = model.spec.vocab;
   const std::vector<TokenId> mine = tokens_from(1, 60, vocab);
   const std::vector<float> alone = all_logits(model, mine, 60, GetParam().format);
@@ -116,7 +121,7 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
     uint32_t chunk, sequences, threads;
   };
   const auto answers = [&](const Setting& setting) {
-    BareModel model = open(setting.threads);
+    Model model(setting.threads);
     EngineOptions options{.context = 96, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
     options.kv_cache = setting.kv_cache;
     options.kv_formats = GetParam().format;
@@ -164,6 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"q4_0_q4_pages", "synth:q4_0", fastest_kernels, KvFormat::q4},
         Case{"experts_fp8_pages", "gpt_oss_mxfp4", fastest_kernels, KvFormat::fp8},
         Case{"windows", "gemma3", exact_kernels, KvFormat::f16},
+        Case{"windows_of_wide_pages", "gemma3", exact_kernels, KvFormat::f16, 64},
+        Case{"windows_of_narrow_pages", "gpt_oss_mxfp4", fastest_kernels, KvFormat::int8, 8},
         Case{"sinks_and_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16},
         Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32},
         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},

@@ -144,8 +144,8 @@ TEST(Layers, ThatShareKeysAndValuesStoreNone) {
   ASSERT_EQ(layout.places.size(), 4u);
   ASSERT_EQ(layout.groups.size(), 2u);
   for (const size_t layer : {2, 3}) {
-    EXPECT_EQ(layout.places[layer].group, layout.places[layer - 2].group);
-    EXPECT_EQ(layout.places[layer].slot, layout.places[layer - 2].slot);
+    EXPECT_EQ(layout.places[layer][0].group, layout.places[layer - 2][0].group);
+    EXPECT_EQ(layout.places[layer][0].slot, layout.places[layer - 2][0].slot);
   }
   EXPECT_EQ(layout.groups[0].layers.size(), 1u);
   EXPECT_EQ(layout.bytes_per_token(), size_t(2 * 2 * (8 + 8) * 2));  // layers, heads, key and value, f16
@@ -196,14 +196,19 @@ class MeanOfTwo : public Block {
   explicit MeanOfTwo(uint32_t dim) : dim_(dim) {}
   std::vector<Role> roles() const override { return {}; }
   std::vector<size_t> scratch() const override { return {dim_}; }
-  KvLayerShape cached() const override {
-    return {.kv_heads = 1, .key_dim = dim_, .value_dim = dim_, .window = 2};
+  KvLayer cached() const override {
+    return {{.kv_heads = 1, .key_dim = dim_, .value_dim = dim_, .window = 2}};
   }
   void forward(const BlockStep& step) const override {
     const Rows rows = step.in.f32, query = step.scratch[0].f32;
-    step.backend.rope_store(
-        {.query = query, .key = rows, .value = rows, .head_dim = dim_, .cos = {}, .sin = {}, .kv = step.kv});
-    AttendParams attend{.query = query, .heads = 1, .kv = step.kv, .scale = 0, .sinks = {}, .out = {}};
+    step.backend.rope_store({.query = query,
+                             .key = rows,
+                             .value = rows,
+                             .head_dim = dim_,
+                             .cos = {},
+                             .sin = {},
+                             .kv = step.kv[0]});
+    AttendParams attend{.query = query, .heads = 1, .kv = step.kv[0], .scale = 0, .sinks = {}, .out = {}};
     attend.out.f32 = step.out;
     step.backend.attend(attend);
   }
@@ -263,7 +268,7 @@ TEST(Layers, ABlockThatNobodyKnowsIsLoadedComputedAndCounted) {
 
   BareModel model(file, file->spec(), scalar_kernels(), 1);
   const KvLayout layout = make_kv_layout(kv_shapes(model.spec, KvFormat::f32));
-  EXPECT_EQ(layout.groups.at(layout.places[1].group).window, 2u);
+  EXPECT_EQ(layout.groups.at(layout.places[1][0].group).window, 2u);
   const CostModel costs(model.weights, model.backend);
   const double attention = 32 * 32 * 2 + 16 * 32 * 2, mlp = 48 * 32 * 3, head = 40 * 32;
   EXPECT_EQ(costs.products({}).ops(), 2 * (3 * attention + 3 * mlp + 32 * 32 + head));

@@ -141,7 +141,7 @@ enum class RopePairing : uint8_t { interleaved, halves };  // (2i, 2i+1), or (i,
 struct RopeStoreParams {
   Rows query;  // [tokens, heads * head_dim], rotated in place
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: the rows are another layer's, and there already
-  Rows value;  // [tokens, kv_heads * value_dim]
+  Rows value;  // [tokens, kv_heads * value_dim], or nothing where a stream has none
   uint32_t head_dim = 0;
   const Norm* query_norm =
       nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing

@@ -72,7 +72,7 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
   const KvCache& kv = engine.kv();
   CacheView view;
   view.stats = kv.stats();
-  view.page_tokens = kv.page_tokens();
+  view.page_tokens = kv.node_tokens();
   view.bytes_per_token = kv.layout().bytes_per_token();
   view.unused_share = engine.unused_share();
   for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) view.groups.push_back(view_group(engine, g));

@@ -13,8 +13,8 @@ constexpr size_t kReadAheadBytes = size_t(32) << 20;
 }  // namespace
 
 bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
-  if (sequence.loading) return true;
-  if (std::exchange(sequence.asked_disk, true)) return false;
+  if (sequence.disk.loading) return true;
+  if (std::exchange(sequence.disk.asked, true)) return false;
   DiskMatch match = kv_.lookup_on_disk(sequence.findable());
   if (match.pages.empty()) return false;
   size_t bytes = match.bytes;
@@ -25,13 +25,13 @@ bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
     tier_.doubt_rate();
     return false;
   }
-  sequence.loading = true;
+  sequence.disk.loading = true;
   Load& load = line_.emplace_back();
   load.sequence = &sequence;
   load.match = std::move(match);
   load.since = Clock::now();
   if (line_.size() == 1 && !start_front()) end_front();
-  return sequence.loading;
+  return sequence.disk.loading;
 }
 
 // What those before it have loaded, or others have computed, is not read again.
@@ -45,31 +45,30 @@ bool DiskLoads::start_front() {
 }
 
 SaltedTokens DiskLoads::prefix_of(const Load& load, const DiskMatch::Page& page) const {
-  return load.sequence->findable().first(size_t(page.index + 1) * kv_.page_tokens());
+  return load.sequence->findable().first(size_t(page.node + 1) * kv_.node_tokens());
 }
 
 void DiskLoads::ask_for_more(Load& load) {
   while (load.asked < load.match.pages.size() && load.bytes_on_the_way < kReadAheadBytes) {
     const DiskMatch::Page& page = load.match.pages[load.asked];
-    const auto ticket = tier_.read(page.group, prefix_of(load, page));
+    const auto ticket = tier_.read(page.page, prefix_of(load, page));
     if (!ticket) {  // it had to go meanwhile, and what is after it is of no use
       load.match.pages.resize(load.asked);
       return;
     }
     load.tickets.push_back(*ticket);
-    load.bytes_on_the_way += kv_.layout().groups[page.group].page_bytes;
+    load.bytes_on_the_way += kv_.layout().node_page_bytes(page.page);
     ++load.asked;
   }
 }
 
 bool DiskLoads::take(Load& load, DiskTier::Arrival& arrival) {
   const DiskMatch::Page& page = load.match.pages[load.arrived++];
-  const size_t bytes = kv_.layout().groups[page.group].page_bytes;
+  const size_t bytes = kv_.layout().node_page_bytes(page.page);
   load.tickets.pop_front();
   load.bytes_on_the_way -= bytes;
   load.match.bytes -= bytes;
-  if (!arrival.bytes ||
-      !kv_.bring_back(page.group, prefix_of(load, page), std::move(arrival.bytes), load.use))
+  if (!arrival.bytes || !kv_.bring_back(page.page, prefix_of(load, page), std::move(arrival.bytes), load.use))
     return false;
   ++load.brought_back;
   return true;
@@ -98,15 +97,15 @@ void DiskLoads::end_front() {
   do {
     const Load& load = line_.front();
     Sequence& sequence = *load.sequence;
-    sequence.loading = false;
-    if (load.brought_back > 0) sequence.in_memory_before_loading = load.match.memory_tokens;
+    sequence.disk.loading = false;
+    if (load.brought_back > 0) sequence.disk.memory_tokens = load.match.memory_tokens;
     if (!sequence.started) sequence.answer.account.disk_ms = milliseconds_between(load.since, Clock::now());
     line_.pop_front();
   } while (!line_.empty() && !start_front());
 }
 
 void DiskLoads::forget_all() {
-  for (const Load& load : line_) load.sequence->loading = false;
+  for (const Load& load : line_) load.sequence->disk.loading = false;
   line_.clear();
 }
 

@@ -45,7 +45,8 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
-      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
+      // A state does not go back to before a wrong guess.
+      drafter_(options_.kv_cache && !kv_.layout().has_states() ? std::move(drafter) : nullptr) {
   if (options_.kv_cache) {
     const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
     runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn, drawn);
@@ -105,8 +106,10 @@ void Engine::check_pruning(const Request& request) const {
     throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
                 request.prompt.size());
   const size_t layers = model_.spec->layers.size();
-  for (const KvLayerShape& shape : kv_shapes(*model_.spec, KvFormats())) {
-    if (shape.shares_with)
+  for (const KvLayer& layer : kv_shapes(*model_.spec, KvFormats())) {
+    if (layer.size() != 1 || layer.front().stride != 1)
+      throw Error("layers of this model keep more than keys and values: such a cache cannot be pruned");
+    if (layer.front().shares_with)
       throw Error("layers of this model read each other's keys and values: such a cache cannot be pruned");
   }
   if (pruning.policy == PruningPolicy::evaluator) {
@@ -153,7 +156,8 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
     if (pruning->kept_of(scored) < scored)
-      sequence->scorer = make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
+      sequence->prune.scorer =
+          make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
   }
   scheduler_.add(std::move(sequence));
 }

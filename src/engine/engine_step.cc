@@ -42,11 +42,11 @@ void Engine::propose_drafts() {
   std::vector<Sequence*> streams;
   std::vector<uint32_t> most;
   for (const auto& sequence : scheduler_.running()) {
-    if (sequence->ahead > 0) continue;  // what it has is still being judged
+    if (sequence->ahead.rows > 0) continue;  // what it has is still being judged
     sequence->drafts.clear();
     if (sequence->backlog() != 1) continue;
-    if (sequence->scorer && sequence->dropped == 0) continue;  // guesses would be pruned with its prompt
-    if (sequence->request.watch) continue;  // nobody wants to know where a wrong guess looks
+    if (sequence->prune.is_due()) continue;  // guesses would be pruned with its prompt
+    if (sequence->request.watch) continue;   // nobody wants to know where a wrong guess looks
     uint32_t left = options_.context - uint32_t(sequence->tokens.size());
     if (sequence->request.max_tokens > 0)
       left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
@@ -66,7 +66,8 @@ bool Engine::compute_step() {
   const size_t before = flights_.size();
   take_off();
   if (before > 0) land();
-  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !scheduler_.idle();
+  // A state that went on with a token that was not drawn after all could not go back.
+  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !kv_.layout().has_states() && !scheduler_.idle();
   if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
   return true;
 }
@@ -179,13 +180,13 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   input.tables = kv_.flatten(tables);
   input.layers = pass.layers;
   if (pass.tokens.empty()) {
-    input.expectations = sequence.scorer->expectations(input.values);
+    input.expectations = sequence.prune.scorer->expectations(input.values);
   } else {
-    const uint32_t row = pass.row + sequence.pass_done;
-    input.add(std::span(pass.tokens).subspan(sequence.pass_done, scoring.count), row,
+    const uint32_t row = pass.row + sequence.prune.pass_done;
+    input.add(std::span(pass.tokens).subspan(sequence.prune.pass_done, scoring.count), row,
               StepInput::Logits::none);
-    taps.ask(*sequence.scorer, input.runs[0], row, pass.row + uint32_t(pass.tokens.size()) - pass.observed,
-             input);
+    taps.ask(*sequence.prune.scorer, input.runs[0], row,
+             pass.row + uint32_t(pass.tokens.size()) - pass.observed, input);
   }
   const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
   const double pairs = attention_pairs(input.batch());
@@ -193,10 +194,10 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
   kv_.moved(runner_.take_made());
   taps.tell(output);
-  if (pass.tokens.empty()) sequence.scorer->take(output.values);
-  sequence.pass_done += scoring.count;
+  if (pass.tokens.empty()) sequence.prune.scorer->take(output.values);
+  sequence.prune.pass_done += scoring.count;
   // Of a pass over the prompt itself nothing is needed again; one that follows it must leave the windows as they are.
-  if (pass.row == 0) kv_.release_behind_window(sequence.table, sequence.pass_done);
+  if (pass.row == 0) kv_.release_behind_window(sequence.table, sequence.prune.pass_done);
   const Clock::time_point end = options_.now();
   StepRecord record;
   record.begin = begin;
@@ -213,16 +214,14 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   sequence.answer.account.prefill.push_back({milliseconds_between(sequence.submitted, begin), record.ms,
                                              scoring.count, scoring.count, sequence.computed,
                                              sequence.computed});
-  if (sequence.pass_done < pass.tokens.size()) return;
+  if (sequence.prune.pass_done < pass.tokens.size()) return;
   kv_.truncate(sequence.table, pass.row);
-  sequence.pass.reset();
-  sequence.pass_done = 0;
-  ++sequence.pass_index;
-  if (!sequence.scorer->chooses_before_prefill() || sequence.due_pass() != nullptr) return;
-  sequence.kept = sequence.scorer->choose_tokens();
-  sequence.dropped = sequence.scorer->tokens() - uint32_t(sequence.kept.size());
-  sequence.answer.account.pruned_tokens = sequence.dropped;
-  sequence.scorer->restart();
+  sequence.prune.end_pass();
+  if (!sequence.prune.scorer->chooses_before_prefill() || sequence.due_pass() != nullptr) return;
+  sequence.prune.kept = sequence.prune.scorer->choose_tokens();
+  sequence.prune.dropped = sequence.prune.scorer->tokens() - uint32_t(sequence.prune.kept.size());
+  sequence.answer.account.pruned_tokens = sequence.prune.dropped;
+  sequence.prune.scorer->restart();
   kv_.never_publish(sequence.table);
 }
 
@@ -251,17 +250,17 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
     if (found == nullptr) continue;  // it has ended since the step was launched: what was drawn is not wanted
     Sequence& sequence = *found;
     account(sequence, run, plan, times);
-    sequence.ahead -= run.count;
-    if (sequence.is_astray) {  // its row will be computed again, from the right token
-      sequence.is_astray = false;
-      if (run.samples) --sequence.drawing;
+    sequence.ahead.rows -= run.count;
+    if (sequence.ahead.astray) {  // its row will be computed again, from the right token
+      sequence.ahead.astray = false;
+      if (run.samples) --sequence.ahead.drawing;
       continue;
     }
     sequence.computed += run.count;
     if (run.samples) {
-      --sequence.drawing;
+      --sequence.ahead.drawing;
       sequence.computed += add_tokens(sequence, drawn);
-      sequence.is_astray = drawn.back().amended && sequence.ahead > 0;
+      sequence.ahead.astray = drawn.back().amended && sequence.ahead.rows > 0;
     }
     sequence.drafts.clear();
     if (sequence.finished()) {

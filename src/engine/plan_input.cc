@@ -10,7 +10,7 @@ void add_tokens(const StepPlan::Run& run, StepInput& input) {
   for (uint32_t i = 0; i < run.count + run.drafts; ++i) {
     const uint32_t position = sequence.position_of(sequence.rows() + i);
     const bool is_drawn = position >= sequence.tokens.size() && i < run.count;
-    if (is_drawn) input.drawn.push_back({uint32_t(input.tokens.size()) + i, sequence.last_draw});
+    if (is_drawn) input.drawn.push_back({uint32_t(input.tokens.size()) + i, sequence.ahead.last_draw});
     positions.push_back(position);
     tokens.push_back(is_drawn        ? 0
                      : i < run.count ? sequence.tokens[position]
@@ -50,7 +50,7 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .logit_bias = options.logit_bias,
           .seed = options.seed,
           .choice = sequence.request.choice,
-          .position = uint32_t(sequence.tokens.size()) + sequence.drawing + draft,
+          .position = uint32_t(sequence.tokens.size()) + sequence.ahead.drawing + draft,
           .top_logprobs = sequence.request.top_logprobs,
           .watched = sequence.request.watched,
           .logprobs = sequence.request.logprobs};
@@ -63,11 +63,11 @@ StepInput input_of(const StepPlan& plan, const KvCache& kv) {
     Sequence& sequence = *run.sequence;
     add_tokens(run, input);
     tables.push_back(&sequence.table);
-    sequence.ahead += run.count;
+    sequence.ahead.rows += run.count;
     if (!run.samples) continue;
-    sequence.last_draw = uint32_t(input.draws.size());
+    sequence.ahead.last_draw = uint32_t(input.draws.size());
     add_draws(run, input);
-    ++sequence.drawing;
+    ++sequence.ahead.drawing;
   }
   input.tables = kv.flatten(tables);
   return input;

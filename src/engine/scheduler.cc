@@ -76,12 +76,13 @@ void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
 uint32_t Scheduler::next_count(Sequence& sequence, uint32_t budget) const {
   const ScoringPass* pass = sequence.due_pass();
   return std::min(
-      pass != nullptr ? uint32_t(pass->tokens.size()) - sequence.pass_done : sequence.longest_run(), budget);
+      pass != nullptr ? uint32_t(pass->tokens.size()) - sequence.prune.pass_done : sequence.longest_run(),
+      budget);
 }
 
 uint32_t Scheduler::rows_with(Sequence& sequence, uint32_t count) const {
   const ScoringPass* pass = sequence.due_pass();
-  return count + (pass != nullptr ? pass->row + sequence.pass_done : sequence.rows());
+  return count + (pass != nullptr ? pass->row + sequence.prune.pass_done : sequence.rows());
 }
 
 void Scheduler::add_prompt(Sequence& sequence, uint32_t count, StepPlan& plan) {
@@ -142,7 +143,7 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
     return found == served_.end() ? 0.0 : found->second;
   };
   for (const auto& sequence : waiting_) {
-    if (sequence->hopeless || sequence->loading ||
+    if (sequence->hopeless || sequence->disk.loading ||
         std::ranges::find(passed_over, sequence.get()) != passed_over.end())
       continue;
     if (sequence->lead) {
@@ -174,8 +175,8 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
 void Scheduler::start(Sequence& sequence) {
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
-  if (!sequence.kept.empty()) kv_.never_publish(sequence.table);
-  if (lead != nullptr && lead->running && !sequence.scorer && !sequence.request.watch &&
+  if (!sequence.prune.kept.empty()) kv_.never_publish(sequence.table);
+  if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.request.watch &&
       sequence.tokens.size() == sequence.request.prompt.size()) {
     // The last token of the prompt is computed again: its logits are needed.
     const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
@@ -184,19 +185,19 @@ void Scheduler::start(Sequence& sequence) {
       match = {at, {.why = PrefixMiss::Why::nothing, .position = at}};
     }
   }
-  if (match.tokens == 0 && sequence.kept.empty())
+  if (match.tokens == 0 && sequence.prune.kept.empty())
     match = kv_.attach(sequence.table, sequence.findable().tokens);
   sequence.computed = match.tokens;
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
     sequence.answer.account.miss = match.miss;
-    const uint32_t without_disk = sequence.in_memory_before_loading.value_or(match.tokens);
+    const uint32_t without_disk = sequence.disk.memory_tokens.value_or(match.tokens);
     sequence.answer.account.disk_tokens = match.tokens - std::min(match.tokens, without_disk);
   }
 }
 
 bool Scheduler::waits_for_disk(Sequence& sequence) {
-  if (loads_ == nullptr || !sequence.kept.empty()) return false;
+  if (loads_ == nullptr || !sequence.prune.kept.empty()) return false;
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   if (lead != nullptr && lead->running) return false;  // it shares what its lead has
   return loads_->begin(sequence, prompt_token_ms_);
@@ -210,9 +211,9 @@ bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
     if (other->request.watch) continue;  // it may be far behind, and nobody waits for one that only looks
     if (other->request.salt != sequence.request.salt) continue;  // what it computes is not for this one
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
-    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.page_tokens() * kv_.page_tokens();
-    const bool publishes = !other->scorer || !other->scorer->chooses_before_prefill();
-    if (common > match.tokens && publishes && other->computed + other->dropped < common) return true;
+    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();
+    const bool publishes = !other->prune.chooses_before_prefill();
+    if (common > match.tokens && publishes && other->computed + other->prune.dropped < common) return true;
   }
   return false;
 }
@@ -226,7 +227,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
       continue;
     }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
-    if (sequence->scorer && must_wait(plan)) return;  // it may want a pass of its own first
+    if (sequence->prune.scorer && must_wait(plan)) return;  // it may want a pass of its own first
     if (waits_for_disk(*sequence)) continue;
     start(*sequence);
     const uint32_t count = next_count(*sequence, budget);
@@ -291,16 +292,16 @@ bool Scheduler::give_up_if_alone(Sequence& sequence) {
 bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
   if (!sequence.must_prune()) return true;
   if (must_wait(plan)) return false;
-  const KeptRows kept = sequence.scorer->choose();
+  const KeptRows kept = sequence.prune.scorer->choose();
   while (!kv_.keep_rows(sequence.table, sequence.computed, kept)) {
     Sequence* victim = first_victim();
     preempt(*victim, plan);
     if (victim == &sequence) return give_up_if_alone(sequence);
   }
-  sequence.dropped = sequence.computed - kept.count;
+  sequence.prune.dropped = sequence.computed - kept.count;
   sequence.computed = kept.count;
-  sequence.answer.account.pruned_tokens = sequence.dropped;
-  sequence.scorer->restart();  // what it has seen is not needed any more
+  sequence.answer.account.pruned_tokens = sequence.prune.dropped;
+  sequence.prune.scorer->restart();  // what it has seen is not needed any more
   return true;
 }
 
@@ -312,28 +313,14 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
     return true;
   });
   std::erase_if(plan.scorings, [&](const StepPlan::Scoring& s) { return s.sequence == &sequence; });
-  CHECK(sequence.ahead == 0);
+  CHECK(sequence.ahead.rows == 0);
   kv_.release(sequence.table, sequence.tokens, sequence.computed, KvCache::Reason::preempted);
-  start_over(sequence);
+  sequence.start_over();
   sequence.gap_cause = GapCause::preemption;
   sequence.waiting_since = step_;
   ++sequence.answer.account.preemptions;
   ++preemptions_;
   insert_by_arrival(waiting_, take(running_, &sequence));
-}
-
-// It holds no pages, and computes all it needs again.
-void Scheduler::start_over(Sequence& sequence) {
-  sequence.computed = sequence.ahead = sequence.drawing = 0;
-  sequence.is_astray = false;
-  if (sequence.kept.empty()) sequence.dropped = 0;  // else what stays is known, and is computed again
-  sequence.pass.reset();
-  sequence.pass_index = sequence.pass_done = 0;
-  if (sequence.scorer) sequence.scorer->restart();
-  sequence.drafts.clear();
-  sequence.running = false;
-  sequence.loading = false;
-  sequence.asked_disk = false;
 }
 
 void Scheduler::drop_running() {
@@ -342,7 +329,7 @@ void Scheduler::drop_running() {
   std::erase(waiting_, nullptr);  // one that was on its way to the others
   for (const auto& sequence : waiting_) {
     sequence->table.clear();
-    start_over(*sequence);
+    sequence->start_over();
   }
 }
 

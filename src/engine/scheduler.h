@@ -102,7 +102,6 @@ class Scheduler {
   // One that found no room with nobody else running will never find any. False.
   bool give_up_if_alone(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
-  static void start_over(Sequence& sequence);
   // The best of those that wait, but for `passed_over`.
   Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;
   // Somebody is about to compute pages that this sequence could share: a step later they are there.

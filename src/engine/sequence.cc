@@ -5,6 +5,19 @@
 
 namespace quire {
 
+void PruneRun::end_pass() {
+  pass.reset();
+  pass_done = 0;
+  ++pass_index;
+}
+
+void PruneRun::restart() {
+  pass.reset();
+  pass_index = pass_done = 0;
+  if (kept.empty()) dropped = 0;
+  if (scorer) scorer->restart();
+}
+
 Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer* tokenizer,
                    Clock::time_point now)
     : id(id),
@@ -20,10 +33,10 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
 }
 
 bool Sequence::can_go_ahead() const {
-  if (ahead == 0) return true;
+  if (ahead.rows == 0) return true;
   // What it draws next depends on the token before, or it is not known how many tokens there will be.
-  return drafts.empty() && !request.sampling.has_penalties() && !scorer && !request.watch &&
-         (request.max_tokens == 0 || answer_tokens() + drawing < request.max_tokens);
+  return drafts.empty() && !request.sampling.has_penalties() && !prune.scorer && !request.watch &&
+         (request.max_tokens == 0 || answer_tokens() + ahead.drawing < request.max_tokens);
 }
 
 void Sequence::append(TokenId token) {
@@ -31,18 +44,28 @@ void Sequence::append(TokenId token) {
   ++seen[token];
 }
 
+void Sequence::start_over() {
+  computed = 0;
+  ahead = {};
+  drafts.clear();
+  prune.restart();
+  disk.restart();
+  running = false;
+}
+
 const ScoringPass* Sequence::due_pass() {
   if (!at_pruning()) return nullptr;
-  if (!pass) pass = scorer->pass(pass_index, tokens);
-  return pass ? &*pass : nullptr;
+  if (!prune.pass) prune.pass = prune.scorer->pass(prune.pass_index, tokens);
+  return prune.pass ? &*prune.pass : nullptr;
 }
 
 SaltedTokens Sequence::findable() const {
   const SaltedTokens all(tokens, request.salt);
   if (request.watch) return all.first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
-  if (!scorer) return all;
-  if (scorer->chooses_before_prefill()) return all.first(0);
-  const uint32_t cacheable = scorer->tokens() - std::min(scorer->tokens(), scorer->observed_tokens());
+  if (!prune.scorer) return all;
+  if (prune.chooses_before_prefill()) return all.first(0);
+  const TokenScorer& scorer = *prune.scorer;
+  const uint32_t cacheable = scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens());
   return all.first(std::min<size_t>(cacheable + 1, tokens.size()));
 }
 

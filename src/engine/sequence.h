@@ -15,6 +15,38 @@
 
 namespace quire {
 
+// What steps on their way do for a sequence.
+struct StepsAhead {
+  uint32_t rows = 0;       // that they compute
+  uint32_t drawing = 0;    // tokens that they draw
+  uint32_t last_draw = 0;  // which draw of the last of them
+  bool astray = false;     // they compute with a token that was not drawn after all
+};
+
+// How a prompt is pruned, from the judging on. Of one that keeps all there is no scorer, and nothing happens.
+struct PruneRun {
+  std::unique_ptr<TokenScorer> scorer;
+  std::optional<ScoringPass> pass;  // what the scorer wants computed now, if that was asked
+  uint32_t pass_index = 0, pass_done = 0;
+  uint32_t dropped = 0;        // tokens of the prompt that have no row any more, or never had
+  std::vector<uint32_t> kept;  // those that stay, if that was known before the prompt was computed
+
+  bool is_due() const { return scorer && dropped == 0; }
+  bool chooses_before_prefill() const { return scorer && scorer->chooses_before_prefill(); }
+  void end_pass();
+  // All rows are gone. What stays, where it is known, is computed again; all else is judged anew.
+  void restart();
+};
+
+// Whether a sequence waits for pages from the disk.
+struct DiskWait {
+  bool loading = false;
+  bool asked = false;                     // whether the disk has any, since it was last to start
+  std::optional<uint32_t> memory_tokens;  // that were found without it; nothing if no page came from there
+
+  void restart() { loading = asked = false; }
+};
+
 // One timeline of tokens: what is known, what is computed, where its keys and values are. Engine thread only.
 struct Sequence {
   Sequence(SequenceId id, Request request, PageTable table, const Tokenizer* tokenizer,
@@ -22,39 +54,36 @@ struct Sequence {
 
   // Tokens that are known, or will be when the steps on their way are done, and not computed. No phases: prefill is a large
   // backlog, decode a backlog of one.
-  uint32_t backlog() const { return uint32_t(tokens.size()) + drawing - dropped - rows(); }
+  uint32_t backlog() const { return uint32_t(tokens.size()) + ahead.drawing - prune.dropped - rows(); }
   // Rows that are in pages, or will be.
-  uint32_t rows() const { return computed + ahead; }
+  uint32_t rows() const { return computed + ahead.rows; }
   // Whether a step may be planned for it before the one on its way has said what it drew.
   bool can_go_ahead() const;
   // How many of them may be computed in one run: a prompt that will be pruned ends one.
-  uint32_t longest_run() const { return scorer && dropped == 0 ? scorer->tokens() - rows() : backlog(); }
+  uint32_t longest_run() const { return prune.is_due() ? prune.scorer->tokens() - rows() : backlog(); }
   // Its prompt is computed, and nothing more may be before it is pruned.
-  bool must_prune() { return at_pruning() && !scorer->chooses_before_prefill() && due_pass() == nullptr; }
+  bool must_prune() { return at_pruning() && !prune.chooses_before_prefill() && due_pass() == nullptr; }
   // What its scorer wants computed now, before anything else; null if nothing.
   const ScoringPass* due_pass();
-  uint32_t position_of(uint32_t row) const { return row < kept.size() ? kept[row] : row + dropped; }
+  uint32_t position_of(uint32_t row) const {
+    return row < prune.kept.size() ? prune.kept[row] : row + prune.dropped;
+  }
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
 
   void append(TokenId token);  // and counts it for the penalties
+  // It holds no pages and computes all it needs again. Allocates nothing. REQUIRES: its table is empty.
+  void start_over();
 
   SequenceId id;
   Request request;
-  std::vector<TokenId> tokens;          // the prompt, then the answer
-  uint32_t computed = 0;                // rows of keys and values that are in pages
-  uint32_t ahead = 0;                   // rows that steps on their way compute
-  uint32_t drawing = 0;                 // tokens that they draw
-  bool is_astray = false;               // they compute with a token that was not drawn after all
-  uint32_t last_draw = 0;               // which draw of the last of them
-  uint32_t rows_told = 0;               // of its watched head: those before it need not be computed again
-  uint32_t dropped = 0;                 // tokens of the prompt that have no row any more, or never had
-  std::vector<uint32_t> kept;           // those that stay, if that was known before the prompt was computed
-  std::unique_ptr<TokenScorer> scorer;  // of a prompt that is to be pruned
-  std::optional<ScoringPass> pass;      // of the scorer, and how many of its tokens are computed
-  uint32_t pass_index = 0, pass_done = 0;
+  std::vector<TokenId> tokens;  // the prompt, then the answer
+  uint32_t computed = 0;        // rows of keys and values that are in pages
+  StepsAhead ahead;
+  uint32_t rows_told = 0;  // of its watched head: those before it need not be computed again
+  PruneRun prune;
   PageTable table;
   std::vector<TokenId> drafts;       // guesses at what comes next, for the coming step
   std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
@@ -66,10 +95,8 @@ struct Sequence {
   bool hopeless = false;  // all the room there is was not enough
   std::optional<SequenceId>
       lead;  // the first of several answers to one prompt, which computes the prompt for all
-  uint64_t waiting_since = 0;                        // the step
-  bool loading = false;                              // it waits for pages from the disk
-  bool asked_disk = false;                           // whether the disk has any, since it was last to start
-  std::optional<uint32_t> in_memory_before_loading;  // tokens; nothing if no page came from the disk
+  uint64_t waiting_since = 0;  // the step
+  DiskWait disk;
 
   Clock::time_point submitted;
   bool started = false;  // some token of it was computed
@@ -78,7 +105,7 @@ struct Sequence {
 
  private:
   bool at_pruning() const {
-    return scorer && dropped == 0 && computed == (scorer->chooses_before_prefill() ? 0 : scorer->tokens());
+    return prune.is_due() && computed == (prune.chooses_before_prefill() ? 0 : prune.scorer->tokens());
   }
 };
 

@@ -47,13 +47,12 @@ std::vector<float> TextRunner::expect(std::vector<Expectation> expectations, std
 }
 
 std::vector<std::byte> TextRunner::bytes(const RowPlace& place) {
-  const auto [group, slot] = layout().places[place.layer];
+  const auto [group, slot] = layout().places[place.layer].front();
   const KvGroupLayout& pages = layout().groups[group];
   const KvLayerLayout& layer = pages.layers[slot];
   const uint32_t page = place.row / pages.page_tokens, row = place.row % pages.page_tokens;
   const bool is_key = place.which == Which::key;
-  const size_t offset =
-      is_key ? layer.key_offset(place.head, row) : layer.value_offset(place.head, row, pages.page_tokens);
+  const size_t offset = is_key ? layer.key_offset(place.head, row) : layer.value_offset(place.head, row);
   std::vector<std::byte> bytes(is_key ? layer.key_row_bytes : layer.value_row_bytes);
   KvMoves moves;
   moves.list.push_back({.group = group,

@@ -51,10 +51,9 @@ KvRows::KvRows(const EngineModel& model, KvFormat format, std::span<const TokenI
 }
 
 std::vector<std::byte> KvRows::bytes(Which which, uint32_t layer, uint32_t position) const {
-  const KvLayout::Place place = runner_.layout().places[layer];
+  const KvLayerLayout& rows = runner_.layout().at(runner_.layout().places[layer].front());
   std::vector<std::byte> row;
-  for (uint32_t head = 0; head < runner_.layout().groups[place.group].layers[place.slot].shape.kv_heads;
-       ++head) {
+  for (uint32_t head = 0; head < rows.shape.kv_heads; ++head) {
     const std::vector<std::byte> one = runner_.bytes(
         {layer, head, position, which == Which::key ? TextRunner::Which::key : TextRunner::Which::value});
     row.insert(row.end(), one.begin(), one.end());

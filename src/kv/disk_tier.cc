@@ -41,21 +41,23 @@ uint64_t checksum_of(const std::byte* bytes, size_t size, uint64_t seed) {
 }  // namespace
 
 DiskTier::DiskTier(const KvLayout& layout, const DiskTierOptions& options, DiskIo io)
-    : page_tokens_(layout.groups.front().page_tokens),
+    : node_pages_(layout.node_pages),
+      node_tokens_(layout.node_tokens),
       options_(options),
       io_(std::move(io)),
-      tree_(uint32_t(layout.groups.size()), page_tokens_, 0),
+      tree_(layout.node_pages.size(), layout.node_tokens, 0),
       seconds_per_byte_(kFirstGuess) {
   if (!io_.write) io_.write = ::pwrite;
   if (!io_.read) io_.read = ::pread;
-  uint64_t one_of_each = 0, begin = 0;
-  for (const KvGroupLayout& group : layout.groups) one_of_each += group.page_bytes;
-  const uint64_t slots = std::min<uint64_t>(options_.bytes / one_of_each, UINT32_MAX);
-  if (slots == 0)
-    throw Error("{} bytes of disk are too few: a page of {} tokens needs {}", options_.bytes, page_tokens_,
-                one_of_each);
+  uint64_t node_bytes = 0, begin = 0;
+  for (uint32_t n = 0; n < node_pages_.size(); ++n) node_bytes += layout.node_page_bytes(n);
+  const uint64_t nodes = std::min<uint64_t>(options_.bytes / node_bytes, UINT32_MAX / node_tokens_);
+  if (nodes == 0)
+    throw Error("{} bytes of disk are too few: a page of {} tokens needs {}", options_.bytes, node_tokens_,
+                node_bytes);
   for (const KvGroupLayout& layout_of : layout.groups) {
     Group& group = groups_.emplace_back();
+    const uint64_t slots = nodes * (node_tokens_ / layout_of.page_tokens);
     group.page_bytes = layout_of.page_bytes;
     group.begin = begin;
     group.slots.resize(slots);
@@ -83,15 +85,15 @@ DiskTier::~DiskTier() {
 
 std::optional<PrefixNodeId> DiskTier::find(const SaltedTokens& prefix) const {
   std::optional<PrefixNodeId> at = tree_.root(prefix.salt);
-  for (size_t i = 0; at && i < prefix.size(); i += page_tokens_)
-    at = tree_.child(*at, prefix.tokens.subspan(i, page_tokens_));
+  for (size_t i = 0; at && i < prefix.size(); i += node_tokens_)
+    at = tree_.child(*at, prefix.tokens.subspan(i, node_tokens_));
   return at;
 }
 
 PrefixNodeId DiskTier::find_or_add(const SaltedTokens& prefix) {
   PrefixNodeId at = tree_.root_or_add(prefix.salt);
-  for (size_t i = 0; i < prefix.size(); i += page_tokens_) {
-    const auto tokens = prefix.tokens.subspan(i, page_tokens_);
+  for (size_t i = 0; i < prefix.size(); i += node_tokens_) {
+    const auto tokens = prefix.tokens.subspan(i, node_tokens_);
     const auto next = tree_.child(at, tokens);
     at = next ? *next : tree_.add(at, tokens);
   }
@@ -104,21 +106,23 @@ void DiskTier::touch(Group& group, uint32_t slot) {
 
 void DiskTier::forget(uint32_t g, uint32_t slot) {
   Group& group = groups_[g];
+  const uint32_t node_page = group.slots[slot].node_page;
   const PrefixNodeId node = std::exchange(group.slots[slot].node, PrefixIndex::kRoot);
   group.uses.erase(group.slots[slot].place);
   group.free.push_back(slot);
-  tree_.node(node).pages[g].reset();
+  tree_.node(node).pages[node_page].reset();
   tree_.prune(node);
   --stats_.pages;
   stats_.used_bytes -= group.page_bytes;
 }
 
-DiskTier::Place DiskTier::store(uint32_t g, const SaltedTokens& prefix) {
-  CHECK(prefix.size() > 0 && prefix.size() % page_tokens_ == 0);
+DiskTier::Place DiskTier::store(uint32_t node_page, const SaltedTokens& prefix) {
+  CHECK(prefix.size() > 0 && prefix.size() % node_tokens_ == 0);
   settle();
+  const uint32_t g = node_pages_[node_page].group;
   Group& group = groups_[g];
-  if (const auto known = find(prefix); known && tree_.node(*known).pages[g]) {
-    touch(group, tree_.node(*known).pages[g]->value);
+  if (const auto known = find(prefix); known && tree_.node(*known).pages[node_page]) {
+    touch(group, tree_.node(*known).pages[node_page]->value);
     return {.stored = Stored::already_there};
   }
   {
@@ -136,9 +140,10 @@ DiskTier::Place DiskTier::store(uint32_t g, const SaltedTokens& prefix) {
   group.free.pop_back();
   Slot& slot = group.slots[index];
   slot.node = find_or_add(prefix);
+  slot.node_page = node_page;
   slot.written_by = next_ticket_++;
   slot.place = group.uses.insert(group.uses.end(), index);
-  tree_.node(slot.node).pages[g] = PageId{index};
+  tree_.node(slot.node).pages[node_page] = PageId{index};
   ++stats_.pages;
   stats_.used_bytes += group.page_bytes;
   Bytes bytes = std::make_unique_for_overwrite<std::byte[]>(group.page_bytes);
@@ -164,8 +169,8 @@ std::vector<std::vector<bool>> DiskTier::pages_along(const SaltedTokens& salted)
   std::vector<std::vector<bool>> pages;
   std::optional<PrefixNodeId> at = tree_.root(salted.salt);
   std::span<const TokenId> tokens = salted.tokens;
-  for (; at && tokens.size() >= page_tokens_; tokens = tokens.subspan(page_tokens_)) {
-    at = tree_.child(*at, tokens.first(page_tokens_));
+  for (; at && tokens.size() >= node_tokens_; tokens = tokens.subspan(node_tokens_)) {
+    at = tree_.child(*at, tokens.first(node_tokens_));
     if (!at) break;
     std::vector<bool>& has = pages.emplace_back();
     for (const auto& slot : tree_.node(*at).pages) has.push_back(slot.has_value());
@@ -176,19 +181,19 @@ std::vector<std::vector<bool>> DiskTier::pages_along(const SaltedTokens& salted)
 void DiskTier::touch_along(const SaltedTokens& tokens) {
   const size_t known = pages_along(tokens).size();
   if (known == 0) return;
-  PrefixNodeId at = *find(tokens.first(known * page_tokens_));
+  PrefixNodeId at = *find(tokens.first(known * node_tokens_));
   for (; at != PrefixIndex::kRoot; at = tree_.node(at).parent) {
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if (const auto& slot = tree_.node(at).pages[g]) touch(groups_[g], slot->value);
+    for (size_t n = 0; n < node_pages_.size(); ++n) {
+      if (const auto& slot = tree_.node(at).pages[n]) touch(groups_[node_pages_[n].group], slot->value);
     }
   }
 }
 
-std::optional<DiskTier::Ticket> DiskTier::read(uint32_t g, const SaltedTokens& prefix) {
+std::optional<DiskTier::Ticket> DiskTier::read(uint32_t node_page, const SaltedTokens& prefix) {
   settle();
   const auto node = find(prefix);
-  if (!node || tree_.is_root(*node) || !tree_.node(*node).pages[g]) return std::nullopt;
-  const uint32_t slot = tree_.node(*node).pages[g]->value;
+  if (!node || tree_.is_root(*node) || !tree_.node(*node).pages[node_page]) return std::nullopt;
+  const uint32_t g = node_pages_[node_page].group, slot = tree_.node(*node).pages[node_page]->value;
   const Ticket ticket = next_ticket_++;
   push({.kind = Kind::read,
         .group = g,
@@ -289,7 +294,8 @@ void DiskTier::check_invariants() const {
     CHECK(group.free.size() + group.uses.size() == group.slots.size());
     for (uint32_t slot : group.uses) {
       const PrefixIndex::Node& node = tree_.node(group.slots[slot].node);
-      CHECK(node.alive && node.pages[g] == PageId{slot});
+      CHECK(node.alive && node.pages[group.slots[slot].node_page] == PageId{slot});
+      CHECK(node_pages_[group.slots[slot].node_page].group == g);
     }
     for (uint32_t slot : group.free) CHECK(group.slots[slot].node == PrefixIndex::kRoot);
     pages += group.uses.size();

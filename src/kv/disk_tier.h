@@ -51,7 +51,7 @@ class DiskTier {
   DiskTier& operator=(const DiskTier&) = delete;
 
   using Ticket = uint64_t;
-  // Keeps a page. `prefix`: all tokens up to its end. Of one that is queued the bytes are to be brought to `bytes`; it is written
+  // Keeps a page: which of its node (KvLayout::node_pages), and all tokens up to the node's end. Of one that is queued the bytes are to be brought to `bytes`; it is written
   // when they are there, and what is asked for later comes after it.
   enum class Stored : uint8_t { queued, already_there, dropped };
   struct Place {
@@ -59,16 +59,16 @@ class DiskTier {
     Ticket ticket = 0;
     std::byte* bytes = nullptr;
   };
-  [[nodiscard]] Place store(uint32_t group, const SaltedTokens& prefix);
+  [[nodiscard]] Place store(uint32_t node_page, const SaltedTokens& prefix);
   void filled(Ticket stored);
 
-  // The way down along some tokens as far as the tier knows them: by page, whether each group has it.
+  // The way down along some tokens as far as the tier knows them: by node, which of its pages are there.
   std::vector<std::vector<bool>> pages_along(const SaltedTokens& tokens) const;
   // They are about to be used: of one use the deepest goes first, because it is lost with what is before it.
   void touch_along(const SaltedTokens& tokens);
 
   // Asks for a page; nothing if it is not there any more.
-  std::optional<Ticket> read(uint32_t group, const SaltedTokens& prefix);
+  std::optional<Ticket> read(uint32_t node_page, const SaltedTokens& prefix);
   struct Arrival {
     Ticket ticket = 0;
     std::unique_ptr<std::byte[]> bytes;  // null: it could not be read, and is forgotten
@@ -103,6 +103,7 @@ class DiskTier {
   using Bytes = std::unique_ptr<std::byte[]>;
   struct Slot {
     PrefixNodeId node = PrefixIndex::kRoot;  // the root: the slot is free
+    uint32_t node_page = 0;
     Ticket written_by = 0;
     std::list<uint32_t>::iterator place;  // in `uses`
   };
@@ -139,7 +140,8 @@ class DiskTier {
   void write(Job& job);
   void read(Job& job);
 
-  uint32_t page_tokens_;
+  std::vector<KvLayout::NodePage> node_pages_;
+  uint32_t node_tokens_;
   DiskTierOptions options_;
   DiskIo io_;
   int file_ = -1;

@@ -365,11 +365,11 @@ class CacheWithDisk : public DiskTierTest {
     const DiskMatch match = kv_->lookup_on_disk({tokens, salt});
     const uint64_t use = kv_->touch({tokens, salt});
     for (const DiskMatch::Page& page : match.pages) {
-      const Tokens prefix(tokens.begin(), tokens.begin() + ptrdiff_t((page.index + 1) * kTokens));
-      const auto bytes = load(*tier_, {prefix, salt}, page.group);
+      const Tokens prefix(tokens.begin(), tokens.begin() + ptrdiff_t((page.node + 1) * kTokens));
+      const auto bytes = load(*tier_, {prefix, salt}, page.page);
       ASSERT_TRUE(bytes.has_value());
-      EXPECT_EQ(*bytes, bytes_for(tokens, page.group, page.index, salt));
-      if (!kv_->bring_back(page.group, {prefix, salt}, shared_copy(*bytes), use)) return;
+      EXPECT_EQ(*bytes, bytes_for(tokens, page.page, page.node, salt));
+      if (!kv_->bring_back(page.page, {prefix, salt}, shared_copy(*bytes), use)) return;
       kv_->settle_moves();  // what it evicted is written before anything else is read
     }
   }
@@ -420,8 +420,8 @@ TEST_F(CacheWithDisk, OfWindowLayersOnlyThePagesComeBackThatAreSeen) {
   const DiskMatch match = kv_->lookup_on_disk(counted(40));
   EXPECT_EQ(match.tokens, 36u);
   // 9 pages of the layers that see everything; the next token sees 31 to 36 in the others: pages 7 and 8.
-  EXPECT_EQ(std::ranges::count(match.pages, 0u, &DiskMatch::Page::group), 9);
-  EXPECT_EQ(std::ranges::count(match.pages, 1u, &DiskMatch::Page::group), 2);
+  EXPECT_EQ(std::ranges::count(match.pages, 0u, &DiskMatch::Page::page), 9);
+  EXPECT_EQ(std::ranges::count(match.pages, 1u, &DiskMatch::Page::page), 2);
   bring_back(counted(40));
   EXPECT_EQ(kv_->lookup(counted(40)).tokens, 36u);
   compute(counted(40));

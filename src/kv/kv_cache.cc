@@ -9,34 +9,26 @@
 #include "kv/disk_tier.h"
 
 namespace quire {
-namespace {
-
-uint32_t pages_covering(uint32_t tokens, uint32_t page_tokens) {
-  return (tokens + page_tokens - 1) / page_tokens;
-}
-
-}  // namespace
 
 std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_t chunk, uint32_t sequences) {
   std::vector<uint32_t> pages;
   for (const KvGroupLayout& group : layout.groups) {
-    uint32_t per_sequence = pages_covering(tokens, group.page_tokens);
-    if (group.window > 0) {
-      // The span that is alive while a chunk runs may start and end inside a page.
-      per_sequence = std::min(per_sequence, pages_covering(group.window + chunk, group.page_tokens) + 1);
-    }
+    uint32_t per_sequence = group.pages_covering(tokens);
+    // The span that is alive while a chunk runs may start and end inside a page.
+    if (!group.keeps_all())
+      per_sequence = std::min(per_sequence, group.pages_covering(size_t(group.window) + chunk) + 1);
     pages.push_back(per_sequence * sequences);
   }
   return pages;
 }
 
 std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences) {
-  const auto pages_of = [&](uint64_t page_rows) {
+  const auto pages_of = [&](uint64_t nodes) {
     std::vector<uint32_t> pages;
     for (const KvGroupLayout& group : layout.groups) {
-      uint64_t count = page_rows;
-      if (group.window > 0) {
-        const uint64_t span = pages_covering(group.window + chunk, group.page_tokens) + 1;
+      uint64_t count = nodes * (layout.node_tokens / group.page_tokens);
+      if (!group.keeps_all()) {
+        const uint64_t span = group.pages_covering(size_t(group.window) + chunk) + 1;
         count = std::min(count, std::max(span, std::min(count / 2, sequences * span + count / 4)));
       }
       pages.push_back(uint32_t(count));
@@ -84,12 +76,12 @@ std::string PrefixMiss::text() const {
 KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvCacheOptions& options)
     : layout_(std::move(layout)),
       options_(options),
-      index_(uint32_t(layout_.groups.size()), layout_.groups.front().page_tokens, options.salt) {
+      index_(layout_.node_pages.size(), layout_.node_tokens, options.salt) {
   CHECK(!layout_.groups.empty());
   CHECK(pages_per_group.size() == layout_.groups.size());
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
     pools_.push_back(std::make_unique<PagePool>(pages_per_group[g]));
-    node_of_page_.emplace_back(pages_per_group[g], PrefixIndex::kRoot);
+    published_as_.emplace_back(pages_per_group[g]);
     last_event_.emplace_back(pages_per_group[g]);
   }
 }
@@ -121,14 +113,14 @@ void KvCache::record(KvEventKind kind, uint32_t group, PageId page, uint32_t ind
 // ---- room --------------------------------------------------------------------------------------------------------
 
 void KvCache::evict(uint32_t group, PageId page) {
-  const PrefixNodeId id = node_of_page_[group][page.value];
+  const auto [id, node_page] = published_as_[group][page.value];
   PrefixIndex::Node& node = index_.node(id);
-  CHECK(node.pages[group] == page);
+  CHECK(node.pages[node_page] == page);
   index_.remember_evicted(id, Clock::now());
-  if (tier_ != nullptr && node.tokens.size() == page_tokens()) store_on_disk(group, page, id);
-  node.pages[group].reset();
+  if (tier_ != nullptr && node.tokens.size() == node_tokens()) store_on_disk(node_page, page, id);
+  node.pages[node_page].reset();
   pools_[group]->unpublish(page);
-  record(KvEventKind::evicted, group, page, node.depth, {});
+  record(KvEventKind::evicted, group, page, layout_.page_index(node_page, node.depth), {});
   index_.prune(id);
 }
 
@@ -142,7 +134,7 @@ bool KvCache::make_free(uint32_t group, uint32_t pages) {
 bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   if (tokens <= table.reserved_tokens_) return true;
   const auto wanted = [&](size_t g) {
-    return pages_covering(tokens + table.groups_[g].row_shift, page_tokens());
+    return layout_.groups[g].pages_covering(tokens + table.groups_[g].row_shift);
   };
   const auto missing = [&](size_t g) {
     const size_t held = table.groups_[g].pages.size();
@@ -180,16 +172,18 @@ void KvCache::give_up(PageTable& table, uint32_t group, uint32_t index, KvEventK
 
 void KvCache::release_behind_window(PageTable& table, uint32_t next) {
   for (uint32_t g = 0; g < pools_.size(); ++g) {
-    const uint32_t window = layout_.groups[g].window;
     PageTable::Group& group = table.groups_[g];
-    const uint32_t row = next + group.row_shift;
-    if (window == 0 || row + 1 <= window) continue;
-    const uint32_t first_visible = row + 1 - window;
-    const uint32_t first_page =
-        std::min<uint32_t>(first_visible / page_tokens(), uint32_t(group.pages.size()));
+    const uint32_t first_page = std::min<uint32_t>(layout_.groups[g].first_page_seen(next + group.row_shift),
+                                                   uint32_t(group.pages.size()));
     for (; group.first_page < first_page; ++group.first_page)
       give_up(table, g, group.first_page, KvEventKind::released);
   }
+}
+
+void KvCache::truncate(PageTable& table, uint32_t rows) const {
+  if (rows >= table.reserved_tokens_) return;
+  CHECK(table.published_ * node_tokens() <= rows && !table.pruned_);
+  end_at(table, rows);
 }
 
 void KvCache::forget_everything() {
@@ -199,7 +193,7 @@ void KvCache::forget_everything() {
   index_.forget_all();
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     pools_[g]->forget_all();
-    std::ranges::fill(node_of_page_[g], PrefixIndex::kRoot);
+    std::ranges::fill(published_as_[g], Published{});
   }
   if (tier_ != nullptr) tier_->forget_all();
 }
@@ -245,9 +239,12 @@ std::vector<KvCache::PageState> KvCache::pages_in_use(uint32_t group, size_t mos
                     .used = last_event_[group][i]};
     if (state.shares == 0 && !state.published) continue;
     if (state.published) {
-      const PrefixIndex::Node& node = index_.node(node_of_page_[group][i]);
-      state.index = node.depth;
-      state.tokens = uint32_t(node.tokens.size());
+      const Published& as = published_as_[group][i];
+      const PrefixIndex::Node& node = index_.node(as.node);
+      const uint32_t page_tokens = layout_.groups[group].page_tokens;
+      state.index = layout_.page_index(as.node_page, node.depth);
+      state.tokens = std::min(
+          page_tokens, uint32_t(node.tokens.size()) - layout_.node_pages[as.node_page].index * page_tokens);
       state.salt = node.salt;
     }
     pages.push_back(state);
@@ -281,8 +278,11 @@ void KvCache::check_invariants() const {
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     for (uint32_t page = 0; page < pools_[g]->capacity(); ++page) {
       if (!pools_[g]->is_published(PageId{page})) continue;
-      const PrefixIndex::Node& node = index_.node(node_of_page_[g][page]);
-      CHECK(node.alive && node.pages[g] == PageId{page});
+      const Published& as = published_as_[g][page];
+      const PrefixIndex::Node& node = index_.node(as.node);
+      CHECK(layout_.node_pages[as.node_page].group == g);
+      CHECK(node.alive && node.pages[as.node_page] == PageId{page});
+      CHECK(layout_.reaches(as.node_page, node.tokens.size()));
     }
   }
 }

@@ -56,7 +56,7 @@ struct PrefixMatch {
 // What the disk has of a prompt beyond what is in memory.
 struct DiskMatch {
   struct Page {
-    uint32_t group = 0, index = 0;
+    uint32_t page = 0, node = 0;  // which of KvLayout::node_pages, of which node from the first on
   };
   uint32_t memory_tokens = 0;  // are found without it
   uint32_t tokens = 0;         // would be found if these pages were here
@@ -89,7 +89,7 @@ class KvCache {
   const KvLayout& layout() const { return layout_; }
   std::vector<uint32_t> pages_per_group() const;
   const KvEvents& events() const { return events_; }
-  uint32_t page_tokens() const { return layout_.groups.front().page_tokens; }
+  uint32_t node_tokens() const { return layout_.node_tokens; }
   PageTable make_table(SequenceId owner = {}, CacheSalt salt = {}) const {
     return PageTable(uint32_t(layout_.groups.size()), owner, salt);
   }
@@ -97,7 +97,7 @@ class KvCache {
   // How much of `tokens` a new sequence would find, without taking it. The last token is never found: its logits are
   // needed.
   PrefixMatch lookup(const SaltedTokens& tokens) const;
-  // Takes shares of the pages that hold the beginning of `tokens` under the table's salt, and copies the rows of the page
+  // Takes shares of the pages that hold the beginning of `tokens` under the table's salt, and copies the rows of the node
   // where it ends. REQUIRES: the table is empty.
   PrefixMatch attach(PageTable& table, std::span<const TokenId> tokens);
 
@@ -111,12 +111,12 @@ class KvCache {
   // would find room now and leave `headroom` pages.
   bool fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const;
 
-  // Publishes the pages that the first `computed` of the sequence's tokens have filled. Where another sequence has
+  // Publishes the nodes that the first `computed` of the sequence's tokens have filled. Where another sequence has
   // published the same tokens, the table takes a share of its page instead.
   void publish(PageTable& table, std::span<const TokenId> tokens, uint32_t computed);
   // Frees the pages that no token from position `next` on can see any more.
   void release_behind_window(PageTable& table, uint32_t next);
-  // Publishes what is computed, its last page in part, and gives up every share.
+  // Publishes what is computed, its last node in part, and gives up every share.
   enum class Reason : uint8_t { finished, preempted, forgotten };  // forgotten: nothing more is published
   void release(PageTable& table, std::span<const TokenId> tokens, uint32_t computed, Reason reason);
 
@@ -124,8 +124,9 @@ class KvCache {
   // Allocates nothing. REQUIRES: every table was cleared or is gone.
   void forget_everything();
 
-  // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if there is no
-  // room for the page where they part, or if a window has passed it.
+  // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if a state is needed
+  // that is not there any more, if there is no
+  // room for the pages where they part, or if a window has passed it.
   std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
 
   // Of the first `computed` rows, moves those that stay together into pages of its own and gives up the shares of all
@@ -134,8 +135,10 @@ class KvCache {
   [[nodiscard]] bool keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept);
   // A table that will be filled with tokens that are not a prefix: nothing of it is published.
   void never_publish(PageTable& table) const { table.pruned_ = true; }
-  // Gives up the room for all rows from `rows` on. REQUIRES: nothing of it is published.
-  void truncate(PageTable& table, uint32_t rows) const { table.truncate(rows, page_tokens()); }
+  // Gives up the room for all rows from `rows` on: rejected drafts. What a window had already passed does not come back: a
+  // window group can be continued from there only if the window before it is still there. REQUIRES: nothing of it is
+  // published.
+  void truncate(PageTable& table, uint32_t rows) const;
 
   // Full pages that are evicted from now on go to the tier, which must outlive the cache's use.
   void evict_to(DiskTier& tier) { tier_ = &tier; }
@@ -144,9 +147,9 @@ class KvCache {
   DiskMatch lookup_on_disk(const SaltedTokens& tokens) const;
   // Marks what memory and disk have of these tokens as just used; what is used from then on has this number or more.
   uint64_t touch(const SaltedTokens& tokens);
-  // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its end. Evicts only what
-  // nobody holds and was used before `use`; false: there is no such room.
-  [[nodiscard]] bool bring_back(uint32_t group, const SaltedTokens& prefix,
+  // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its node's end. Evicts only what
+  // nobody holds and was used before `use`; false: there is no such room. `node_page`: which of its node.
+  [[nodiscard]] bool bring_back(uint32_t node_page, const SaltedTokens& prefix,
                                 std::shared_ptr<const std::byte[]> page, uint64_t use);
 
   // What was decided since and must be made before anything else is computed. Whoever takes it says when it is made.
@@ -155,7 +158,7 @@ class KvCache {
   // Moves that were taken and not yet made.
   size_t moves_on_their_way() const { return on_their_way_; }
 
-  // Holds the full pages of the beginning of `tokens` until the table is released.
+  // Holds the full nodes of the beginning of `tokens` until the table is released.
   PageTable pin(const SaltedTokens& tokens, SequenceId owner);
 
   struct Stats {
@@ -193,7 +196,7 @@ class KvCache {
   friend class KvExport;  // kv_export.h: pages on their way out and in
   friend class KvImport;
 
-  // The way down the index along some tokens: full pages, then a part of one.
+  // The way down the index along some tokens: full nodes, then a part of one.
   struct Path {
     std::vector<PrefixNodeId> nodes;
     PrefixIndex::Longest part;  // `tokens` 0: none
@@ -201,24 +204,36 @@ class KvCache {
     PrefixMiss miss;
   };
   Path find(const SaltedTokens& tokens) const;
-  // Where the table's next page will be added; nothing if nobody has anything under its salt yet.
+  // Where the table's next node will be added; nothing if nobody has anything under its salt yet.
   std::optional<PrefixNodeId> node_before_next(const PageTable& table) const;
   // Shortens the path to where every layer group has the pages that the next token sees.
   void shorten_to_usable(Path& path) const;
+  // Leaves out the part of a node at its end if there is no room for a copy beside the pages before it.
+  void shorten_to_room(Path& path) const;
   PageRef share(uint32_t group, PageId page, PageTable& table, uint32_t index);
   void give_up(PageTable& table, uint32_t group, uint32_t index, KvEventKind kind);
   bool make_free(uint32_t group, uint32_t pages);
   void evict(uint32_t group, PageId page);
-  void store_on_disk(uint32_t group, PageId page, PrefixNodeId node);
-  // The first page of a group that the token after `tokens` others sees.
-  uint32_t first_page_seen(uint32_t group, uint32_t tokens) const;
-  void publish_page(PageTable& table, uint32_t index, PrefixNodeId node);
+  void store_on_disk(uint32_t node_page, PageId page, PrefixNodeId node);
+  void publish_node(PageTable& table, uint32_t depth, PrefixNodeId node);
+  void publish_as(PrefixNodeId node, uint32_t node_page, PageId page, uint64_t use);
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
   void hold_node(PageTable& table, PrefixNodeId node);
   void touch_chain(PrefixNodeId node);
   size_t page_bytes(uint32_t group) const { return layout_.groups[group].page_bytes; }
   uint64_t place_of(uint32_t group, PageId page) const { return uint64_t(page.value) * page_bytes(group); }
-  bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index);
+  // Which nodes can be taken up in part: a state is at the end of one.
+  PrefixIndex::Of parts() const {
+    return layout_.has_states() ? PrefixIndex::Of::whole : PrefixIndex::Of::all;
+  }
+  uint32_t node_pages() const { return uint32_t(layout_.node_pages.size()); }
+  // The pages of a node that the token after its first `tokens` sees, of which some are of these tokens.
+  std::vector<std::optional<PageId>> seen_of_part(std::span<const std::optional<PageId>> pages,
+                                                  uint32_t depth, uint32_t tokens) const;
+  // Pages of its own with the rows of these, as the table's next node.
+  bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t depth);
+  // It has pages for so many tokens; where it took none, its windows have passed.
+  void end_at(PageTable& table, uint32_t tokens) const;
   // The cells for the rows that stay, by head of the group: see PageTable.
   std::vector<std::vector<uint32_t>> cells_of(uint32_t group, uint32_t computed, const KeptRows& kept) const;
   // Moves these rows there, page lists to page lists.
@@ -232,7 +247,11 @@ class KvCache {
   KvCacheOptions options_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // by group
   PrefixIndex index_;
-  std::vector<std::vector<PrefixNodeId>> node_of_page_;     // by group and page, for published ones
+  struct Published {
+    PrefixNodeId node = PrefixIndex::kRoot;
+    uint32_t node_page = 0;
+  };
+  std::vector<std::vector<Published>> published_as_;        // by group and page, for published ones
   std::vector<std::vector<Clock::time_point>> last_event_;  // by group and page
   KvEvents events_;
   uint64_t use_ = 0;  // counts attaches and releases

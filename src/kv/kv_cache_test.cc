@@ -32,15 +32,15 @@ TEST(KvLayout, PutsEveryRowOfAPageAtAPlaceOfItsOwn) {
   const KvLayout layout = make_kv_layout(std::vector{layer(), layer(8), layer()}, 4);
   ASSERT_EQ(layout.groups.size(), 2u);
   EXPECT_EQ(layout.groups[0].layers.size(), 2u);
-  EXPECT_EQ(layout.places[2].group, 0u);
-  EXPECT_EQ(layout.places[2].slot, 1u);
+  EXPECT_EQ(layout.places[2][0].group, 0u);
+  EXPECT_EQ(layout.places[2][0].slot, 1u);
   for (const KvGroupLayout& group : layout.groups) {
     std::vector<int> touched(group.page_bytes, 0);
     for (const KvLayerLayout& l : group.layers) {
       for (uint32_t head = 0; head < 2; ++head) {
         for (uint32_t row = 0; row < group.page_tokens; ++row) {
           for (size_t b = 0; b < l.key_row_bytes; ++b) ++touched[l.key_offset(head, row) + b];
-          for (size_t b = 0; b < l.value_row_bytes; ++b) ++touched[l.value_offset(head, row, 4) + b];
+          for (size_t b = 0; b < l.value_row_bytes; ++b) ++touched[l.value_offset(head, row) + b];
         }
       }
     }
@@ -56,9 +56,9 @@ TEST(KvLayout, ALayerThatSharesHasTheRowsOfItsSourceAndNoneOfItsOwn) {
   sharing.shares_with = 1;
   const KvLayout layout = make_kv_layout(std::vector{layer(), layer(8), sharing, layer()}, 4);
   ASSERT_EQ(layout.places.size(), 4u);
-  EXPECT_EQ(layout.places[2].group, layout.places[1].group);
-  EXPECT_EQ(layout.places[2].slot, layout.places[1].slot);
-  EXPECT_EQ(layout.places[3].slot, 1u);
+  EXPECT_EQ(layout.places[2][0].group, layout.places[1][0].group);
+  EXPECT_EQ(layout.places[2][0].slot, layout.places[1][0].slot);
+  EXPECT_EQ(layout.places[3][0].slot, 1u);
   const KvLayout without = make_kv_layout(std::vector{layer(), layer(8), layer()}, 4);
   EXPECT_EQ(layout.bytes_per_token(), without.bytes_per_token());
   EXPECT_EQ(layout.groups[1].cells(), without.groups[1].cells());
@@ -120,9 +120,9 @@ TEST(KvCache, TruncationGivesBackWholePagesAndTheyCanBeTakenAgain) {
   PageTable table = kv.make_table();
   ASSERT_TRUE(kv.reserve(table, 17));
   EXPECT_EQ(kv.stats().held_pages, 5u);
-  table.truncate(9, 4);
+  kv.truncate(table, 9);
   EXPECT_EQ(kv.stats().held_pages, 3u);
-  table.truncate(12, 4);  // longer than it is: nothing to give
+  kv.truncate(table, 12);  // longer than it is: nothing to give
   EXPECT_EQ(table.reserved_tokens(), 9u);
   ASSERT_TRUE(kv.reserve(table, 32));
   EXPECT_EQ(kv.stats().held_pages, 8u);

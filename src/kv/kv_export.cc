@@ -23,8 +23,9 @@ KvExport::KvExport(KvCache& kv) : kv_(kv), age_(kv.age_) {
   const uint32_t roots = uint32_t(found.size());  // are not exported themselves
   for (uint32_t i = 0; i < found.size(); ++i) {   // grows: parents before children
     const PrefixIndex::Node& node = kv_.index_.node(found[i].id);
-    for (size_t g = 0; g < node.pages.size(); ++g) {
-      if (node.pages[g]) found[i].use = std::max(found[i].use, kv_.pools_[g]->last_use(*node.pages[g]));
+    for (size_t n = 0; n < node.pages.size(); ++n) {
+      const PagePool& pool = *kv_.pools_[kv_.layout_.node_pages[n].group];
+      if (node.pages[n]) found[i].use = std::max(found[i].use, pool.last_use(*node.pages[n]));
     }
     for (PrefixNodeId child : node.children) found.push_back({child, i});
   }
@@ -46,16 +47,16 @@ KvExport::KvExport(KvCache& kv, const SaltedTokens& salted) : kv_(kv), age_(kv.a
   if (!root) return;
   PrefixNodeId at = *root;
   std::span<const TokenId> tokens = salted.tokens;
-  nodes_.reserve(tokens.size() / kv_.page_tokens() + 1);
+  nodes_.reserve(tokens.size() / kv_.node_tokens() + 1);
   const auto parent = [&] { return nodes_.empty() ? KvNode::kNoParent : uint32_t(nodes_.size() - 1); };
-  while (tokens.size() >= kv_.page_tokens()) {
-    const auto next = kv_.index_.child(at, tokens.first(kv_.page_tokens()));
+  while (tokens.size() >= kv_.node_tokens()) {
+    const auto next = kv_.index_.child(at, tokens.first(kv_.node_tokens()));
     if (!next) break;
     at = *next;
     add(at, parent());
-    tokens = tokens.subspan(kv_.page_tokens());
+    tokens = tokens.subspan(kv_.node_tokens());
   }
-  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens);
+  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens, kv_.parts());
   // One that goes on otherwise belongs to somebody else.
   if (rest.tokens > 0 && kv_.index_.node(rest.node).tokens.size() == rest.tokens) add(rest.node, parent());
 }
@@ -74,12 +75,13 @@ KvNode KvExport::node_at(const Place& place, KvMoves& moves) const {
   const PrefixIndex::Node& node = kv_.index_.node(place.id);
   KvNode copy{.parent = place.parent, .tokens = node.tokens, .pages = {}};
   if (place.parent == KvNode::kNoParent) copy.salt = node.salt;
-  for (uint32_t g = 0; g < node.pages.size(); ++g) {
+  for (uint32_t n = 0; n < node.pages.size(); ++n) {
+    const uint32_t g = kv_.layout_.node_pages[n].group;
     std::vector<std::byte>& page = copy.pages.emplace_back();
-    if (!node.pages[g]) continue;
+    if (!node.pages[n]) continue;
     page.resize(kv_.page_bytes(g));
     moves.list.push_back(
-        {.group = g, .bytes = page.size(), .from = kv_.place_of(g, *node.pages[g]), .host_to = page.data()});
+        {.group = g, .bytes = page.size(), .from = kv_.place_of(g, *node.pages[n]), .host_to = page.data()});
   }
   return copy;
 }
@@ -104,15 +106,15 @@ KvImport::KvImport(KvCache& kv) : kv_(kv) {
 }
 
 std::optional<PrefixNodeId> KvImport::find(PrefixNodeId parent, std::span<const TokenId> tokens) const {
-  if (tokens.size() == kv_.page_tokens()) return kv_.index_.child(parent, tokens);
+  if (tokens.size() == kv_.node_tokens()) return kv_.index_.child(parent, tokens);
   for (PrefixNodeId child : kv_.index_.node(parent).children) {
     if (std::ranges::equal(kv_.index_.node(child).tokens, tokens)) return child;
   }
   return std::nullopt;
 }
 
-bool KvImport::wants(const KvNode& node, size_t group, const std::optional<PrefixNodeId>& known) const {
-  return !node.pages[group].empty() && !(known && kv_.index_.node(*known).pages[group]);
+bool KvImport::wants(const KvNode& node, size_t page, const std::optional<PrefixNodeId>& known) const {
+  return !node.pages[page].empty() && !(known && kv_.index_.node(*known).pages[page]);
 }
 
 // The node that the cache has in its place: the same, or one that begins with its tokens and has all it brings.
@@ -121,39 +123,43 @@ std::optional<PrefixNodeId> KvImport::known_in_place_of(const KvNode& node) cons
       node.parent == KvNode::kNoParent ? kv_.index_.root(node.salt) : staged_[node.parent].node;
   if (!parent) return std::nullopt;
   if (const auto same = find(*parent, node.tokens)) return same;
+  if (kv_.layout_.has_states()) return std::nullopt;
   const PrefixIndex::Longest longer = kv_.index_.longest_child(*parent, node.tokens);
   if (longer.tokens < node.tokens.size()) return std::nullopt;
-  for (size_t g = 0; g < node.pages.size(); ++g) {
-    if (wants(node, g, longer.node)) return std::nullopt;
+  for (size_t n = 0; n < node.pages.size(); ++n) {
+    if (wants(node, n, longer.node)) return std::nullopt;
   }
   return longer.node;
 }
 
 void KvImport::add(const KvNode& node, const MakeMoves& make) {
-  CHECK(!node.tokens.empty() && node.tokens.size() <= kv_.page_tokens());
-  CHECK(node.pages.size() == kv_.pools_.size());
+  CHECK(!node.tokens.empty() && node.tokens.size() <= kv_.node_tokens());
+  CHECK(node.pages.size() == kv_.node_pages());
   const auto leave_out = [&] {
     ++result_.nodes_left_out;
     result_.tokens_left_out += node.tokens.size();
   };
   if (result_.nodes_left_out > 0) return leave_out();
   CHECK(node.parent == KvNode::kNoParent ||
-        (node.parent < staged_.size() && staged_[node.parent].tokens.size() == kv_.page_tokens()));
+        (node.parent < staged_.size() && staged_[node.parent].tokens.size() == kv_.node_tokens()));
   const std::optional<PrefixNodeId> known = known_in_place_of(node);
-  for (size_t g = 0; g < node.pages.size(); ++g) {
-    if (wants(node, g, known) && kv_.pools_[g]->free_pages() == 0) return leave_out();
+  std::vector<uint32_t> wanted(kv_.pools_.size());
+  for (size_t n = 0; n < node.pages.size(); ++n) {
+    const uint32_t g = kv_.layout_.node_pages[n].group;
+    if (wants(node, n, known) && ++wanted[g] > kv_.pools_[g]->free_pages()) return leave_out();
   }
   Staged& staged = staged_.emplace_back(Staged{node.parent, node.salt, node.tokens, {}, known});
   KvMoves moves;
-  for (uint32_t g = 0; g < node.pages.size(); ++g) {
+  for (uint32_t n = 0; n < node.pages.size(); ++n) {
+    const uint32_t g = kv_.layout_.node_pages[n].group;
     staged.pages.emplace_back();
-    if (!wants(node, g, known)) continue;
-    CHECK(node.pages[g].size() == kv_.page_bytes(g));
+    if (!wants(node, n, known)) continue;
+    CHECK(node.pages[n].size() == kv_.page_bytes(g));
     staged.pages.back() = kv_.pools_[g]->take();
     moves.list.push_back({.group = g,
-                          .bytes = node.pages[g].size(),
+                          .bytes = node.pages[n].size(),
                           .to = kv_.place_of(g, staged.pages.back()->id()),
-                          .host_from = node.pages[g].data()});
+                          .host_from = node.pages[n].data()});
   }
   make(moves);
 }
@@ -164,15 +170,13 @@ PrefixNodeId KvImport::parent_of(const Staged& staged) {
 }
 
 void KvImport::publish(Staged& staged, uint64_t use) {
-  for (uint32_t g = 0; g < staged.pages.size(); ++g) {
-    std::optional<PageId>& published = kv_.index_.node(*staged.node).pages[g];
-    if (!staged.pages[g] || published) continue;
-    const PageId page = staged.pages[g]->id();
-    published = page;
-    kv_.node_of_page_[g][page.value] = *staged.node;
-    kv_.pools_[g]->publish(page);
-    kv_.pools_[g]->touch(page, use, kv_.index_.node(*staged.node).depth);
-    kv_.record(KvEventKind::restored, g, page, kv_.index_.node(*staged.node).depth, {});
+  for (uint32_t n = 0; n < staged.pages.size(); ++n) {
+    const PrefixIndex::Node& node = kv_.index_.node(*staged.node);
+    if (!staged.pages[n] || node.pages[n]) continue;
+    const uint32_t g = kv_.layout_.node_pages[n].group;
+    const PageId page = staged.pages[n]->id();
+    kv_.publish_as(*staged.node, n, page, use);
+    kv_.record(KvEventKind::restored, g, page, kv_.layout_.page_index(n, node.depth), {});
     ++result_.pages;
     result_.bytes += kv_.page_bytes(g);
   }

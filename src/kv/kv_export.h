@@ -10,14 +10,14 @@
 
 namespace quire {
 
-// One node of the prefix tree on its way out of a cache, or into one: the tokens of one page after those of its
-// parent, and the page's bytes in each layer group that has it.
+// One node of the prefix tree on its way out of a cache, or into one: its tokens, which come after those of its parent, and
+// the bytes of the pages that it has.
 struct KvNode {
   static constexpr uint32_t kNoParent = 0xffffffffu;
   uint32_t parent = kNoParent;                // its place among the nodes before it
   CacheSalt salt = {};                        // of one without a parent; the others have their parent's
-  std::vector<TokenId> tokens;                // as many as a page holds, or fewer in a leaf
-  std::vector<std::vector<std::byte>> pages;  // by layer group; empty where there is none
+  std::vector<TokenId> tokens;                // as many as all nodes have, or fewer in a leaf
+  std::vector<std::vector<std::byte>> pages;  // as KvLayout::node_pages says; empty where there is none
 };
 
 // Copies what is published when it is made, a few pages at a time, so that the engine can go on in between. Those used
@@ -58,7 +58,7 @@ class KvImport {
   // Throws Error if the cache shares nothing: what is restored could not be found.
   explicit KvImport(KvCache& kv);
 
-  // REQUIRES: a full node for a parent, added before; 1 to page_tokens tokens; pages of the groups' sizes.
+  // REQUIRES: a full node for a parent, added before; 1 to node_tokens tokens; pages of the groups' sizes.
   void add(const KvNode& node, const MakeMoves& make);
 
   struct Result {
@@ -73,10 +73,10 @@ class KvImport {
     uint32_t parent = KvNode::kNoParent;
     CacheSalt salt;
     std::vector<TokenId> tokens;
-    std::vector<std::optional<PageRef>> pages;  // by group
+    std::vector<std::optional<PageRef>> pages;  // as the node's
     std::optional<PrefixNodeId> node;           // if the cache has it, from the start or since commit
   };
-  bool wants(const KvNode& node, size_t group, const std::optional<PrefixNodeId>& known) const;
+  bool wants(const KvNode& node, size_t page, const std::optional<PrefixNodeId>& known) const;
   std::optional<PrefixNodeId> known_in_place_of(const KvNode& node) const;
   PrefixNodeId parent_of(const Staged& staged);
   std::optional<PrefixNodeId> find(PrefixNodeId parent, std::span<const TokenId> tokens) const;

@@ -18,33 +18,42 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-Json layer_json(const KvLayerLayout& layer) {
-  return {{"kv_heads", layer.shape.kv_heads},     {"key_dim", layer.shape.key_dim},
-          {"value_dim", layer.shape.value_dim},   {"k", name(layer.shape.key_format)},
-          {"v", name(layer.shape.value_format)},  {"offset", layer.offset},
-          {"key_row_bytes", layer.key_row_bytes}, {"value_row_bytes", layer.value_row_bytes},
-          {"head_bytes", layer.head_bytes}};
+Json stream_json(const KvLayerLayout& layer) {
+  Json json = {{"kv_heads", layer.shape.kv_heads},     {"key_dim", layer.shape.key_dim},
+               {"value_dim", layer.shape.value_dim},   {"k", name(layer.shape.key_format)},
+               {"v", name(layer.shape.value_format)},  {"offset", layer.offset},
+               {"key_row_bytes", layer.key_row_bytes}, {"value_row_bytes", layer.value_row_bytes},
+               {"head_bytes", layer.head_bytes}};
+  if (layer.shape.state) json["state"] = true;
+  if (layer.shape.stride != 1) json["stride"] = layer.shape.stride;
+  return json;
 }
 
 Json layout_json(const KvLayout& layout) {
   Json groups = Json::array(), places = Json::array();
   for (const KvGroupLayout& group : layout.groups) {
     Json layers = Json::array();
-    for (const KvLayerLayout& layer : group.layers) layers.push_back(layer_json(layer));
+    for (const KvLayerLayout& layer : group.layers) layers.push_back(stream_json(layer));
     groups.push_back({{"page_tokens", group.page_tokens},
                       {"window", group.window},
                       {"page_bytes", group.page_bytes},
                       {"layers", std::move(layers)}});
   }
-  for (const KvLayout::Place& place : layout.places) places.push_back({place.group, place.slot});
+  for (const auto& streams : layout.places) {
+    for (const KvLayout::Place& place : streams) places.push_back({place.group, place.slot});
+  }
   return {{"groups", std::move(groups)}, {"places", std::move(places)}};
 }
 
 // As --kv wants it.
 std::string formats_of(const KvLayout& layout) {
   std::vector<KvFormatPair> layers;
-  for (const KvLayout::Place& place : layout.places) {
-    const KvLayerShape& shape = layout.groups[place.group].layers[place.slot].shape;
+  for (const auto& streams : layout.places) {
+    // The others' are the model's, and in its layout.
+    const auto chosen = std::ranges::find_if(
+        streams, [&](const KvLayout::Place& place) { return !layout.at(place).shape.own_format; });
+    if (chosen == streams.end()) continue;
+    const KvStream& shape = layout.at(*chosen).shape;
     layers.push_back({shape.key_format, shape.value_format});
   }
   return describe_formats(layers);
@@ -68,7 +77,7 @@ std::string describe(const KvIdentity& identity, const KvLayout& layout) {
                   {"kernels", identity.kernels},
                   {"numerics", identity.numerics},
                   {"kv", formats_of(layout)},
-                  {"page_tokens", layout.groups.front().page_tokens},
+                  {"page_tokens", layout.node_tokens},
                   {"layout", layout_json(layout)}});
 }
 

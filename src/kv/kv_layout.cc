@@ -1,6 +1,7 @@
 #include "kv/kv_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -60,47 +61,86 @@ bool KvGroupLayout::has_equal_cells() const {
   });
 }
 
+bool KvLayout::has_states() const {
+  return std::ranges::any_of(groups, &KvPolicy::is_state);
+}
+
 size_t KvLayout::bytes_per_token() const {
   size_t bytes = 0;
   for (const KvGroupLayout& group : groups) bytes += group.bytes_per_token();
   return bytes;
 }
 
-KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_tokens) {
+namespace {
+
+void check_format(KvFormat format, uint32_t dim) {
+  if (!is_float(format) && dim % 2 != 0)
+    throw Error("KV format {} wants heads of an even size, not {}", name(format), dim);
+}
+
+KvLayout::Place shared_place(const KvLayout& layout, const KvStream& stream, size_t index) {
+  CHECK(*stream.shares_with < layout.places.size() && index < layout.places[*stream.shares_with].size());
+  const KvLayout::Place place = layout.places[*stream.shares_with][index];
+  const KvStream& source = layout.at(place).shape;
+  CHECK(stream.kv_heads == source.kv_heads && stream.key_dim == source.key_dim &&
+        stream.value_dim == source.value_dim && stream.window == source.window &&
+        stream.page_tokens == source.page_tokens && stream.stride == source.stride);
+  return place;
+}
+
+// After all that is in its group's pages already.
+KvLayout::Place add_stream(KvLayout& layout, KvStream stream, uint32_t page_tokens) {
+  KvPolicy policy{stream.window, stream.page_tokens > 0 ? stream.page_tokens : page_tokens, stream.state};
+  if (stream.state) {
+    policy.window = stream.window = 2;  // the token before
+    stream.stride = policy.page_tokens;
+  }
+  auto group = std::ranges::find_if(layout.groups, [&](const KvPolicy& g) { return g == policy; });
+  if (group == layout.groups.end()) {
+    layout.groups.push_back({policy, 0, {}});
+    group = layout.groups.end() - 1;
+  }
+  check_format(stream.key_format, stream.key_dim);
+  check_format(stream.value_format, stream.value_dim);
+  CHECK(stream.stride > 0 && policy.page_tokens % stream.stride == 0);
+  KvLayerLayout added{
+      .shape = stream, .offset = group->page_bytes, .page_rows = policy.page_tokens / stream.stride};
+  added.key_row_bytes = kv_row_bytes(stream.key_format, stream.key_dim);
+  if (stream.value_dim > 0) added.value_row_bytes = kv_row_bytes(stream.value_format, stream.value_dim);
+  added.head_bytes = added.page_rows * (added.key_row_bytes + added.value_row_bytes);
+  if (!group->layers.empty()) added.first_cell = group->cells();
+  group->page_bytes += stream.kv_heads * added.head_bytes;
+  group->layers.push_back(added);
+  return {uint32_t(group - layout.groups.begin()), uint32_t(group->layers.size() - 1)};
+}
+
+}  // namespace
+
+KvLayout make_kv_layout(std::span<const KvLayer> layers, uint32_t page_tokens) {
   CHECK(page_tokens > 0);
   KvLayout layout;
-  for (const KvLayerShape& shape : layers) {
-    if (shape.shares_with) {
-      CHECK(*shape.shares_with < layout.places.size());
-      const KvLayout::Place place = layout.places[*shape.shares_with];
-      const KvLayerShape& source = layout.groups[place.group].layers[place.slot].shape;
-      CHECK(shape.kv_heads == source.kv_heads && shape.key_dim == source.key_dim &&
-            shape.value_dim == source.value_dim && shape.window == source.window);
-      layout.places.push_back(place);
-      continue;
+  for (const KvLayer& layer : layers) {
+    std::vector<KvLayout::Place> places;
+    for (const KvStream& stream : layer) {
+      places.push_back(stream.shares_with ? shared_place(layout, stream, places.size())
+                                          : add_stream(layout, stream, page_tokens));
     }
-    auto group = std::find_if(layout.groups.begin(), layout.groups.end(),
-                              [&](const KvGroupLayout& g) { return g.window == shape.window; });
-    if (group == layout.groups.end()) {
-      layout.groups.push_back(
-          {.page_tokens = page_tokens, .window = shape.window, .page_bytes = 0, .layers = {}});
-      group = layout.groups.end() - 1;
-    }
-    for (const auto& [format, dim] :
-         {std::pair(shape.key_format, shape.key_dim), std::pair(shape.value_format, shape.value_dim)}) {
-      if (!is_float(format) && dim % 2 != 0)
-        throw Error("KV format {} wants heads of an even size, not {}", name(format), dim);
-    }
-    KvLayerLayout layer{.shape = shape, .offset = group->page_bytes};
-    layer.key_row_bytes = kv_row_bytes(shape.key_format, shape.key_dim);
-    layer.value_row_bytes = kv_row_bytes(shape.value_format, shape.value_dim);
-    layer.head_bytes = page_tokens * (layer.key_row_bytes + layer.value_row_bytes);
-    if (!group->layers.empty()) layer.first_cell = group->cells();
-    group->page_bytes += shape.kv_heads * layer.head_bytes;
-    layout.places.push_back({uint32_t(group - layout.groups.begin()), uint32_t(group->layers.size())});
-    group->layers.push_back(layer);
+    layout.places.push_back(std::move(places));
+  }
+  layout.node_tokens = 1;
+  for (const KvPolicy& group : layout.groups)
+    layout.node_tokens = std::lcm(layout.node_tokens, group.page_tokens);
+  for (uint32_t g = 0; g < layout.groups.size(); ++g) {
+    for (uint32_t i = 0; i < layout.node_tokens / layout.groups[g].page_tokens; ++i)
+      layout.node_pages.push_back({g, i});
   }
   return layout;
+}
+
+KvLayout make_kv_layout(std::span<const KvStream> layers, uint32_t page_tokens) {
+  std::vector<KvLayer> each;
+  for (const KvStream& stream : layers) each.push_back({stream});
+  return make_kv_layout(each, page_tokens);
 }
 
 }  // namespace quire

@@ -32,59 +32,107 @@ constexpr bool is_rotated(KvFormat format) {
   return format == KvFormat::q4;
 }
 
-// What one layer wants cached: said by the model, once, before any page exists.
-struct KvLayerShape {
+// How long rows are wanted, and in what portions they are kept. Layers of one policy share their pages.
+struct KvPolicy {
+  uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
+  uint32_t page_tokens = 0;
+  bool is_state = false;  // a page has what its last token left, and nothing of those before
+
+  bool operator==(const KvPolicy&) const = default;
+  bool keeps_all() const { return window == 0; }
+  // The first row that the token of this row sees, and the page that it is in.
+  uint32_t first_seen(uint32_t row) const { return keeps_all() || row < window ? 0 : row + 1 - window; }
+  uint32_t first_page_seen(uint32_t row) const { return first_seen(row) / page_tokens; }
+  uint32_t pages_covering(size_t tokens) const { return uint32_t((tokens + page_tokens - 1) / page_tokens); }
+};
+
+// One kind of row that a layer wants cached: said by the model, once, before any page exists. Each head has a key for every
+// token and a value beside it, or the key alone: rows whose beginning is their value, keys of an index, whatever the
+// layer reads back itself.
+struct KvStream {
   uint32_t kv_heads = 0;
   uint32_t key_dim = 0;
-  uint32_t value_dim = 0;
-  uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
+  uint32_t value_dim = 0;    // 0: there are no values
+  uint32_t window = 0;       // how many positions, its own included, a token sees; 0: all
+  uint32_t page_tokens = 0;  // of its pages; 0: as many as is usual
   KvFormat key_format = KvFormat::f16;
   KvFormat value_format = KvFormat::f16;
+  // Tokens to a row. It is written with the last of them, from what other streams have kept: so a sequence can be
+  // continued anywhere.
+  uint32_t stride = 1;
+  // One row that every token rewrites: it finds it as the token before left it. There is one in a page, and what can be
+  // found later is what a page ended with, or a sequence. Its window and its stride follow from that.
+  bool state = false;
+  bool own_format = false;  // its formats are part of the model, whatever is chosen for keys and values
   // An earlier layer whose rows it reads; it stores none, and all the rest must be as there.
   std::optional<uint32_t> shares_with = {};
 };
+using KvLayerShape = KvStream;  // to those who attend to one
+// All that a layer wants cached.
+using KvLayer = std::vector<KvStream>;
 
-// Where one layer's rows sit inside a page: KV head by KV head, each its key rows and then its value rows.
+// Where the rows of one stream of one layer sit inside a page: KV head by KV head, each its key rows and then its value
+// rows.
 struct KvLayerLayout {
-  KvLayerShape shape;
-  size_t offset = 0;  // of the layer in the page
+  KvStream shape;
+  size_t offset = 0;       // in the page
+  uint32_t page_rows = 0;  // of each head
   size_t key_row_bytes = 0;
   size_t value_row_bytes = 0;
   size_t head_bytes = 0;    // one head's keys and values of a whole page
-  uint32_t first_cell = 0;  // heads of the layers before it in the page
+  uint32_t first_cell = 0;  // heads of the streams before it in the page
 
   size_t key_offset(uint32_t head, uint32_t row) const {
     return offset + head * head_bytes + row * key_row_bytes;
   }
-  size_t value_offset(uint32_t head, uint32_t row, uint32_t page_tokens) const {
-    return offset + head * head_bytes + page_tokens * key_row_bytes + row * value_row_bytes;
+  size_t value_offset(uint32_t head, uint32_t row) const {
+    return offset + head * head_bytes + page_rows * key_row_bytes + row * value_row_bytes;
   }
 };
 
-// A layer group: layers whose tokens live equally long, and so share pages. A page holds `page_tokens` tokens
-// of all of them, contiguous: the unit that is shared, copied, evicted, stored and sent. It has the same
-// bytes on every backend.
-struct KvGroupLayout {
-  uint32_t page_tokens = 0;
-  uint32_t window = 0;  // 0: everything is kept
+// A layer group: streams of one policy, of any layers. A page holds `page_tokens` tokens of all of them, contiguous: the unit
+// that is shared, copied, evicted, stored and sent. It has the same bytes on every backend.
+struct KvGroupLayout : KvPolicy {
   size_t page_bytes = 0;
-  std::vector<KvLayerLayout> layers;
+  std::vector<KvLayerLayout> layers;  // one for each stream
 
   size_t bytes_per_token() const { return page_bytes / page_tokens; }
-  // A page is made of cells, one for each head of each layer.
+  // A page is made of cells, one for each head of each stream.
   uint32_t cells() const { return layers.back().first_cell + layers.back().shape.kv_heads; }
   // All cells are alike: any of them can hold the rows of any head.
   bool has_equal_cells() const;
 };
 
-// The groups of a model, and where each of its layers is found in them.
+// The groups of a model, and where the streams of each of its layers are found in them. What can be found by its tokens is a tree of nodes
+// (PrefixIndex): each is as many tokens as fill whole pages in every group, and has all those pages.
 struct KvLayout {
   struct Place {
     uint32_t group = 0;
     uint32_t slot = 0;  // in KvGroupLayout::layers
   };
   std::vector<KvGroupLayout> groups;
-  std::vector<Place> places;  // by layer of the model; one that shares has its source's
+  std::vector<std::vector<Place>>
+      places;  // by layer of the model, then stream; one that shares has its source's
+  struct NodePage {
+    uint32_t group = 0;
+    uint32_t index = 0;  // of those that the group has of a node
+  };
+  std::vector<NodePage> node_pages;  // of one node, group by group
+  uint32_t node_tokens = 0;          // the least common multiple of all page_tokens
+
+  const KvLayerLayout& at(const Place& place) const { return groups[place.group].layers[place.slot]; }
+  bool has_states() const;
+  size_t node_page_bytes(uint32_t page) const { return groups[node_pages[page].group].page_bytes; }
+  // Where a page of a node that has so many before it is in its sequence.
+  uint32_t page_index(uint32_t page, uint32_t depth) const {
+    const NodePage& place = node_pages[page];
+    return depth * (node_tokens / groups[place.group].page_tokens) + place.index;
+  }
+  // Whether it has any of the node's first `tokens`.
+  bool reaches(uint32_t page, size_t tokens) const {
+    const NodePage& place = node_pages[page];
+    return size_t(place.index) * groups[place.group].page_tokens < tokens;
+  }
 
   // Of a token that every layer still sees.
   size_t bytes_per_token() const;
@@ -92,7 +140,9 @@ struct KvLayout {
 
 inline constexpr uint32_t kPageTokens = 32;
 
-// One group for the layers that see everything, and one per window width.
-KvLayout make_kv_layout(std::span<const KvLayerShape> layers, uint32_t page_tokens = kPageTokens);
+// One group for each policy. `page_tokens`: of the layers that do not say.
+KvLayout make_kv_layout(std::span<const KvLayer> layers, uint32_t page_tokens = kPageTokens);
+// Of layers that have one stream each.
+KvLayout make_kv_layout(std::span<const KvStream> layers, uint32_t page_tokens = kPageTokens);
 
 }  // namespace quire

@@ -11,10 +11,6 @@
 namespace quire {
 namespace {
 
-uint32_t pages_covering(size_t rows, uint32_t page_tokens) {
-  return uint32_t((rows + page_tokens - 1) / page_tokens);
-}
-
 using PageList = std::span<const std::optional<PageRef>>;
 
 // Lists the moves of one head's rows from the pages of a sequence to others, or within them.
@@ -84,32 +80,36 @@ std::vector<std::vector<uint32_t>> give_out_cells(std::span<const uint32_t> want
 
 std::vector<std::vector<uint32_t>> KvCache::cells_of(uint32_t g, uint32_t computed,
                                                      const KeptRows& kept) const {
+  const KvPolicy& policy = layout_.groups[g];
   std::vector<uint32_t> wanted;
   size_t head = 0;
   bool equal = true;
-  for (const KvLayout::Place& place : layout_.places) {
-    const uint32_t heads = layout_.groups[place.group].layers[place.slot].shape.kv_heads;
+  for (const auto& streams : layout_.places) {
+    CHECK(streams.size() == 1 && layout_.at(streams.front()).shape.stride == 1);
+    const KvLayout::Place& place = streams.front();
+    const uint32_t heads = layout_.at(place).shape.kv_heads;
     for (uint32_t h = 0; h < heads; ++h, ++head) {
       if (place.group != g) continue;
       const size_t rows = kept.of_head[head].size();
-      CHECK(rows > 0 && rows <= computed && rows % page_tokens() == kept.count % page_tokens());
-      wanted.push_back(pages_covering(rows, page_tokens()));
+      CHECK(rows > 0 && rows <= computed && rows % policy.page_tokens == kept.count % policy.page_tokens);
+      wanted.push_back(policy.pages_covering(rows));
       equal &= rows == kept.count;
     }
   }
   CHECK(equal || layout_.groups[g].has_equal_cells());
-  return give_out_cells(wanted, pages_covering(kept.count, page_tokens()));
+  return give_out_cells(wanted, policy.pages_covering(kept.count));
 }
 
 void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList to,
                      std::span<const std::vector<uint32_t>> cells) {
-  const uint32_t here = uint32_t(to.size()) * page_tokens();
+  const uint32_t here = uint32_t(to.size()) * layout_.groups[g].page_tokens;
   // First what stays in its head's own cells, where a row never moves up. Then what goes to the cells of others: it comes from
   // pages that were not written, and those others' rows are gone from there.
   for (const bool elsewhere : {false, true}) {
     size_t head = 0;
-    for (const KvLayout::Place& place : layout_.places) {
-      const KvLayerLayout& layer = layout_.groups[place.group].layers[place.slot];
+    for (const auto& streams : layout_.places) {
+      const KvLayout::Place& place = streams.front();
+      const KvLayerLayout& layer = layout_.at(place);
       for (uint32_t h = 0; h < layer.shape.kv_heads; ++h, ++head) {
         if (place.group != g) continue;
         const std::vector<uint32_t>& rows = kept.of_head[head];
@@ -124,22 +124,23 @@ void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList t
 
 bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept) {
   CHECK(!table.pruned_ && kept.count > 0 && kept.count < computed && computed <= table.reserved_tokens_);
-  const uint32_t pages = pages_covering(kept.count, page_tokens());
+  const auto pages_in = [&](uint32_t g) { return layout_.groups[g].pages_covering(kept.count); };
   const auto has_room = [&](uint32_t g) {
-    return pages <= pools_[g]->free_pages() + pools_[g]->cached_pages();
+    return pages_in(g) <= pools_[g]->free_pages() + pools_[g]->cached_pages();
   };
   const auto owns_target = [&](uint32_t g) {
-    for (uint32_t i = 0; i < pages; ++i) {
+    for (uint32_t i = 0; i < pages_in(g); ++i) {
       if (pools_[g]->shares(table.groups_[g].pages[i]->id()) > 1) return false;
     }
     return true;
   };
   for (uint32_t g = 0; g < pools_.size(); ++g) {
-    if (layout_.groups[g].window == 0 && !has_room(g) && !owns_target(g)) return false;
+    if (layout_.groups[g].keeps_all() && !has_room(g) && !owns_target(g)) return false;
   }
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     PageTable::Group& group = table.groups_[g];
-    if (layout_.groups[g].window > 0) {
+    const uint32_t pages = pages_in(g);
+    if (!layout_.groups[g].keeps_all()) {
       group.row_shift = computed - kept.count;
       continue;
     }
@@ -190,7 +191,7 @@ void KvCache::add_head_cells(uint32_t g, const PageTable& table, KvTables::Group
   for (uint32_t head = 0; head < heads; ++head) {
     const std::vector<uint32_t>& cells = group.head_cells[head];
     const int32_t more_pages = int32_t(cells.size()) - int32_t(pruned_pages);
-    flat.heads.push_back({uint32_t(flat.cells.size()), more_pages * int32_t(page_tokens())});
+    flat.heads.push_back({uint32_t(flat.cells.size()), more_pages * int32_t(layout_.groups[g].page_tokens)});
     for (const uint32_t cell : cells) add(cell / heads, cell % heads);
     for (uint32_t page = pruned_pages; page < group.pages.size(); ++page) add(page, head);
   }

@@ -54,8 +54,9 @@ class Pruning : public testing::Test {
     const PageTable* tables[] = {&empty_, &table};  // another run beside it
     const auto groups = kv_->view(tables, flat);
     uint32_t head = 0;
-    for (const KvLayout::Place& place : kv_->layout().places) {
-      const KvLayerLayout& layer = kv_->layout().groups[place.group].layers[place.slot];
+    for (const auto& streams : kv_->layout().places) {
+      const KvLayout::Place& place = streams.front();
+      const KvLayerLayout& layer = kv_->layout().at(place);
       for (uint32_t h = 0; h < layer.shape.kv_heads; ++h, ++head)
         visit(KvView{&groups[place.group], &layer}, h, head);
     }

@@ -15,15 +15,16 @@ KvCache::Path KvCache::find(const SaltedTokens& salted) const {
   const std::span<const TokenId> wanted = tokens.first(tokens.size() - 1);
   const std::optional<PrefixNodeId> root = index_.root(salted.salt);
   PrefixNodeId at = root.value_or(PrefixIndex::kRoot);
-  while (root && path.tokens + page_tokens() <= wanted.size()) {
-    const auto next = index_.child(at, wanted.subspan(path.tokens, page_tokens()));
+  while (root && path.tokens + node_tokens() <= wanted.size()) {
+    const auto next = index_.child(at, wanted.subspan(path.tokens, node_tokens()));
     if (!next) break;
     at = *next;
     path.nodes.push_back(at);
-    path.tokens += page_tokens();
+    path.tokens += node_tokens();
   }
   const std::span<const TokenId> rest = wanted.subspan(path.tokens);
-  if (root) path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), page_tokens())));
+  if (root)
+    path.part = index_.longest_child(at, rest.first(std::min<size_t>(rest.size(), node_tokens())), parts());
   path.tokens += path.part.tokens;
 
   path.miss.position = path.tokens;
@@ -50,30 +51,26 @@ void KvCache::shorten_to_usable(Path& path) const {
   std::vector<uint32_t> there(pools_.size(), 0);
   const auto usable_with = [&](uint32_t tokens) {
     for (size_t g = 0; g < pools_.size(); ++g) {
-      const uint32_t window = layout_.groups[g].window;
-      const uint32_t first_seen = window == 0 || tokens + 1 <= window ? 0 : tokens + 1 - window;
-      const uint32_t needed = (tokens + page_tokens() - 1) / page_tokens() - first_seen / page_tokens();
-      if (there[g] < needed) return false;
+      const KvPolicy& group = layout_.groups[g];
+      if (there[g] < group.pages_covering(tokens) - group.first_page_seen(tokens)) return false;
     }
     return true;
   };
-  const auto step_over = [&](const PrefixIndex::Node& node) {
-    for (size_t g = 0; g < pools_.size(); ++g) there[g] = node.pages[g] ? there[g] + 1 : 0;
+  const auto step_over = [&](const PrefixIndex::Node& node, uint32_t tokens) {
+    for (uint32_t n = 0; n < node_pages(); ++n) {
+      uint32_t& count = there[layout_.node_pages[n].group];
+      if (layout_.reaches(n, tokens)) count = node.pages[n] ? count + 1 : 0;
+    }
   };
   size_t best_nodes = 0;
   for (size_t i = 0; i < path.nodes.size(); ++i) {
-    step_over(index_.node(path.nodes[i]));
-    if (usable_with(uint32_t(i + 1) * page_tokens())) best_nodes = i + 1;
+    step_over(index_.node(path.nodes[i]), node_tokens());
+    if (usable_with(uint32_t(i + 1) * node_tokens())) best_nodes = i + 1;
   }
-  uint32_t best_tokens = uint32_t(best_nodes) * page_tokens();
-  bool with_part = false;
+  uint32_t best_tokens = uint32_t(best_nodes) * node_tokens();
   if (path.part.tokens > 0) {
-    step_over(index_.node(path.part.node));
-    with_part = usable_with(path.tokens);
-    if (with_part) {
-      best_nodes = path.nodes.size();
-      best_tokens = path.tokens;
-    }
+    step_over(index_.node(path.part.node), path.part.tokens);
+    if (usable_with(path.tokens)) return;
   }
   if (best_tokens == path.tokens) return;
   path.nodes.resize(best_nodes);
@@ -92,16 +89,19 @@ bool KvCache::fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk
   Path path = find(findable);
   shorten_to_usable(path);
   const std::vector<uint32_t> all = pages_for(layout_, tokens + 1, chunk, 1);
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
-    const uint32_t window = layout_.groups[g].window;
-    const uint32_t first_seen = window == 0 || path.tokens + 1 <= window ? 0 : path.tokens + 1 - window;
-    uint32_t found = 0, found_cached = 0;
-    for (size_t i = first_seen / page_tokens(); i < path.nodes.size(); ++i) {
-      ++found;
-      if (pools_[g]->shares(*index_.node(path.nodes[i]).pages[g]) == 0) ++found_cached;
+  std::vector<uint32_t> found(pools_.size()), found_cached(pools_.size());
+  for (uint32_t i = 0; i < path.nodes.size(); ++i) {
+    for (uint32_t n = 0; n < node_pages(); ++n) {
+      const uint32_t g = layout_.node_pages[n].group;
+      if (layout_.page_index(n, i) < layout_.groups[g].first_page_seen(path.tokens)) continue;
+      ++found[g];
+      if (pools_[g]->shares(*index_.node(path.nodes[i]).pages[n]) == 0) ++found_cached[g];
     }
-    const uint32_t missing = all[g] > found ? all[g] - found : 0;
-    if (missing + headroom > pools_[g]->free_pages() + pools_[g]->cached_pages() - found_cached) return false;
+  }
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    const uint32_t missing = all[g] > found[g] ? all[g] - found[g] : 0;
+    if (missing + headroom > pools_[g]->free_pages() + pools_[g]->cached_pages() - found_cached[g])
+      return false;
   }
   return true;
 }
@@ -121,67 +121,129 @@ void KvCache::touch_chain(PrefixNodeId id) {
   ++use_;
   for (; id != PrefixIndex::kRoot; id = index_.node(id).parent) {
     const PrefixIndex::Node& node = index_.node(id);
-    for (size_t g = 0; g < pools_.size(); ++g) {
-      if (node.pages[g]) pools_[g]->touch(*node.pages[g], use_, node.depth);
+    for (uint32_t n = 0; n < node.pages.size(); ++n) {
+      if (node.pages[n])
+        pools_[layout_.node_pages[n].group]->touch(*node.pages[n], use_, layout_.page_index(n, node.depth));
     }
   }
 }
 
-// A page of its own with the rows of another, in every group that has it.
-bool KvCache::copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t index) {
-  std::vector<std::optional<PageRef>> sources;  // held, or making room could evict them
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
-    sources.emplace_back();
-    if (from[g]) sources.back() = pools_[g]->share(*from[g]);
+std::vector<std::optional<PageId>> KvCache::seen_of_part(std::span<const std::optional<PageId>> pages,
+                                                         uint32_t depth, uint32_t tokens) const {
+  std::vector<std::optional<PageId>> seen(node_pages());
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    const KvPolicy& group = layout_.groups[layout_.node_pages[n].group];
+    const uint32_t first = group.first_page_seen(depth * node_tokens() + tokens);
+    if (layout_.reaches(n, tokens) && layout_.page_index(n, depth) >= first) seen[n] = pages[n];
+  }
+  return seen;
+}
+
+void KvCache::shorten_to_room(Path& path) const {
+  if (path.part.tokens == 0) return;
+  std::vector<uint32_t> copies(pools_.size()), held(pools_.size());  // held: that are cached now
+  const auto count = [&](uint32_t n, PageId page) {
+    const uint32_t g = layout_.node_pages[n].group;
+    if (pools_[g]->shares(page) == 0) ++held[g];
+    return g;
+  };
+  const uint32_t whole = uint32_t(path.nodes.size());
+  const auto part = seen_of_part(index_.node(path.part.node).pages, whole, path.part.tokens);
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    if (part[n]) ++copies[count(n, *part[n])];
+    for (uint32_t i = 0; i < whole; ++i) {
+      const KvPolicy& group = layout_.groups[layout_.node_pages[n].group];
+      if (layout_.page_index(n, i) >= group.first_page_seen(path.tokens))
+        count(n, *index_.node(path.nodes[i]).pages[n]);
+    }
+  }
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    if (copies[g] + held[g] <= pools_[g]->free_pages() + pools_[g]->cached_pages()) continue;
+    path.tokens -= path.part.tokens;
+    path.part = {};
+    path.miss = {.why = PrefixMiss::Why::no_room, .position = path.tokens};
+    return shorten_to_usable(path);
+  }
+}
+
+bool KvCache::copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t depth) {
+  std::vector<std::optional<PageRef>> sources(from.size());  // held, or making room could evict them
+  std::vector<uint32_t> wanted(pools_.size());
+  for (uint32_t n = 0; n < from.size(); ++n) {
+    const uint32_t g = layout_.node_pages[n].group;
+    if (!from[n]) continue;
+    sources[n] = pools_[g]->share(*from[n]);
+    ++wanted[g];
   }
   for (uint32_t g = 0; g < pools_.size(); ++g) {
-    if (sources[g] && pools_[g]->free_pages() + pools_[g]->cached_pages() == 0) return false;
+    if (pools_[g]->free_pages() + pools_[g]->cached_pages() < wanted[g]) return false;
   }
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
-    table.groups_[g].pages.emplace_back();
-    if (!sources[g]) continue;
+  for (uint32_t n = 0; n < from.size(); ++n) {
+    if (!sources[n]) continue;
+    const uint32_t g = layout_.node_pages[n].group, index = layout_.page_index(n, depth);
     CHECK(make_free(g, 1));
     PageRef page = *pools_[g]->take();
     moves_.list.push_back(
-        {.group = g, .bytes = page_bytes(g), .from = place_of(g, *from[g]), .to = place_of(g, page.id())});
+        {.group = g, .bytes = page_bytes(g), .from = place_of(g, *from[n]), .to = place_of(g, page.id())});
     record(KvEventKind::copied, g, page.id(), index, table.owner_);
+    table.groups_[g].pages.resize(index + 1);
     table.groups_[g].pages.back() = std::move(page);
   }
   return true;
+}
+
+void KvCache::end_at(PageTable& table, uint32_t tokens) const {
+  for (size_t g = 0; g < pools_.size(); ++g) {
+    PageTable::Group& group = table.groups_[g];
+    group.pages.resize(layout_.groups[g].pages_covering(tokens));
+    group.first_page = std::min(group.first_page, uint32_t(group.pages.size()));
+  }
+  table.reserved_tokens_ = tokens;
 }
 
 PrefixMatch KvCache::attach(PageTable& table, std::span<const TokenId> tokens) {
   CHECK(table.reserved_tokens_ == 0 && table.published_ == 0);
   Path path = find({tokens, table.salt_});
   shorten_to_usable(path);
+  shorten_to_room(path);
   if (path.tokens == 0) return {0, path.miss};
   touch_chain(path.part.tokens > 0 ? path.part.node : path.nodes.back());
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
-    const uint32_t window = layout_.groups[g].window;
-    const uint32_t first_seen = window == 0 || path.tokens + 1 <= window ? 0 : path.tokens + 1 - window;
+  const uint32_t whole = uint32_t(path.nodes.size());
+  for (uint32_t g = 0; g < pools_.size(); ++g)
+    table.groups_[g].first_page = layout_.groups[g].first_page_seen(path.tokens);
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    const uint32_t g = layout_.node_pages[n].group;
     PageTable::Group& group = table.groups_[g];
-    group.first_page = std::min(first_seen / page_tokens(), uint32_t(path.nodes.size()));
-    for (uint32_t i = 0; i < path.nodes.size(); ++i) {
-      group.pages.emplace_back();
-      if (i >= group.first_page)
-        group.pages.back() = share(g, *index_.node(path.nodes[i]).pages[g], table, i);
+    group.pages.resize(whole * (node_tokens() / layout_.groups[g].page_tokens));
+    for (uint32_t i = 0; i < whole; ++i) {
+      const uint32_t index = layout_.page_index(n, i);
+      if (index >= group.first_page)
+        group.pages[index] = share(g, *index_.node(path.nodes[i]).pages[n], table, index);
     }
   }
-  table.published_ = uint32_t(path.nodes.size());
-  if (!path.nodes.empty()) hold_node(table, path.nodes.back());
-  if (path.part.tokens > 0 && !copy_part(table, index_.node(path.part.node).pages, table.published_)) {
-    path.tokens -= path.part.tokens;
-    path.miss = {.why = PrefixMiss::Why::no_room, .position = path.tokens};
-  }
-  table.reserved_tokens_ = path.tokens;
+  table.published_ = whole;
+  if (whole > 0) hold_node(table, path.nodes.back());
+  if (path.part.tokens > 0)
+    CHECK(copy_part(table, seen_of_part(index_.node(path.part.node).pages, whole, path.part.tokens), whole));
+  end_at(table, path.tokens);
   return {path.tokens, path.miss};
 }
 
-void KvCache::publish_page(PageTable& table, uint32_t index, PrefixNodeId id) {
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
+void KvCache::publish_as(PrefixNodeId id, uint32_t node_page, PageId page, uint64_t use) {
+  const uint32_t group = layout_.node_pages[node_page].group;
+  index_.node(id).pages[node_page] = page;
+  published_as_[group][page.value] = {id, node_page};
+  pools_[group]->publish(page);
+  pools_[group]->touch(page, use, layout_.page_index(node_page, index_.node(id).depth));
+}
+
+void KvCache::publish_node(PageTable& table, uint32_t depth, PrefixNodeId id) {
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    if (!layout_.reaches(n, index_.node(id).tokens.size())) continue;
+    const uint32_t g = layout_.node_pages[n].group, index = layout_.page_index(n, depth);
     std::optional<PageRef>& own = table.groups_[g].pages[index];
     if (!own) continue;
-    std::optional<PageId>& published = index_.node(id).pages[g];
+    const std::optional<PageId> published = index_.node(id).pages[n];
     if (published == own->id()) continue;
     if (published) {
       // Another sequence has computed the same: bit for bit, so one copy is enough.
@@ -190,10 +252,7 @@ void KvCache::publish_page(PageTable& table, uint32_t index, PrefixNodeId id) {
       own = std::move(theirs);
       continue;
     }
-    published = own->id();
-    node_of_page_[g][own->id().value] = id;
-    pools_[g]->publish(own->id());
-    pools_[g]->touch(own->id(), use_, index_.node(id).depth);
+    publish_as(id, n, own->id(), use_);
     record(KvEventKind::published, g, own->id(), index, table.owner_);
   }
 }
@@ -204,35 +263,39 @@ std::optional<PrefixNodeId> KvCache::node_before_next(const PageTable& table) co
 
 void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_t computed) {
   if (!options_.sharing || table.pruned_) return;
-  while ((table.published_ + 1) * page_tokens() <= computed) {
-    const uint32_t index = table.published_;
-    const auto page_of_tokens = tokens.subspan(size_t(index) * page_tokens(), page_tokens());
+  while ((table.published_ + 1) * node_tokens() <= computed) {
+    const uint32_t depth = table.published_;
+    const auto of_node = tokens.subspan(size_t(depth) * node_tokens(), node_tokens());
     const PrefixNodeId before = table.published_ > 0 ? table.node_ : index_.root_or_add(table.salt_);
-    const auto known = index_.child(before, page_of_tokens);
-    const PrefixNodeId node = known ? *known : index_.add(before, page_of_tokens);
+    const auto known = index_.child(before, of_node);
+    const PrefixNodeId node = known ? *known : index_.add(before, of_node);
     hold_node(table, node);
-    publish_page(table, index, node);
+    publish_node(table, depth, node);
     ++table.published_;
   }
 }
 
 void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
   const std::optional<PrefixNodeId> before = node_before_next(table);
-  const PrefixIndex::Longest longest = before ? index_.longest_child(*before, tail) : PrefixIndex::Longest{};
+  const PrefixIndex::Longest longest =
+      before ? index_.longest_child(*before, tail, parts()) : PrefixIndex::Longest{};
   if (longest.tokens == tail.size()) return;  // all of it can be found already
   PrefixNodeId shorter = PrefixIndex::kRoot;
-  if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens) shorter = longest.node;
+  if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens &&
+      !layout_.has_states())
+    shorter = longest.node;
   const PrefixNodeId node = index_.add(before ? *before : index_.root_or_add(table.salt_), tail);
-  publish_page(table, table.published_, node);
+  publish_node(table, table.published_, node);
   table.published_ += 1;
   hold_node(table, node);
   if (shorter == PrefixIndex::kRoot) return;
-  // The beginning of this page was published before: it says nothing more than this one.
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
-    std::optional<PageId>& page = index_.node(shorter).pages[g];
+  // The beginning of this node was published before: it says nothing more than this one.
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    const uint32_t g = layout_.node_pages[n].group;
+    std::optional<PageId>& page = index_.node(shorter).pages[n];
     if (!page || pools_[g]->shares(*page) > 0) continue;
     pools_[g]->unpublish(*page);
-    record(KvEventKind::evicted, g, *page, index_.node(shorter).depth, {});
+    record(KvEventKind::evicted, g, *page, layout_.page_index(n, index_.node(shorter).depth), {});
     page.reset();
   }
   index_.prune(shorter);
@@ -241,8 +304,10 @@ void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
 void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_t computed, Reason reason) {
   if (options_.sharing && reason != Reason::forgotten && !table.pruned_) {
     publish(table, tokens, computed);
-    const uint32_t done = table.published_ * page_tokens();
-    if (computed > done) publish_tail(table, tokens.subspan(done, computed - done));
+    const uint32_t done = table.published_ * node_tokens();
+    // A state may be further than what is computed: somewhere in what it had room for.
+    if (computed > done && (!layout_.has_states() || computed == table.reserved_tokens_))
+      publish_tail(table, tokens.subspan(done, computed - done));
   }
   touch_chain(table.node_);
   for (uint32_t g = 0; g < pools_.size(); ++g) {
@@ -257,32 +322,34 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   CHECK(at <= table.reserved_tokens_);
   if (table.pruned_) return std::nullopt;
   PageTable other = make_table(owner, table.salt_);
-  const uint32_t whole = at / page_tokens();
+  const uint32_t whole = at / node_tokens(), rest = at % node_tokens();
+  if (layout_.has_states() && rest > 0 && at < table.reserved_tokens_) return std::nullopt;
   for (uint32_t g = 0; g < pools_.size(); ++g) {
-    const uint32_t window = layout_.groups[g].window;
-    const uint32_t first_seen = window == 0 || at + 1 <= window ? 0 : at + 1 - window;
-    if (table.groups_[g].first_page > first_seen / page_tokens()) return std::nullopt;
+    if (table.groups_[g].first_page > layout_.groups[g].first_page_seen(at)) return std::nullopt;
   }
-  std::vector<std::optional<PageId>> part(pools_.size());
-  for (uint32_t g = 0; g < pools_.size(); ++g) {
+  std::vector<std::optional<PageId>> part(node_pages());
+  for (uint32_t n = 0; n < node_pages(); ++n) {
+    const uint32_t g = layout_.node_pages[n].group;
     const PageTable::Group& from = table.groups_[g];
     PageTable::Group& to = other.groups_[g];
-    to.first_page = std::min(from.first_page, whole);
+    to.pages.resize(whole * (node_tokens() / layout_.groups[g].page_tokens));
+    to.first_page = from.first_page;
     for (uint32_t i = 0; i < whole; ++i) {
-      to.pages.emplace_back();
-      if (from.pages[i]) to.pages.back() = share(g, from.pages[i]->id(), other, i);
+      const uint32_t index = layout_.page_index(n, i);
+      if (from.pages[index]) to.pages[index] = share(g, from.pages[index]->id(), other, index);
     }
-    if (at % page_tokens() != 0 && from.pages[whole]) part[g] = from.pages[whole]->id();
+    const uint32_t index = layout_.page_index(n, whole);
+    if (layout_.reaches(n, rest) && from.pages[index]) part[n] = from.pages[index]->id();
   }
   PrefixNodeId node = table.node_;
   other.published_ = std::min(whole, table.published_);
   for (uint32_t i = table.published_; i > other.published_; --i) node = index_.node(node).parent;
   if (other.published_ > 0) hold_node(other, node);
-  other.reserved_tokens_ = at;
-  if (at % page_tokens() != 0 && !copy_part(other, part, whole)) {
+  if (!copy_part(other, seen_of_part(part, whole, rest), whole)) {
     release(other, {}, 0, Reason::forgotten);
     return std::nullopt;
   }
+  end_at(other, at);
   return other;
 }
 
@@ -291,19 +358,21 @@ PageTable KvCache::pin(const SaltedTokens& salted, SequenceId owner) {
   const std::span<const TokenId> tokens = salted.tokens;
   const std::optional<PrefixNodeId> root = index_.root(salted.salt);
   PrefixNodeId at = root.value_or(PrefixIndex::kRoot);
-  for (size_t begin = 0; root && begin + page_tokens() <= tokens.size(); begin += page_tokens()) {
-    const auto next = index_.child(at, tokens.subspan(begin, page_tokens()));
+  for (size_t begin = 0; root && begin + node_tokens() <= tokens.size(); begin += node_tokens()) {
+    const auto next = index_.child(at, tokens.subspan(begin, node_tokens()));
     if (!next) break;
     at = *next;
-    for (uint32_t g = 0; g < pools_.size(); ++g) {
-      table.groups_[g].pages.emplace_back();
-      if (const auto page = index_.node(at).pages[g])
-        table.groups_[g].pages.back() = share(g, *page, table, table.published_);
+    for (uint32_t n = 0; n < node_pages(); ++n) {
+      const uint32_t g = layout_.node_pages[n].group;
+      auto& pages = table.groups_[g].pages;
+      pages.emplace_back();
+      if (const auto page = index_.node(at).pages[n])
+        pages.back() = share(g, *page, table, uint32_t(pages.size() - 1));
     }
     ++table.published_;
   }
   if (table.published_ > 0) hold_node(table, at);
-  table.reserved_tokens_ = table.published_ * page_tokens();
+  table.reserved_tokens_ = table.published_ * node_tokens();
   return table;
 }
 

@@ -215,29 +215,29 @@ KvNode SnapshotReader::read_node() {
     salt.text = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
   }
   const auto tokens = value_in<uint32_t>(extend_part(sizeof(uint32_t)));
-  const uint32_t page_tokens = layout_.groups.front().page_tokens;
-  if (tokens == 0 || tokens > page_tokens)
+  if (tokens == 0 || tokens > layout_.node_tokens)
     damaged(fmt::format("the node at {} has {} tokens", where(), tokens));
   if (parent != KvNode::kNoParent && (parent >= is_full_.size() || !is_full_[parent]))
     damaged(fmt::format("the node at {} comes after none that there is", where()));
   std::vector<uint8_t> has_page;
   uint64_t bytes = uint64_t(tokens) * sizeof(TokenId);
-  for (const std::byte flag : extend_part(layout_.groups.size())) has_page.push_back(uint8_t(flag));
-  for (size_t g = 0; g < has_page.size(); ++g) {
-    if (has_page[g] > 1) damaged(fmt::format("the node at {} has pages that cannot be", where()));
-    if (has_page[g] == 1) bytes += layout_.groups[g].page_bytes;
+  for (const std::byte flag : extend_part(layout_.node_pages.size())) has_page.push_back(uint8_t(flag));
+  for (uint32_t n = 0; n < has_page.size(); ++n) {
+    if (has_page[n] > (layout_.reaches(n, tokens) ? 1 : 0))
+      damaged(fmt::format("the node at {} has pages that cannot be", where()));
+    if (has_page[n] == 1) bytes += layout_.node_page_bytes(n);
   }
   std::span<const std::byte> rest = extend_part(bytes);
   KvNode node{.parent = parent, .salt = salt, .tokens = std::vector<TokenId>(tokens), .pages = {}};
   std::memcpy(node.tokens.data(), rest.data(), tokens * sizeof(TokenId));
   rest = rest.subspan(tokens * sizeof(TokenId));
-  for (size_t g = 0; g < has_page.size(); ++g) {
-    const auto page = rest.first(has_page[g] == 1 ? layout_.groups[g].page_bytes : 0);
+  for (uint32_t n = 0; n < has_page.size(); ++n) {
+    const auto page = rest.first(has_page[n] == 1 ? layout_.node_page_bytes(n) : 0);
     node.pages.emplace_back(page.begin(), page.end());
     rest = rest.subspan(page.size());
   }
   check_part();
-  is_full_.push_back(tokens == page_tokens);
+  is_full_.push_back(tokens == layout_.node_tokens);
   return node;
 }
 

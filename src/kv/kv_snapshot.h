@@ -16,7 +16,7 @@ namespace quire {
 // A file of published pages. All numbers are little-endian.
 //
 //   head   char magic[8]; u32 version; u32 bytes; char identity[bytes]; u64 checksum
-//   node   u32 1; u32 parent; u64 salt[2] if it has no parent; u32 tokens; u8 has_page[groups]; u32 token[tokens];
+//   node   u32 1; u32 parent; u64 salt[2] if it has no parent; u32 tokens; u8 has_page[pages of a node]; u32 token[tokens];
 //          the pages that it has; u64 checksum
 //   end    u32 2; u64 nodes; u64 checksum
 //

@@ -63,7 +63,7 @@ constexpr uint32_t kPages = 4, kAllPages = 2 * kPages;  // of each group, of bot
 // Who wants all pages gets them: what was cached is gone.
 void empty(HostKv& kv) {
   PageTable table = kv.make_table();
-  CHECK(kv.reserve(table, kPages * kv.page_tokens()));
+  CHECK(kv.reserve(table, kPages * kv.node_tokens()));
   kv.release(table, {}, 0, KvCache::Reason::forgotten);
   CHECK(kv.stats().free_pages == kAllPages);
 }

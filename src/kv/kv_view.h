@@ -56,7 +56,7 @@ struct KvGroupView {
   }
 };
 
-// One layer's rows in those pages.
+// The rows of one stream of one layer in those pages.
 struct KvView {
   const KvGroupView* group = nullptr;
   const KvLayerLayout* layer = nullptr;
@@ -67,20 +67,20 @@ struct KvView {
     const KvHeadCells* own = own_cells(run, head);
     return own == nullptr ? row : row + uint32_t(own->shift);
   }
-  // The index-th page_tokens rows of a head: their keys, then their values.
+  // The index-th page of a head: its keys, then their values.
   std::byte* head_page(uint32_t run, uint32_t head, uint32_t index) const {
     const KvHeadCells* own = own_cells(run, head);
     if (own == nullptr) return group->page(run, index) + layer->key_offset(head, 0);
     return group->pages + size_t(group->cells[own->begin + index]) * layer->head_bytes;
   }
   std::byte* key_row(uint32_t run, uint32_t head, uint32_t row) const {
-    const uint32_t page_tokens = group->layout->page_tokens;
-    return head_page(run, head, row / page_tokens) + row % page_tokens * layer->key_row_bytes;
+    const uint32_t page_rows = layer->page_rows;
+    return head_page(run, head, row / page_rows) + row % page_rows * layer->key_row_bytes;
   }
   std::byte* value_row(uint32_t run, uint32_t head, uint32_t row) const {
-    const uint32_t page_tokens = group->layout->page_tokens;
-    return head_page(run, head, row / page_tokens) + page_tokens * layer->key_row_bytes +
-           row % page_tokens * layer->value_row_bytes;
+    const uint32_t page_rows = layer->page_rows;
+    return head_page(run, head, row / page_rows) + page_rows * layer->key_row_bytes +
+           row % page_rows * layer->value_row_bytes;
   }
 
  private:

@@ -1,7 +1,5 @@
 #include "kv/page_table.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace quire {
@@ -12,17 +10,6 @@ PageTable::PageTable(const PageTable& other)
       groups_(other.groups_),
       reserved_tokens_(other.reserved_tokens_) {
   CHECK(other.published_ == 0 && other.node_ == PrefixIndex::kRoot && !other.pruned_);
-}
-
-void PageTable::truncate(uint32_t tokens, uint32_t page_tokens) {
-  if (tokens >= reserved_tokens_) return;
-  CHECK(published_ * page_tokens <= tokens && !pruned_);
-  const uint32_t pages = (tokens + page_tokens - 1) / page_tokens;
-  for (Group& group : groups_) {
-    if (group.pages.size() > pages) group.pages.resize(pages);
-    group.first_page = std::min(group.first_page, pages);
-  }
-  reserved_tokens_ = tokens;
 }
 
 void PageTable::clear() {

@@ -31,19 +31,11 @@ class PageTable {
   uint32_t row_shift(uint32_t group) const { return groups_[group].row_shift; }
   // Its rows are not those of a prefix any more: they are never published.
   bool pruned() const { return pruned_; }
-  // Pages from the first on that others can find.
-  uint32_t published_pages() const { return published_; }
-
   // The pages of a group by position / page_tokens; nothing where the window has passed.
   const std::vector<std::optional<PageRef>>& pages(uint32_t group) const { return groups_[group].pages; }
   uint32_t held_pages(uint32_t group) const {
     return uint32_t(groups_[group].pages.size()) - groups_[group].first_page;
   }
-
-  // Gives up the room for all positions from `tokens` on: rejected drafts. What a window had already passed does not
-  // come back: a window group can be continued from `tokens` only if the window before it is still there. REQUIRES:
-  // nothing of it is published.
-  void truncate(uint32_t tokens, uint32_t page_tokens);
 
   // As it was when it was made, without a word to the cache, which is about to forget everything. Allocates nothing.
   void clear();
@@ -62,10 +54,10 @@ class PageTable {
   CacheSalt salt_;
   std::vector<Group> groups_;
   uint32_t reserved_tokens_ = 0;
-  uint32_t published_ = 0;
+  uint32_t published_ = 0;  // nodes from the first on that others can find
   bool pruned_ = false;
   PrefixNodeId node_ =
-      PrefixIndex::kRoot;  // of the last published page, held in the index; kRoot: there is none
+      PrefixIndex::kRoot;  // the last that is published, held in the index; kRoot: there is none
 };
 
 }  // namespace quire

@@ -22,8 +22,8 @@ uint32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 }  // namespace
 
-PrefixIndex::PrefixIndex(uint32_t groups, uint32_t page_tokens, uint64_t salt)
-    : groups_(groups), page_tokens_(page_tokens), salt_(salt) {
+PrefixIndex::PrefixIndex(size_t node_pages, uint32_t node_tokens, uint64_t salt)
+    : node_pages_(node_pages), node_tokens_(node_tokens), salt_(salt) {
   nodes_.push_back({.parent = kRoot, .hash = 0, .tokens = {}, .pages = {}, .children = {}, .alive = true});
 }
 
@@ -50,7 +50,7 @@ PrefixNodeId PrefixIndex::root_or_add(CacheSalt salt) {
               .hash = root_hash(salt),
               .salt = salt,
               .tokens = {},
-              .pages = std::vector<std::optional<PageId>>(groups_),
+              .pages = std::vector<std::optional<PageId>>(node_pages_),
               .children = {},
               .alive = true};
   roots_.emplace(salt, id);
@@ -72,10 +72,12 @@ std::optional<PrefixNodeId> PrefixIndex::child(PrefixNodeId parent, std::span<co
   return std::nullopt;
 }
 
-PrefixIndex::Longest PrefixIndex::longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const {
+PrefixIndex::Longest PrefixIndex::longest_child(PrefixNodeId parent, std::span<const TokenId> tokens,
+                                                Of which) const {
   Longest best;
   for (PrefixNodeId child : node(parent).children) {
     const uint32_t common = common_prefix(node(child).tokens, tokens);
+    if (which == Of::whole && common < node(child).tokens.size()) continue;
     if (common > best.tokens) best = {child, common};
   }
   return best;
@@ -94,7 +96,7 @@ PrefixNodeId PrefixIndex::take_id() {
 }
 
 PrefixNodeId PrefixIndex::add(PrefixNodeId parent, std::span<const TokenId> tokens) {
-  CHECK(!tokens.empty() && tokens.size() <= page_tokens_);
+  CHECK(!tokens.empty() && tokens.size() <= node_tokens_);
   const PrefixNodeId id = take_id();
   const uint64_t hash = hash_of(node(parent).hash, tokens);
   node(id) = {.parent = parent,
@@ -102,11 +104,11 @@ PrefixNodeId PrefixIndex::add(PrefixNodeId parent, std::span<const TokenId> toke
               .salt = node(parent).salt,
               .depth = is_root(parent) ? 0 : node(parent).depth + 1,
               .tokens = {tokens.begin(), tokens.end()},
-              .pages = std::vector<std::optional<PageId>>(groups_),
+              .pages = std::vector<std::optional<PageId>>(node_pages_),
               .children = {},
               .alive = true};
   node(parent).children.push_back(id);
-  if (tokens.size() == page_tokens_) full_.emplace(hash, id);
+  if (tokens.size() == node_tokens_) full_.emplace(hash, id);
   return id;
 }
 
@@ -127,7 +129,7 @@ void PrefixIndex::prune(PrefixNodeId id) {
     } else {
       std::erase(node(parent).children, id);
     }
-    if (gone.tokens.size() == page_tokens_) {
+    if (gone.tokens.size() == node_tokens_) {
       const auto [begin, end] = full_.equal_range(gone.hash);
       full_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == id; }));
     }
@@ -148,7 +150,7 @@ void PrefixIndex::forget_all() {
 }
 
 void PrefixIndex::remember_evicted(PrefixNodeId id, Clock::time_point now) {
-  if (node(id).tokens.size() < page_tokens_) return;
+  if (node(id).tokens.size() < node_tokens_) return;
   if (evicted_.insert_or_assign(node(id).hash, now).second) evicted_order_.push_back(node(id).hash);
   if (evicted_order_.size() > kRememberedEvictions) {
     evicted_.erase(evicted_order_.front());
@@ -158,8 +160,8 @@ void PrefixIndex::remember_evicted(PrefixNodeId id, Clock::time_point now) {
 
 std::optional<Clock::time_point> PrefixIndex::evicted_at(uint64_t parent,
                                                          std::span<const TokenId> tokens) const {
-  if (tokens.size() < page_tokens_) return std::nullopt;
-  const auto found = evicted_.find(hash_of(parent, tokens.first(page_tokens_)));
+  if (tokens.size() < node_tokens_) return std::nullopt;
+  const auto found = evicted_.find(hash_of(parent, tokens.first(node_tokens_)));
   if (found == evicted_.end()) return std::nullopt;
   return found->second;
 }
@@ -178,7 +180,7 @@ void PrefixIndex::check_invariants() const {
     CHECK(!n.tokens.empty() && node(n.parent).alive && node(n.parent).salt == n.salt);
     CHECK(std::ranges::count(node(n.parent).children, PrefixNodeId{i}) == 1);
     CHECK(n.depth == (is_root(n.parent) ? 0 : node(n.parent).depth + 1));
-    const bool is_full = n.tokens.size() == page_tokens_;
+    const bool is_full = n.tokens.size() == node_tokens_;
     full += is_full ? 1 : 0;
     CHECK(is_full || n.children.empty());
     if (is_full) CHECK(child(n.parent, n.tokens).has_value());

@@ -17,9 +17,9 @@ namespace quire {
 
 using PrefixNodeId = Id<struct PrefixNodeTag>;
 
-// What was computed and is still in pages, as a tree: a node is the tokens of one page after those of its parent. A
-// full page is found by its hash, which goes over all tokens before it as well, and is then compared token by token; a
-// part of a page by looking at every child. It holds no share of a page. Engine thread only.
+// What was computed and is still in pages, as a tree: a node is so many tokens after those of its parent as fill whole pages
+// in every layer group. A full node is found by its hash, which goes over all tokens before it as well, and is then compared
+// token by token; a part of one by looking at every child. It holds no share of a page. Engine thread only.
 //
 // Each salt has a tree of its own, whose root is a node without tokens below kRoot. It is there as long as anything is below
 // it, so that salts from outside cannot pile up.
@@ -29,10 +29,10 @@ class PrefixIndex {
     PrefixNodeId parent;
     uint64_t hash = 0;
     CacheSalt salt = {};          // as that of its root
-    uint32_t depth = 0;           // pages before it
-    std::vector<TokenId> tokens;  // as many as a page holds, or fewer in a leaf; none in a root
-    std::vector<std::optional<PageId>>
-        pages;  // by layer group; nothing where it was evicted or behind a window
+    uint32_t depth = 0;           // nodes before it
+    std::vector<TokenId> tokens;  // as many as all nodes have, or fewer in a leaf; none in a root
+    // As KvLayout::node_pages says; nothing where it was evicted, behind a window or never needed.
+    std::vector<std::optional<PageId>> pages;
     std::vector<PrefixNodeId> children;
     uint32_t holders = 0;  // sequences that will add children
     bool alive = false;
@@ -40,7 +40,7 @@ class PrefixIndex {
   static constexpr PrefixNodeId kRoot{0};  // of what has no salt, and above all others
 
   // `salt`: of the model and the numerics, so that the hashes of two models never meet.
-  PrefixIndex(uint32_t groups, uint32_t page_tokens, uint64_t salt);
+  PrefixIndex(size_t node_pages, uint32_t node_tokens, uint64_t salt);
 
   Node& node(PrefixNodeId id) { return nodes_[id.value]; }
   const Node& node(PrefixNodeId id) const { return nodes_[id.value]; }
@@ -53,15 +53,16 @@ class PrefixIndex {
   bool is_root(PrefixNodeId id) const { return node(id).tokens.empty(); }
   std::vector<PrefixNodeId> roots() const;  // kRoot first
 
-  // The child with exactly these tokens, a page full.
+  // The child with exactly these tokens, as many as a full node has.
   std::optional<PrefixNodeId> child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
 
-  // The child that has most of `tokens` at its beginning. `tokens` 0: none has any.
+  // The child that has most of `tokens` at its beginning, or of those that have no others. `tokens` 0: none has any.
+  enum class Of : uint8_t { all, whole };
   struct Longest {
     PrefixNodeId node;
     uint32_t tokens = 0;
   };
-  Longest longest_child(PrefixNodeId parent, std::span<const TokenId> tokens) const;
+  Longest longest_child(PrefixNodeId parent, std::span<const TokenId> tokens, Of which = Of::all) const;
 
   PrefixNodeId add(PrefixNodeId parent, std::span<const TokenId> tokens);
   void hold(PrefixNodeId id) { ++nodes_[id.value].holders; }
@@ -85,7 +86,8 @@ class PrefixIndex {
   uint64_t hash_of(uint64_t parent, std::span<const TokenId> tokens) const;
   PrefixNodeId take_id();
 
-  uint32_t groups_, page_tokens_;
+  size_t node_pages_;
+  uint32_t node_tokens_;
   uint64_t salt_;
   std::vector<Node> nodes_;
   std::vector<PrefixNodeId> unused_;

@@ -48,10 +48,12 @@ StepCost CostModel::products(const StepShape& shape) const {
 
 StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) const {
   StepCost cost;
+  std::vector<const KvLayerLayout*> streams;
   for (const BlockWeights& block : weights_.blocks) {
     CHECK(block.layer < layout.places.size());
-    const KvLayout::Place place = layout.places[block.layer];
-    cost += block.block->cost(shape, layout.groups[place.group].layers[place.slot]);
+    streams.clear();
+    for (const KvLayout::Place& place : layout.places[block.layer]) streams.push_back(&layout.at(place));
+    cost += block.block->cost(shape, streams);
   }
   if (backend_.traits().attention == ActivationForm::bf16) cost.bf16_ops += std::exchange(cost.f32_ops, 0);
   return cost;

@@ -28,7 +28,9 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   NormQuantizeParams norm{.stream = w.stream, .branch = {}, .rows = {}, .out = w.normed};
   for (size_t i = 0; i < weights_.blocks.size() && weights_.blocks[i].layer < layers; ++i) {
     const BlockWeights& block = weights_.blocks[i];
-    const KvLayout::Place place = layout.places[block.layer];
+    streams_.clear();
+    for (const KvLayout::Place& place : layout.places[block.layer])
+      streams_.push_back({&kv[place.group], &layout.at(place)});
     norm.norm = &block.norm;
     backend_.norm_quantize(norm);
     block.block->forward({.backend = backend_,
@@ -38,7 +40,8 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .weights = block.weights,
                           .scratch = w.scratch[i],
                           .angles = w.angles,
-                          .kv = {&kv[place.group], &layout.groups[place.group].layers[place.slot]},
+                          .kv = streams_,
+                          .batch = batch,
                           .taps = taps});
     norm.branch = w.branch;
     norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
@@ -61,8 +64,8 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
 
 void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
                      std::span<float> values) {
-  const KvLayout::Place place = layout.places[expectation.layer];
-  const KvLayerLayout& layer = layout.groups[place.group].layers[place.slot];
+  const KvLayout::Place place = layout.places[expectation.layer].front();
+  const KvLayerLayout& layer = layout.at(place);
   const GqaSpec& gqa = spec_.layers[expectation.layer].gqa();
   const size_t width = size_t(gqa.heads) * gqa.key_dim, rows = expectation.rows;
   backend_.expected_scores(

@@ -38,6 +38,7 @@ class Decoder {
   const Weights& weights_;
   Backend& backend_;
   Workspace workspace_;
+  std::vector<KvView> streams_;  // of the layer that is computed
 };
 
 }  // namespace quire

@@ -41,15 +41,17 @@ uint32_t LayerSpec::window() const {
   return attention != nullptr ? attention->window : 0;
 }
 
-std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {
+std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {
   const std::vector<KvFormatPair> of_layers = formats.of_layers(spec.layers.size());
-  std::vector<KvLayerShape> shapes;
+  std::vector<KvLayer> shapes;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
-    KvLayerShape shape = block_of(spec.layers[l].mixer, spec.dim)->cached();
-    const KvFormatPair& own = of_layers[shape.shares_with.value_or(l)];
-    shape.key_format = own.key;
-    shape.value_format = own.value;
-    shapes.push_back(shape);
+    KvLayer& layer = shapes.emplace_back(block_of(spec.layers[l].mixer, spec.dim)->cached());
+    for (KvStream& stream : layer) {
+      if (stream.own_format) continue;
+      const KvFormatPair& chosen = of_layers[stream.shares_with.value_or(l)];
+      stream.key_format = chosen.key;
+      stream.value_format = chosen.value;
+    }
   }
   return shapes;
 }

@@ -76,6 +76,6 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options = {}
 
 // What the spec's layers want cached.
 // Throws Error if the formats name layers that the model has not.
-std::vector<KvLayerShape> kv_shapes(const ModelSpec& spec, const KvFormats& formats);
+std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats);
 
 }  // namespace quire

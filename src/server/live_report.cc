@@ -160,6 +160,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
   for (uint32_t g = 0; g < cache.groups.size(); ++g) {
     const CacheView::Group& group = cache.groups[g];
     groups.push_back({{"window", group.window},
+                      {"page_tokens", group.page_tokens},
                       {"layers", group.layers},
                       {"page_bytes", group.page_bytes},
                       {"pages", group.stats.pages},

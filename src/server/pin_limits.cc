@@ -19,10 +19,10 @@ std::optional<double> PinLimits::seconds(std::optional<double> asked, size_t key
 
 std::optional<uint64_t> PinLimits::tokens_of_each(const KvCache& kv, size_t keys) const {
   if (tokens || keys == 0) return tokens;
-  uint64_t pages = UINT64_MAX;
+  uint64_t room = UINT64_MAX;
   for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
-    pages = std::min<uint64_t>(pages, kv.group_stats(g).pages);
-  return pages * kv.page_tokens() / 2 / keys;
+    room = std::min<uint64_t>(room, uint64_t(kv.group_stats(g).pages) * kv.layout().groups[g].page_tokens);
+  return room / 2 / keys;
 }
 
 PinOutcome pin_within(Engine& engine, const SaltedTokens& prompt, const PinTerms& terms, uint32_t most_pins,

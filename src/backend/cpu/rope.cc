@@ -80,6 +80,7 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
         const uint32_t row = params.kv.head_row(run, h, run_row);
         store(shape.key_format, {key + h * shape.key_dim, shape.key_dim}, params.kv.key_row(run, h, row));
+        if (shape.value_dim == 0) continue;
         store(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
               params.kv.value_row(run, h, row));
       }

@@ -40,7 +40,7 @@ TokenScorer::TokenScorer(const PruningOptions& options, const ModelSpec& spec, c
                          uint32_t tokens)
     : options_(options), spec_(spec), layout_(layout), tokens_(tokens) {
   for (uint32_t l = 0; l < layout.places.size(); ++l) {
-    if (layout.groups[layout.places[l].group].window == 0) full_layers_.push_back(l);
+    if (layout.groups[layout.places[l].front().group].window == 0) full_layers_.push_back(l);
   }
 }
 
@@ -50,8 +50,7 @@ const std::vector<float>& TokenScorer::values() {
 }
 
 const KvLayerShape& TokenScorer::shape(size_t layer) const {
-  const KvLayout::Place place = layout_.places[layer];
-  return layout_.groups[place.group].layers[place.slot].shape;
+  return layout_.at(layout_.places[layer].front()).shape;
 }
 
 size_t TokenScorer::begin_of(size_t layer) const {
@@ -85,21 +84,23 @@ KeptRows TokenScorer::choose() const {
   std::vector<std::vector<float>> scores;  // of heads that see everything, up to the window
   std::vector<size_t> heads;               // their places in kept.of_head
   bool alike = true;                       // any cell of a page can hold any head's rows
+  uint32_t page_tokens = 1;                // heads may differ by so many rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
-    const KvGroupLayout& group = layout_.groups[layout_.places[l].group];
-    const uint32_t kv_heads = group.layers[layout_.places[l].slot].shape.kv_heads;
-    for (uint32_t h = 0; h < kv_heads; ++h) {
+    const KvGroupLayout& group = layout_.groups[layout_.places[l].front().group];
+    for (uint32_t h = 0; h < shape(l).kv_heads; ++h) {
       kept.of_head.emplace_back();
       if (group.window > 0) continue;
       heads.push_back(kept.of_head.size() - 1);
       scores.push_back(this->scores(l, h));
       scores.back().resize(before);
     }
-    if (group.window == 0) alike &= group.has_equal_cells();
+    if (!group.keeps_all()) continue;
+    alike &= group.has_equal_cells();
+    page_tokens = std::lcm(page_tokens, group.page_tokens);
   }
   const uint32_t each = kept.count - options_.window;
   const std::vector<uint32_t> budgets = alike && splits_by_head()
-                                            ? split_budget(scores, each, layout_.groups.front().page_tokens)
+                                            ? split_budget(scores, each, page_tokens)
                                             : std::vector<uint32_t>(scores.size(), each);
   for (size_t i = 0; i < heads.size(); ++i) {
     std::vector<uint32_t>& rows = kept.of_head[heads[i]];

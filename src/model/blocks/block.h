@@ -32,8 +32,9 @@ struct BlockStep {
   std::span<const Weight> weights;      // as roles() says; empty where the spec or the file has none
   std::span<const Activation> scratch;  // as scratch() says, [tokens, width] each
   std::span<const RopeAngles> angles;   // by rope of the model
-  KvView kv;                            // where cached() of the layer is kept
-  Taps taps;                            // those of other layers too
+  std::span<const KvView> kv;           // where cached() of the layer is kept, by stream
+  const BatchView& batch;
+  Taps taps;  // those of other layers too
 };
 
 // A part of a layer that reads the normed residual stream and adds to it: a mixer, which lets tokens see each other, or
@@ -46,10 +47,10 @@ class Block {
   virtual std::vector<Role> roles() const = 0;
   // The widths of the rows that it needs while it runs; no other block runs then, and they share the memory.
   virtual std::vector<size_t> scratch() const = 0;
-  // What it wants kept of every token, its formats aside; nothing by default.
-  virtual KvLayerShape cached() const { return {}; }
-  // Of a step, without the products of its weights: what it makes of the cache.
-  virtual StepCost cost(const StepShape&, const KvLayerLayout&) const { return {}; }
+  // What it wants kept of every token, the formats of keys and values aside; nothing by default.
+  virtual KvLayer cached() const { return {}; }
+  // Of a step, without the products of its weights: what it makes of the cache, where its layer is kept as said.
+  virtual StepCost cost(const StepShape&, std::span<const KvLayerLayout* const>) const { return {}; }
   virtual void forward(const BlockStep& step) const = 0;
 };
 using BlockPtr = std::shared_ptr<const Block>;

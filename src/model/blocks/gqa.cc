@@ -19,14 +19,15 @@ class GqaBlock : public Block {
   std::vector<size_t> scratch() const override {
     return {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_, attended_};
   }
-  KvLayerShape cached() const override {
-    return {.kv_heads = spec_.kv_heads,
-            .key_dim = spec_.key_dim,
-            .value_dim = spec_.value_dim,
-            .window = spec_.window,
-            .shares_with = spec_.shares_with};
+  KvLayer cached() const override {
+    return {{.kv_heads = spec_.kv_heads,
+             .key_dim = spec_.key_dim,
+             .value_dim = spec_.value_dim,
+             .window = spec_.window,
+             .page_tokens = spec_.page_tokens,
+             .shares_with = spec_.shares_with}};
   }
-  StepCost cost(const StepShape& shape, const KvLayerLayout& layer) const override;
+  StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
 
  private:
@@ -94,7 +95,7 @@ std::vector<Role> GqaBlock::roles() const {
   return roles;
 }
 
-StepCost GqaBlock::cost(const StepShape& shape, const KvLayerLayout& layer) const {
+StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const {
   const uint64_t window = spec_.window == 0 ? ~uint64_t(0) : spec_.window;
   const uint64_t end = uint64_t(shape.depth) + shape.tokens;
   double visible = 0;  // pairs of a query's token and a cached one
@@ -106,7 +107,7 @@ StepCost GqaBlock::cost(const StepShape& shape, const KvLayerLayout& layer) cons
   cost.f32_ops = shape.sequences * visible * per_pair;
   // From the first row that the first token sees to the last token's own.
   const uint64_t first = uint64_t(shape.depth) + 1 - std::min(uint64_t(shape.depth) + 1, window);
-  const double row_bytes = double(layer.key_row_bytes + layer.value_row_bytes) * spec_.kv_heads;
+  const double row_bytes = double(streams[0]->key_row_bytes + streams[0]->value_row_bytes) * spec_.kv_heads;
   cost.kv_bytes = shape.sequences * double(end - first) * row_bytes;
   return cost;
 }
@@ -131,7 +132,7 @@ void GqaBlock::forward(const BlockStep& step) const {
                        .key_norm = norms && own ? &key_norm : nullptr,
                        .cos = {},
                        .sin = {},
-                       .kv = step.kv};
+                       .kv = step.kv[0]};
   if (spec_.rope) {
     const RopeAngles& angles = step.angles[*spec_.rope];
     rope.cos = angles.cos;
@@ -142,7 +143,7 @@ void GqaBlock::forward(const BlockStep& step) const {
 
   const AttendParams attend{.query = query,
                             .heads = spec_.heads,
-                            .kv = step.kv,
+                            .kv = step.kv[0],
                             .scale = spec_.scale,
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],

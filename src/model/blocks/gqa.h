@@ -20,6 +20,7 @@ struct GqaSpec {
   uint32_t key_dim = 0;  // of one head
   uint32_t value_dim = 0;
   uint32_t window = 0;                // positions a token sees, its own included; 0: all
+  uint32_t page_tokens = 0;           // of the pages with its keys and values; 0: as many as is usual
   std::optional<uint32_t> rope = {};  // which of ModelSpec::ropes; nothing: no rotation
   float scale = 0;                    // multiplies query . key
   float soft_cap = 0;                 // 0: none

@@ -39,7 +39,7 @@ export class PagesView {
       this.#maps.push(new PageMap());
       by_id('maps').append(this.#maps.at(-1).element);
     }
-    groups.forEach((group, i) => this.#maps[i].show(group, page_tokens, Boolean(kv.disk)));
+    groups.forEach((group, i) => this.#maps[i].show(group, group.page_tokens, Boolean(kv.disk)));
     set_text(by_id('pages-about'), `${page_tokens} tokens to a page, ${bytes(bytes_per_token)} a token in ${format}. `
       + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_disk(kv.disk)}`);
     this.#show_pins(kv.pins ?? []);
