@@ -40,7 +40,8 @@ struct AttentionWorkspace {
   uint32_t* tile_counter = nullptr;  // 0 before the first launch; each launch leaves it so
 };
 
-// Head sizes that the fast kernels know, on the architecture that they need; the others take the general one.
+// What the fast kernels know, on the architecture that they need: heads of 64 and 128, keys and values alike, and pages in every
+// format but f32, for keys and values apart. The rest takes the general kernel.
 bool has_fast_attention(const AttentionParams& params);
 
 // The tiles of a plan: many tokens of a run. Fast kernel.

@@ -135,26 +135,27 @@ struct PlainRule {
     }
     team.each(dims, [&](uint32_t d) {
       const float value = a.sink != nullptr ? merged(s.totals[d], 0.0f, weights) : s.totals[d];
-      a.out[d] = value * reciprocal(total_sum);
+      s.totals[d] = value * reciprocal(total_sum);
     });
-    if (is_rotated(a.value_format)) turn_back(team);
+    if (is_rotated(a.value_format)) turn_back(team, s.totals);
+    team.each(dims, [&](uint32_t d) { a.out[d] = s.totals[d]; });
   }
 
-  // As rotate_kv_row of the CPU does.
+  // As rotate_kv_row of the CPU does. Not in `out`, where another may compute the same row.
   template <class Team>
-  QUIRE_BOTH void turn_back(const Team& team) const {
+  QUIRE_BOTH void turn_back(const Team& team, float* values) const {
     const uint32_t dims = a.rows.value_dim, block = dims & (~dims + 1);
     const float norm = 1.0f / square_root(float(block));
     for (uint32_t step = 1; step < block; step *= 2) {
       team.each(dims / 2, [&](uint32_t i) {
-        float& low = a.out[i / step * 2 * step + i % step];
-        float& high = a.out[i / step * 2 * step + i % step + step];
+        float& low = values[i / step * 2 * step + i % step];
+        float& high = values[i / step * 2 * step + i % step + step];
         const float x = low, y = high;
         low = x + y;
         high = x - y;
       });
     }
-    team.each(dims, [&](uint32_t d) { a.out[d] *= norm; });
+    team.each(dims, [&](uint32_t d) { values[d] *= norm; });
   }
 
   // Of a key that is not seen it is 0 whatever its row holds.

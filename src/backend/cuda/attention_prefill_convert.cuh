@@ -70,7 +70,8 @@ struct PrefillConvert {
       uint4 numbers[kAtOnce];
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i)
-        numbers[i] = load_piece(kFormat, row_of(side, own_box, begin + i * kRowsAtOnce), kHeadDim, piece);
+        numbers[i] =
+            load_whole_piece(kFormat, row_of(side, own_box, begin + i * kRowsAtOnce), kHeadDim, piece);
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t row = begin + i * kRowsAtOnce;

@@ -53,13 +53,13 @@ __device__ __forceinline__ float kernel_factor(KvFormat format, const std::byte*
   return format == KvFormat::int8 ? scale * kCodeUnits : scale;
 }
 
-// Eight bytes at an even address.
+// Eight bytes at an even address. Without a branch, so that several of them are under way together.
 __device__ __forceinline__ uint2 load_eight(const std::byte* at) {
   const auto address = reinterpret_cast<uintptr_t>(at);
   const auto* words = reinterpret_cast<const uint32_t*>(address & ~uintptr_t(3));
-  const uint32_t first = words[0], second = words[1];
-  if ((address & 2) == 0) return {first, second};
-  return {__funnelshift_r(first, second, 16), __funnelshift_r(second, words[2], 16)};
+  const uint32_t shift = uint32_t(address & 2) * 8, past = uint32_t(address & 2) / 2;
+  const uint32_t first = words[0], second = words[1], third = words[1 + past];
+  return {__funnelshift_r(first, second, shift), __funnelshift_r(second, third, shift)};
 }
 
 __device__ __forceinline__ uint2 int8_four(uint32_t word) {
@@ -91,9 +91,9 @@ __device__ __forceinline__ uint4 q4_piece(const std::byte* row, uint32_t dim, ui
   return joined(q4_four(first >> shift, scales, leasts), q4_four(second >> shift, scales, leasts));
 }
 
-// Eight numbers of a row, from dimension 8 * piece on. REQUIRES: a dim that is a multiple of 8.
-__device__ __forceinline__ uint4 load_piece(KvFormat format, const std::byte* row, uint32_t dim,
-                                            uint32_t piece) {
+// Eight numbers of a row, from dimension 8 * piece on. REQUIRES: of q4, a piece of a whole group.
+__device__ __forceinline__ uint4 load_whole_piece(KvFormat format, const std::byte* row, uint32_t dim,
+                                                  uint32_t piece) {
   if (format == KvFormat::bf16 || format == KvFormat::f16) return reinterpret_cast<const uint4*>(row)[piece];
   if (format == KvFormat::int8 || format == KvFormat::fp8) {
     const uint2 words = load_eight(row + 8 * piece);
@@ -106,7 +106,14 @@ __device__ __forceinline__ uint4 load_piece(KvFormat format, const std::byte* ro
     return {ptx::pack_bf16(a.x, a.y), ptx::pack_bf16(a.z, a.w), ptx::pack_bf16(b.x, b.y),
             ptx::pack_bf16(b.z, b.w)};
   }
-  if (piece / 4 * 32 + 32 <= dim) return q4_piece(row, dim, piece);
+  return q4_piece(row, dim, piece);
+}
+
+// Any piece. REQUIRES: a dim that is a multiple of 8.
+__device__ __forceinline__ uint4 load_piece(KvFormat format, const std::byte* row, uint32_t dim,
+                                            uint32_t piece) {
+  const bool whole = numbers_of(format) != HalfKind::f16 || format == KvFormat::f16;
+  if (whole || piece / 4 * 32 + 32 <= dim) return load_whole_piece(format, row, dim, piece);
   uint32_t pairs[4];
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
