@@ -7,13 +7,8 @@
 #include "cli/svg_text.h"
 
 namespace quire::cli {
-namespace {
-
-constexpr double kLeft = 70, kRight = 850, kTop = 70, kBottom = 300, kHeight = 380;
-
-}  // namespace
-
 std::string kv_check_svg(const KvMeterResult& result, const std::string& model, const std::string& format) {
+  constexpr double kLeft = 70, kRight = 850, kTop = 70, kBottom = 300, kHeight = 380;
   double most = 1;
   for (const KvMeterResult::Span& span : result.spans) {
     if (span.tokens > 0) most = std::max({most, span.perplexity(), span.perplexity_base()});

@@ -11,13 +11,8 @@
 namespace quire::cli {
 namespace {
 
-constexpr double kLeft = 70, kTop = 50, kWidth = 620, kHeight = 430;  // of the plot
-constexpr double kLegendX = kLeft + kWidth + 30, kLegendWidth = 330;
-constexpr double kLegendLine = 20;
-constexpr double kNumberHeight = 13;  // of a point's number: two closer than this are moved apart
-
 // For a light page and for a dark one.
-constexpr const char* kStyle =
+constexpr const char* kRooflineStyle =
     "text{fill:#222}text.quiet{fill:#555}.back{fill:#fff}.grid{stroke:#ddd}.ink{stroke:#222}.limit{stroke:#"
     "999}"
     ".prefill,text.prefill{fill:#b84a0a}.decode,text.decode{fill:#1f5fa8}\n"
@@ -64,7 +59,7 @@ class RooflineDrawing {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
         "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
         "<style>{2}</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n",
-        kLegendX + kLegendWidth, height, kStyle);
+        kLegendX + kLegendWidth, height, kRooflineStyle);
     text(kLeft, kTop - 20, "start", roofline_.title, "font-size=\"15\" font-weight=\"bold\"");
     axes();
     slope();
@@ -75,6 +70,11 @@ class RooflineDrawing {
   }
 
  private:
+  static constexpr double kLeft = 70, kTop = 50, kWidth = 620, kHeight = 430;  // of the plot
+  static constexpr double kLegendX = kLeft + kWidth + 30, kLegendWidth = 330;
+  static constexpr double kLegendLine = 20;
+  static constexpr double kNumberHeight = 13;  // of a point's number: two closer than this are moved apart
+
   void line(double x1, double y1, double x2, double y2, const char* style) {
     out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1, y1, x2,
                         y2, style);

@@ -9,8 +9,6 @@
 namespace quire::cli {
 namespace {
 
-constexpr double kLeft = 110, kWidth = 760, kTop = 56, kLaneHeight = 34, kLaneStep = 84;
-
 std::string time_text(double ms) {
   if (ms < 1000) return fmt::format("{:.0f} ms", ms);
   return fmt::format("{:.{}f} s", ms / 1000, ms < 10000 ? 1 : 0);
@@ -33,6 +31,7 @@ std::vector<Timeline::Bar> merged(const std::vector<Timeline::Bar>& bars, double
 }  // namespace
 
 std::string timeline_svg(const Timeline& timeline) {
+  constexpr double kLeft = 110, kWidth = 760, kTop = 56, kLaneHeight = 34, kLaneStep = 84;
   double end_ms = 1;
   for (const Timeline::Lane& lane : timeline.lanes) {
     for (const Timeline::Bar& bar : lane.bars) end_ms = std::max(end_ms, bar.begin_ms + bar.ms);
