@@ -83,8 +83,9 @@ __global__ void __launch_bounds__(kThreads) tap_shares(const AttentionParams att
     for (uint32_t j = first + threadIdx.x; j < rows; j += kThreads) sum += double(expf(scores[j] - most));
     sum = reduce(sum, places, [](double a, double b) { return a + b; });
     if (sink != nullptr) sum += double(expf(*sink - most));
+    const double inverse = 1.0 / sum;
     join_row(tap, i, params.values, rows,
-             [&](uint32_t j) { return j < first ? 0.0f : float(double(expf(scores[j] - most)) / sum); });
+             [&](uint32_t j) { return j < first ? 0.0f : float(double(expf(scores[j] - most)) * inverse); });
   }
 }
 
