@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -11,11 +10,6 @@
 #include "base/error.h"
 
 namespace quire::cuda {
-namespace {
-
-constexpr uint32_t kRecordedTokens = 256;  // kernels of larger steps take longer than what is between them
-
-}  // namespace
 CudaBackend::CudaBackend(int device) : device_(device) {
   use_device();
   capability_ = compute_capability();
@@ -75,8 +69,6 @@ Buffer CudaBackend::allocate(size_t bytes) {
 void CudaBackend::copy(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes == 0) return;
   use_device();
-  flush();
-  graphs_.start();
   is_marked_ = false;
   const bool overlap = to < from + bytes && from < to + bytes;
   if (overlap) {
@@ -101,7 +93,6 @@ cudaEvent_t CudaBackend::take_event() {
 
 Backend::Mark CudaBackend::mark() {
   flush();
-  graphs_.start();
   take_tapped();
   if (is_marked_) return asked_;
   use_device();
@@ -161,12 +152,11 @@ void CudaBackend::feed_drawn(std::span<TokenId>, std::span<const DrawnToken> dra
 void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView> kv) {
   use_device();
   flush();
-  graphs_.start();
   batch_ = batch;
   kv_ = kv;
   const auto tokens = uint32_t(batch.tokens.size());
   if (products_ == nullptr || tokens > limits_.tokens) {
-    wait_for_stream();
+    stream_.wait();
     limits_.tokens = std::max(limits_.tokens, tokens);
     products_ = std::make_unique<ProductWorkspace>(limits_);
   }
@@ -176,8 +166,6 @@ void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView
                  stream());
     drawn_.clear();
   }
-  static const bool graphs = getenv("QGRAPH") == nullptr;
-  if (tokens <= kRecordedTokens && graphs) graphs_.record();
 }
 
 void CudaBackend::send_step() {
@@ -228,7 +216,7 @@ const CudaBackend::AttentionWork& CudaBackend::work_for(const AttentionKind& kin
     if (work.kind == kind) return work;
   }
   attention_.push_back({.kind = kind, .tiles = {}, .units = {}, .merges = {}});
-  wait_for_stream();  // the lists move
+  stream_.wait();  // the lists move
   send_step();
   return attention_.back();
 }

@@ -17,7 +17,6 @@
 #include "backend/cuda/pinned_memory.h"
 #include "backend/cuda/products.h"
 #include "backend/cuda/sampler.h"
-#include "backend/cuda/step_graphs.h"
 #include "backend/cuda/step_upload.h"
 
 namespace quire::cuda {
@@ -120,11 +119,6 @@ class CudaBackend : public Backend {
   void take_tapped();
   TokenScales scales_of(const ActivationBlock& in) const;
   void use_device() const;
-  // All that was asked for so far has happened.
-  void wait_for_stream() {
-    graphs_.start();
-    stream_.wait();
-  }
   void send_step();
   AttentionWork plan(const AttentionKind& kind);
   const AttentionWork& work_for(const AttentionKind& kind);
@@ -136,7 +130,7 @@ class CudaBackend : public Backend {
   template <class T>
   T* scratch(DeviceBuffer& buffer, size_t count) {
     if (buffer.bytes() < count * sizeof(T)) {
-      wait_for_stream();
+      stream_.wait();
       buffer = DeviceBuffer();
       buffer = DeviceBuffer(count * sizeof(T) * 5 / 4);
     }
@@ -149,7 +143,6 @@ class CudaBackend : public Backend {
   int capability_ = 0;
   std::string name_;
   Stream stream_;
-  StepGraphs graphs_{stream_.get()};
   PinnedMemory pinned_;
   DeviceWeights weights_;
   std::unique_ptr<ProductWorkspace> products_;
