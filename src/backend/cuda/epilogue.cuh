@@ -7,8 +7,7 @@
 #include "backend/cuda/ptx.cuh"
 
 // How products end. The kernels hold the 16 rows of a tile for a token in two ways; an epilogue is written once for
-// both and gives the same bits: sums over the rows of a tile are trees over the row's bits, highest first. `kRoom` says
-// that the kernel has registers to spare for shortcuts.
+// both and gives the same bits: sums over the rows of a tile are trees over the row's bits, highest first.
 
 namespace quire::cuda {
 
@@ -19,7 +18,6 @@ __device__ __forceinline__ float add_across(float value, uint32_t lanes_apart) {
 // One row in each lane: row lane % 16. Two tiles, or two tokens, side by side in a warp.
 struct RowPerLane {
   static constexpr int kRows = 1;
-  static constexpr bool kRoom = true;
   static constexpr uint32_t kPartner = 1;  // lanes between rows 2i and 2i + 1
   __device__ __forceinline__ static uint32_t row(uint32_t lane, int) { return lane % 16; }
   __device__ __forceinline__ static float sum(const float (&values)[1]) {
@@ -28,10 +26,8 @@ struct RowPerLane {
 };
 
 // Two rows in each lane: rows lane / 4 and lane / 4 + 8; lane % 4 are different tokens.
-template <bool kHasRoom>
 struct TwoRowsPerLane {
   static constexpr int kRows = 2;
-  static constexpr bool kRoom = kHasRoom;
   static constexpr uint32_t kPartner = 4;
   __device__ __forceinline__ static uint32_t row(uint32_t lane, int i) { return lane / 4 + 8 * i; }
   __device__ __forceinline__ static float sum(const float (&values)[2]) {
@@ -58,36 +54,24 @@ __device__ __forceinline__ void store_activation(const NextActivations& next, ui
   if (k < round_up(next.cols, kBlockK) - next.cols) *place(next.cols + k) = 0;
 }
 
-// Rows from `begin` on.
 template <class Spread>
-__device__ __forceinline__ void store_part(const RowsPart& part, uint32_t begin, const Spot& spot,
-                                           uint32_t lane, const float (&y)[Spread::kRows]) {
+__device__ __forceinline__ void finish(const StoreParts& output, const Spot& spot, uint32_t lane,
+                                       const float (&y)[Spread::kRows]) {
+  // Parts end with tiles. Written out, because an index would bring the parts to memory.
+  const RowsPart &first = output.parts[0], &second = output.parts[1], &third = output.parts[2];
+  const bool in_first = spot.tile_row < first.rows;
+  const bool in_second = !in_first && spot.tile_row - first.rows < second.rows;
+  const uint32_t begin = in_first ? 0 : in_second ? first.rows : first.rows + second.rows;
+  float* out = in_first ? first.out : in_second ? second.out : third.out;
+  const size_t stride = in_first ? first.stride : in_second ? second.stride : third.stride;
+  const float* bias = in_first ? first.bias : in_second ? second.bias : third.bias;
 #pragma unroll
   for (int i = 0; i < Spread::kRows; ++i) {
     const uint32_t row = spot.tile_row + Spread::row(lane, i);
     if (!spot.valid || row >= spot.rows) continue;
-    float value = __fmul_rn(y[i], spot.scale);
-    if (part.bias != nullptr) value = __fadd_rn(value, part.bias[row - begin]);
-    part.out[spot.token * part.stride + row - begin] = value;
+    const float value = __fmul_rn(y[i], spot.scale);
+    out[spot.token * stride + row - begin] = bias != nullptr ? __fadd_rn(value, bias[row - begin]) : value;
   }
-}
-
-template <class Spread>
-__device__ __forceinline__ void finish(const StoreParts& output, const Spot& spot, uint32_t lane,
-                                       const float (&y)[Spread::kRows]) {
-  const RowsPart &first = output.parts[0], &second = output.parts[1], &third = output.parts[2];
-  if constexpr (Spread::kRoom) {
-    if (first.rows >= spot.rows) return store_part<Spread>(first, 0, spot, lane, y);
-  }
-  // Parts end with tiles. Written out, because an index would bring the parts to memory.
-  const bool in_first = spot.tile_row < first.rows;
-  const bool in_second = !in_first && spot.tile_row - first.rows < second.rows;
-  const uint32_t begin = in_first ? 0 : in_second ? first.rows : first.rows + second.rows;
-  RowsPart part;
-  part.out = in_first ? first.out : in_second ? second.out : third.out;
-  part.stride = in_first ? first.stride : in_second ? second.stride : third.stride;
-  part.bias = in_first ? first.bias : in_second ? second.bias : third.bias;
-  store_part<Spread>(part, begin, spot, lane, y);
 }
 
 template <class Spread>

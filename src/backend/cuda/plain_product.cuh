@@ -94,7 +94,7 @@ __device__ __forceinline__ void plain_tile(const PlainArguments& args, uint32_t 
       const uint32_t token = first_token + n * 8 + lane % 4 * 2 + c;
       const bool valid = token < args.tokens;
       const float scale = args.scales != nullptr && valid ? args.scales[token] : 1.0f;
-      finish<TwoRowsPerLane<false>>(output, {tile * kTileRows, args.rows, token, valid, scale}, lane, y);
+      finish<TwoRowsPerLane>(output, {tile * kTileRows, args.rows, token, valid, scale}, lane, y);
     }
   }
 }

@@ -114,8 +114,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
         const float y[2] = {undo_stored_weight<kFormat>(total[4 * j + c]),
                             undo_stored_weight<kFormat>(total[4 * j + 2 + c])};
         const uint32_t token = lane % 4 * 2 + 8 * j + c;
-        finish<TwoRowsPerLane<(kTokens <= 64)>>(
-            of_item, {tile_row, args.rows, token, token < item.count, 1.0f}, lane, y);
+        finish<TwoRowsPerLane>(of_item, {tile_row, args.rows, token, token < item.count, 1.0f}, lane, y);
       }
     }
   }

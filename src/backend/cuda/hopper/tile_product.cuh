@@ -225,7 +225,7 @@ __device__ __forceinline__ void finish_tile(const Output& output, const TileArgu
       const bool valid = token < args.tokens;
       const float scale =
           Output::kScaled && args.scales != nullptr && valid ? __ldcg(args.scales + token) : 1.0f;
-      finish<TwoRowsPerLane<(kTokens <= 64)>>(output, {tile_row, args.rows, token, valid, scale}, lane, y);
+      finish<TwoRowsPerLane>(output, {tile_row, args.rows, token, valid, scale}, lane, y);
     }
   }
 }
