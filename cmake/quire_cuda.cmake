@@ -57,8 +57,8 @@ if(QUIRE_CUDA_BUILT)
   find_package(CUDAToolkit REQUIRED)
 endif()
 
-# quire_cuda_options(TARGET [ARCHITECTURES ...]): for all of them, or those named. Warnings are errors on both sides, and
-# a kernel that spills registers is a warning.
+# quire_cuda_options(TARGET [ARCHITECTURES ...]): for all of them, or those named. Warnings are errors on both sides, and a
+# kernel that spills registers is a warning where there is one architecture: what it was written for.
 function(quire_cuda_options target)
   cmake_parse_arguments(CUDA "" "" "ARCHITECTURES" ${ARGN})
   if(NOT CUDA_ARCHITECTURES)
@@ -74,7 +74,11 @@ function(quire_cuda_options target)
   if(count GREATER 1)
     list(APPEND codes "SHELL:-gencode arch=compute_${newest},code=compute_${newest}")
   endif()
-  set(options ${codes} "SHELL:-Werror all-warnings" "SHELL:-Xptxas -warn-spills"
+  set(spills "")
+  if(count EQUAL 1)
+    set(spills "SHELL:-Xptxas -warn-spills")
+  endif()
+  set(options ${codes} "SHELL:-Werror all-warnings" ${spills}
               "SHELL:-Xcompiler -Wall,-Wextra,-Werror,-ffp-contract=off,-fno-math-errno" -fmad=false --expt-relaxed-constexpr)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${options}>")
 endfunction()

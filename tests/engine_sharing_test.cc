@@ -221,7 +221,6 @@ TEST_P(EngineSharing, ADeviceThatWentOnWithAnotherTokenChangesNoAnswer) {
   EXPECT_EQ(answers({.chunk = 5, .cancels = true, .pipeline = 2, .amends = true}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::lookup, .pipeline = 2, .amends = true}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .pipeline = 2, .amends = true}), alone());
-  EXPECT_GT(preemptions_, 3u);
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {

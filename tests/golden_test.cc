@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_na
 
 TEST_P(Goldens, LogitsOfTheExactKernelsOfAGpuAreThoseOfTransformers) {
   std::unique_ptr<Backend> gpu = open_gpu("exact");
-  if (gpu == nullptr) GTEST_SKIP() << "there is no GPU";
+  if (gpu == nullptr) GTEST_SKIP() << "this machine has no GPU";
   const Golden golden = read_golden(GetParam());
   BareModel model(golden_folder(golden.name), std::move(gpu));
   const std::vector<float> logits = all_logits(model, golden.prompt, 7);
@@ -62,7 +62,7 @@ TEST_P(Goldens, LogitsOfTheExactKernelsOfAGpuAreThoseOfTransformers) {
 // Weights, activations and pages of bf16: what that costs is a rounding of 2^-9 here and there.
 TEST_P(Goldens, LogitsOfAGpuAreNear) {
   std::unique_ptr<Backend> gpu = open_gpu();
-  if (gpu == nullptr) GTEST_SKIP() << "there is no GPU";
+  if (gpu == nullptr) GTEST_SKIP() << "this machine has no GPU";
   const Golden golden = read_golden(GetParam());
   BareModel model(golden_folder(golden.name), std::move(gpu));
   const std::vector<float> logits =

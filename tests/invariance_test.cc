@@ -45,7 +45,7 @@ void expect_same_bits(std::span<const float> actual, std::span<const float> expe
 class Invariance : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "there is no GPU";
+    if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "this machine has no GPU";
   }
   static std::unique_ptr<Backend> open(uint32_t threads) {
     if (GetParam().kernels == nullptr) return open_gpu();

@@ -218,9 +218,10 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
     return;
   }
   fmt::print("{}: {}, {} kernels; reads {:.1f} GB/s, int8 {:.0f} GOPS, f32 {:.0f} GFLOPS\n{}\n{}",
-             std::filesystem::path(file->path()).filename().string(), counted(backend.traits().threads, "thread"),
-             backend.traits().kernels, machine.read_gb_s, machine.int8_gops, machine.f32_gflops,
-             shares_text(cases[0].shares), table(*this, cases[0], cases[1]));
+             std::filesystem::path(file->path()).filename().string(),
+             counted(backend.traits().threads, "thread"), backend.traits().kernels, machine.read_gb_s,
+             machine.int8_gops, machine.f32_gflops, shares_text(cases[0].shares),
+             table(*this, cases[0], cases[1]));
 }
 
 }  // namespace quire::cli

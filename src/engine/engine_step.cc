@@ -67,7 +67,8 @@ bool Engine::compute_step() {
   take_off();
   if (before > 0) land();
   // A state that went on with a token that was not drawn after all could not go back.
-  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !kv_.layout().has_states() && !scheduler_.idle();
+  const bool may_stay =
+      options_.pipeline > 1 && options_.kv_cache && !kv_.layout().has_states() && !scheduler_.idle();
   if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
   return true;
 }

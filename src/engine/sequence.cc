@@ -34,6 +34,7 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
 
 bool Sequence::can_go_ahead() const {
   if (ahead.rows == 0) return true;
+  if (ahead.astray) return false;
   // What it draws next depends on the token before, or it is not known how many tokens there will be.
   return drafts.empty() && !request.sampling.has_penalties() && !prune.scorer && !request.watch &&
          (request.max_tokens == 0 || answer_tokens() + ahead.drawing < request.max_tokens);

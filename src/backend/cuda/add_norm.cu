@@ -101,7 +101,8 @@ void add_norm(const DeviceAddNorm& params, cudaStream_t stream) {
   CHECK(params.stream.width % 4 == 0 && params.stream.stride % 4 == 0 && params.branch.stride % 4 == 0);
   CHECK(params.out.data == nullptr || params.out.cols == params.stream.width);
   if (params.row_count == 0) return;
-  launch(add_and_norm, {.blocks = params.row_count, .threads = kThreads}, Overlap::with_kernel_before, stream, params);
+  launch(add_and_norm, {.blocks = params.row_count, .threads = kThreads}, Overlap::with_kernel_before, stream,
+         params);
 }
 
 }  // namespace quire::cuda

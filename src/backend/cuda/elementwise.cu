@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kThreads) activate_pairs(const DeviceActivate 
       ptx::pack_bf16(value[0], value[1]);
 }
 
-__global__ void __launch_bounds__(kThreads) scale_and_cap(const Rows logits, unsigned blocks, float scale,
-                                                          float soft_cap) {
+__global__ void __launch_bounds__(kThreads)
+    scale_and_cap(const Rows logits, unsigned blocks, float scale, float soft_cap) {
   ptx::follow_kernel_before();
   const size_t row = blockIdx.x / blocks;
   const size_t col = blockIdx.x % blocks * size_t(kThreads) + threadIdx.x;
@@ -85,8 +85,8 @@ void activate(const DeviceActivate& params, cudaStream_t stream) {
   CHECK(params.out.data == nullptr || params.out.cols == params.gate.width);
   if (params.gate.rows == 0) return;
   const uint32_t blocks = (round_up(uint32_t(params.gate.width), kBlockK) / 2 + kThreads - 1) / kThreads;
-  launch(activate_pairs, {.blocks = blocks * uint32_t(params.gate.rows), .threads = kThreads}, Overlap::with_kernel_before,
-         stream, params, blocks);
+  launch(activate_pairs, {.blocks = blocks * uint32_t(params.gate.rows), .threads = kThreads},
+         Overlap::with_kernel_before, stream, params, blocks);
 }
 
 void scale_logits(const Rows& logits, float scale, float soft_cap, cudaStream_t stream) {

@@ -131,8 +131,8 @@ void embed(const DeviceEmbed& params, const DeviceTokens& tokens, cudaStream_t s
                           .out_stride = params.out.stride,
                           .token_ids = tokens.ids,
                           .token_positions = tokens.positions};
-  launch(kernel_for(params.table.dtype), {.blocks = tokens.count, .threads = 256}, Overlap::with_kernel_before, stream,
-         args);
+  launch(kernel_for(params.table.dtype), {.blocks = tokens.count, .threads = 256},
+         Overlap::with_kernel_before, stream, args);
 }
 
 }  // namespace quire::cuda

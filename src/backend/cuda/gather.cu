@@ -17,8 +17,8 @@ __global__ void gather(const DrawnToken* drawn, uint32_t count, const SampleOutc
 void gather_drawn(const DrawnToken* drawn, uint32_t count, const SampleOutcome* outcomes, uint32_t* ids,
                   cudaStream_t stream) {
   if (count == 0) return;
-  launch(gather, {.blocks = (count + 127) / 128, .threads = 128}, Overlap::with_kernel_before, stream, drawn, count,
-         outcomes, ids);
+  launch(gather, {.blocks = (count + 127) / 128, .threads = 128}, Overlap::with_kernel_before, stream, drawn,
+         count, outcomes, ids);
 }
 
 }  // namespace quire::cuda

@@ -27,8 +27,9 @@ struct Role {
   RoleKind kind = RoleKind::product;
   Presence presence = Presence::required;
   uint8_t reads = kInput;  // of a product: which rows it multiplies; else a place in Block::scratch
-  bool meets_next = false;  // of a gate: its results and those of the role after it meet in Backend::activate alone
-  uint32_t used = 1;       // of a product of experts: how many of them a token takes part in
+  bool meets_next =
+      false;          // of a gate: its results and those of the role after it meet in Backend::activate alone
+  uint32_t used = 1;  // of a product of experts: how many of them a token takes part in
 
   // Where a file has no tensor `unless`, the role may be `shape` from `begin` on of a longer tensor that several share.
   struct Part {
