@@ -252,7 +252,7 @@ class AttentionFixture {
           for (float& number : key) number = noise();
           for (float& number : value) number = noise();
           store_kv_row(test_.key_format, key, at + layer.key_offset(head, row));
-          store_kv_row(test_.value_format, value, at + layer.value_offset(head, row, test_.page_tokens));
+          store_kv_row(test_.value_format, value, at + layer.value_offset(head, row));
         }
       }
     }
@@ -286,7 +286,8 @@ class CpuStep {
 
   void begin(CpuBackend& cpu) const {
     cpu.begin_step(
-        {.tokens = ids_, .positions = positions_, .run_of_token = run_of_, .runs = runs_, .logit_rows = {}});
+        {.tokens = ids_, .positions = positions_, .run_of_token = run_of_, .runs = runs_, .logit_rows = {}},
+        {});
   }
   // [rows, heads, value_dim]
   const std::vector<float>& compute(CpuBackend& cpu) {
@@ -307,7 +308,7 @@ inline CpuStep::CpuStep(const AttentionFixture& fixture, const std::vector<Plain
   const AttentionCase& test = fixture.test();
   const uint32_t count = uint32_t(rows.size());
   for (uint32_t i = 0; i < count; ++i) {
-    runs_.push_back({i, 1, rows[i].row, rows[i].row});
+    runs_.push_back({i, 1, rows[i].row});
     positions_.push_back(rows[i].row);
     run_of_.push_back(i);
     table_begin_.push_back(rows[i].table);
