@@ -201,7 +201,10 @@ void CudaBackend::rope_table(const RopeTableParams& params) {
 DeviceRopeStore CudaBackend::device_rope_store(const RopeStoreParams& params) const {
   const size_t group = group_index(params.kv);
   const KvGroupView& view = kv_[group];
-  CHECK(view.heads_begin.empty());
+  if (!view.heads_begin.empty())
+    throw Error(
+        "heads that keep unequal numbers of rows are not there on a GPU; prune by equal heads, or use "
+        "--device cpu");
   const KvLayerShape& shape = params.kv.layer->shape;
   const GroupPlaces& places = groups_[group];
   const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
