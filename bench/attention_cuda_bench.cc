@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/attention.h"
+#include "backend/cuda/attention/attention.h"
 #include "backend/cuda/device_memory.h"
 #include "cuda_noise.h"
 #include "cuda_yardsticks.h"

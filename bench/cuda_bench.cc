@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/products.h"
-#include "backend/cuda/random_weight.h"
+#include "backend/cuda/matmul/products.h"
+#include "backend/cuda/matmul/random_weight.h"
 #include "base/error.h"
 #include "cuda_experts.h"
 #include "cuda_yardsticks.h"

@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/experts.h"
-#include "backend/cuda/random_weight.h"
+#include "backend/cuda/matmul/experts.h"
+#include "backend/cuda/matmul/random_weight.h"
 #include "cuda_yardsticks.h"
 
 namespace quire::cuda {

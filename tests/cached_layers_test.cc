@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "engine/drafter.h"
-#include "kv/kv_snapshot.h"
+#include "kv/tiers/kv_snapshot.h"
 #include "made_model.h"
 
 namespace quire {

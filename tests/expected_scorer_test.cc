@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cpu/kv_rows.h"
+#include "backend/cpu/attention/kv_rows.h"
 #include "engine/text_runner.h"
 #include "golden_model.h"
 

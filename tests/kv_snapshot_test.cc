@@ -7,7 +7,7 @@
 
 #include "cli_fixture.h"
 #include "engine/loaded_model.h"
-#include "kv/test_snapshots.h"
+#include "kv/tiers/test_snapshots.h"
 #include "server_fixture.h"
 
 namespace quire {

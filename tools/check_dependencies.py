@@ -22,7 +22,7 @@ ALLOWED = {
     "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
-BACKEND_SEES_OF_KV = {"kv/kv_layout.h", "kv/kv_view.h"}
+BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}
 
 
 def main() -> int:

@@ -13,7 +13,7 @@
 #include "backend/yardstick.h"
 #include "base/check.h"
 #include "base/id.h"
-#include "kv/kv_view.h"
+#include "kv/layout/kv_view.h"
 #include "tensor/buffer.h"
 #include "tensor/tensor_view.h"
 

@@ -12,7 +12,7 @@
 #if defined(QUIRE_CUDA_BUILT)
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_devices.h"
-#include "backend/cuda/cuda_exact_backend.h"
+#include "backend/cuda/exact/cuda_exact_backend.h"
 #endif
 
 namespace quire {

@@ -4,8 +4,8 @@
 #include <deque>
 
 #include "engine/sequence.h"
-#include "kv/disk_tier.h"
 #include "kv/kv_cache.h"
+#include "kv/tiers/disk_tier.h"
 
 namespace quire {
 

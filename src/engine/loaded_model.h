@@ -6,7 +6,7 @@
 #include "device/open_backend.h"
 #include "engine/engine.h"
 #include "engine/model_text.h"
-#include "kv/kv_snapshot.h"
+#include "kv/tiers/kv_snapshot.h"
 #include "model/model_file.h"
 #include "model/model_spec.h"
 #include "model/weights.h"

@@ -10,7 +10,7 @@
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
-#include "kv/page_table.h"
+#include "kv/pages/page_table.h"
 #include "text/detokenizer.h"
 
 namespace quire {

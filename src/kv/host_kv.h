@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "kv/kv_cache.h"
-#include "kv/page_memory.h"
+#include "kv/pages/page_memory.h"
 
 namespace quire {
 

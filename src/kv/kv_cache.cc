@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
-#include "kv/disk_tier.h"
+#include "kv/tiers/disk_tier.h"
 
 namespace quire {
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "kv/kv_events.h"
-#include "kv/kv_layout.h"
-#include "kv/kv_moves.h"
-#include "kv/kv_view.h"
-#include "kv/page_pool.h"
-#include "kv/page_table.h"
-#include "kv/prefix_index.h"
+#include "kv/layout/kv_layout.h"
+#include "kv/layout/kv_view.h"
+#include "kv/pages/kv_events.h"
+#include "kv/pages/kv_moves.h"
+#include "kv/pages/page_pool.h"
+#include "kv/pages/page_table.h"
+#include "kv/prefix/prefix_index.h"
 
 namespace quire {
 

@@ -1,9 +1,9 @@
 // Layer groups whose pages hold unequal numbers of tokens.
 #include <unistd.h>
 
-#include "kv/disk_tier.h"
-#include "kv/kv_export.h"
 #include "kv/sharing_case.h"
+#include "kv/tiers/disk_tier.h"
+#include "kv/tiers/kv_export.h"
 
 namespace quire {
 namespace {

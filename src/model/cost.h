@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "kv/kv_layout.h"
+#include "kv/layout/kv_layout.h"
 #include "model/step_cost.h"
 #include "model/weights.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "kv/kv_formats.h"
+#include "kv/layout/kv_formats.h"
 #include "model/blocks/dense_mlp.h"
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "kv/kv_snapshot.h"
+#include "kv/tiers/kv_snapshot.h"
 
 namespace quire {
 

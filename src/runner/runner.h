@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/id.h"
-#include "kv/page_memory.h"
+#include "kv/pages/page_memory.h"
 #include "model/decoder.h"
 #include "runner/step_input.h"
 

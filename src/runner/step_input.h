@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "kv/kv_moves.h"
-#include "kv/kv_view.h"
+#include "kv/layout/kv_view.h"
+#include "kv/pages/kv_moves.h"
 
 namespace quire {
 

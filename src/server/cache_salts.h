@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/keyed_hash.h"
-#include "kv/cache_salt.h"
+#include "kv/prefix/cache_salt.h"
 
 namespace quire {
 

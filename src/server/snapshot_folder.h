@@ -5,7 +5,7 @@
 
 #include "base/keyed_hash.h"
 #include "engine/engine_loop.h"
-#include "kv/kv_snapshot.h"
+#include "kv/tiers/kv_snapshot.h"
 
 namespace quire {
 

@@ -12,7 +12,7 @@
 #include "engine/engine_loop.h"
 #include "failing_allocator.h"
 #include "golden_model.h"
-#include "kv/kv_snapshot.h"
+#include "kv/tiers/kv_snapshot.h"
 
 namespace quire {
 namespace {

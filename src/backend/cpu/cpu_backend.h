@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/panel_outliers.h"
+#include "backend/cpu/matmul/panel_outliers.h"
 #include "base/thread_pool.h"
 
 namespace quire {

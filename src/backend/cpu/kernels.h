@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "backend/activation.h"
-#include "backend/cpu/attend.h"
+#include "backend/cpu/attention/attend.h"
 #include "tensor/tensor_view.h"
 
 namespace quire {

@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "backend/cpu/attention/kv_rows.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/norm.h"
 #include "base/check.h"
 

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cuda/attention.h"
+#include "backend/cuda/attention/attention.h"
 #include "backend/cuda/device_weights.h"
-#include "backend/cuda/experts.h"
+#include "backend/cuda/matmul/experts.h"
+#include "backend/cuda/matmul/products.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pinned_memory.h"
-#include "backend/cuda/products.h"
-#include "backend/cuda/sampler.h"
+#include "backend/cuda/sampling/sampler.h"
 #include "backend/cuda/step_upload.h"
 
 namespace quire::cuda {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/cuda/attention/taps.h"
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/output_rows.h"
-#include "backend/cuda/taps.h"
+#include "backend/cuda/matmul/output_rows.h"
 #include "base/error.h"
 
 namespace quire::cuda {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/product_plan.h"
-#include "backend/cuda/ptx_hopper.cuh"
+#include "backend/cuda/matmul/product_plan.h"
+#include "backend/cuda/matmul/ptx_hopper.cuh"
 
 // Kernels of every architecture in a chain of dependent launches, which sm_90 and later know.
 

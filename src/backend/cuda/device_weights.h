@@ -8,8 +8,8 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/experts.h"
-#include "backend/cuda/products.h"
+#include "backend/cuda/matmul/experts.h"
+#include "backend/cuda/matmul/products.h"
 
 namespace quire::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/cuda/sample_kernels.h"
+#include "backend/cuda/sampling/sample_kernels.h"
 #include "backend/tap.h"
 
 namespace quire::cuda {

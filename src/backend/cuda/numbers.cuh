@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "backend/cuda/wgmma.cuh"
+#include "backend/cuda/matmul/wgmma.cuh"
 
 // Tensor-core products of both 16-bit formats under one name: kernels are templates over Bf16 and F16.
 

@@ -5,9 +5,9 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/paged_rows.h"
-#include "backend/cuda/products.h"
-#include "backend/cuda/tensor_core_step.h"
+#include "backend/cuda/attention/paged_rows.h"
+#include "backend/cuda/matmul/products.h"
+#include "backend/cuda/matmul/tensor_core_step.h"
 
 // What a model does between its products, on the device. Pointers, those of Rows too, are to device memory. Every number is
 // computed by operations that depend on its own row alone; their number and order are fixed, so a row's bits do not depend on

@@ -1,5 +1,5 @@
+#include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/device_math.h"
-#include "backend/cuda/kv_row_codes.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/ptx.cuh"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "kv/kv_layout.h"
+#include "kv/layout/kv_layout.h"
 #include "model/blocks/role.h"
 #include "model/step_cost.h"
 

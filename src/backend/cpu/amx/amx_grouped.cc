@@ -45,7 +45,7 @@ void use_amx_grouped(CpuKernels& kernels) {
   kernels.panels[size_t(DType::dtype)] =                                                     \
       grouped_panel_format<format::Format, group_values(ActivationForm::activation)>();      \
   kernels.inputs[size_t(DType::dtype)] = kKernels<format::Format, ActivationForm::activation>.inputs;
-#include "backend/cpu/grouped_formats.inc"
+#include "backend/cpu/matmul/grouped_formats.inc"
 #undef QUIRE_FORMAT
 }
 

@@ -20,7 +20,7 @@
 // those of the odd ones. That is twice the products, of which there are few, and spares a change of order of all values.
 #pragma once
 
-#include "backend/cpu/attend_bf16.h"
+#include "backend/cpu/attention/attend_bf16.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/bf16_panels.h"
+#include "backend/cpu/matmul/bf16_panels.h"
 
 // Products with bf16 weights by instructions that multiply tiles of bf16, but for what a machine does itself: it multiplies
 // one or two panels with one or two tiles of tokens. The machine is AMX, or in a test plain code. An element is the sum of

@@ -8,7 +8,7 @@
 #include "backend/cpu/amx/bf16_tile_product.h"
 #include "backend/cpu/amx/tile_permission.h"
 #include "backend/cpu/kernel_choice.h"
-#include "backend/cpu/matmul_case.h"
+#include "backend/cpu/matmul/matmul_case.h"
 #include "base/check.h"
 #include "tensor/float16.h"
 

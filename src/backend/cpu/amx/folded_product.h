@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/cpu/amx/tile_matmul.h"
-#include "backend/cpu/panel_scales.h"
+#include "backend/cpu/matmul/panel_scales.h"
 
 // The product of one or two open panels of blocks of 256 and one or two tiles of tokens. A sub-block's scale is a whole
 // number, and a code times it has 14 bits at most, so a panel is opened to such products: a plane of their low seven bits

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/grouped_weights.h"
+#include "backend/cpu/matmul/grouped_weights.h"
 
 // Products with grouped weights (grouped_weights.h), but for what a machine does itself: AVX-512, and tiles of int8, which are those
 // of AMX or in a test plain code. The sum over a group is a whole number, and so the same however it is added up: one token goes

@@ -10,7 +10,7 @@
 #include "backend/cpu/amx/plain_grouped_kernels.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
-#include "backend/cpu/matmul_case.h"
+#include "backend/cpu/matmul/matmul_case.h"
 
 namespace quire {
 namespace {
@@ -18,7 +18,7 @@ namespace {
 std::vector<DType> grouped_types() {
   std::vector<DType> types;
 #define QUIRE_FORMAT(dtype, Format, activation) types.push_back(DType::dtype);
-#include "backend/cpu/grouped_formats.inc"
+#include "backend/cpu/matmul/grouped_formats.inc"
 #undef QUIRE_FORMAT
   return types;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/panel_scratch.h"
+#include "backend/cpu/matmul/panel_scratch.h"
 #include "base/check.h"
 
 namespace quire {

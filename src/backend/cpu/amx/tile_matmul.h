@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/panel_matmul.h"
+#include "backend/cpu/matmul/panel_matmul.h"
 
 // Products with weights in panels of blocks of 256, of types that are not grouped (grouped_weights.h), by instructions that multiply
 // tiles, but for what a machine does itself: it opens a panel, and multiplies one or two of them with one or two tiles of tokens.

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/amx/tile_kernels.h"
-#include "backend/cpu/matmul_case.h"
+#include "backend/cpu/matmul/matmul_case.h"
 #include "base/check.h"
 
 namespace quire {

@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/attend_pages.h"
+#include "backend/cpu/attention/attend_pages.h"
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx2/word_codes.h"
 #include "backend/cpu/avx2/word_nibbles.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/attend.h"
+#include "backend/cpu/attention/attend.h"
 #include "backend/cpu/kernels.h"
 
 namespace quire {

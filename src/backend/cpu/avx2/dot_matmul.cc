@@ -13,7 +13,7 @@
 
 #include "backend/cpu/avx2/avx2_kernels.h"
 #include "backend/cpu/avx2/panel_reader.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 namespace quire {
 namespace {
@@ -372,7 +372,7 @@ void use_avx2(CpuKernels& kernels) {
 #define QUIRE_FORMAT(dtype, Format, activation)                                              \
   kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }
 

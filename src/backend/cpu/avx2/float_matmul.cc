@@ -2,7 +2,7 @@
 // elsewhere.
 #if defined(__x86_64__)
 
-#include "backend/cpu/float_matmul.h"
+#include "backend/cpu/matmul/float_matmul.h"
 
 #include <immintrin.h>
 

@@ -2,7 +2,7 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/panel_scales.h"
+#include "backend/cpu/matmul/panel_scales.h"
 
 // How packed panels become vectors of codes and scales, and how their codes are multiplied. Each file of kernels is
 // compiled for its own instruction set, so each has its own copy of all this.

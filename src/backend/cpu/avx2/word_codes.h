@@ -4,7 +4,7 @@
 
 #include <immintrin.h>
 
-#include "backend/cpu/attend_codes.h"
+#include "backend/cpu/attention/attend_codes.h"
 
 namespace quire {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/avx512/panel_reader.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 namespace quire {
 namespace {
@@ -306,7 +306,7 @@ void matmul_vnni(const MatmulArgs& args) {
 
 #define QUIRE_FORMAT(dtype, Format, activation) \
   template void matmul_vnni<format::Format, ActivationForm::activation>(const MatmulArgs&);
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 
 void use_avx512(CpuKernels& kernels) {
@@ -317,7 +317,7 @@ void use_avx512(CpuKernels& kernels) {
 #define QUIRE_FORMAT(dtype, Format, activation)                                                   \
   kernels.matmul[size_t(DType::dtype)] = matmul_vnni<format::Format, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }
 

@@ -1,7 +1,7 @@
 // Products with f32, f16 and bf16 weights by AVX-512. Compiled for it, so nothing here may be inlined elsewhere.
 #if defined(__x86_64__)
 
-#include "backend/cpu/float_matmul.h"
+#include "backend/cpu/matmul/float_matmul.h"
 
 #include <immintrin.h>
 

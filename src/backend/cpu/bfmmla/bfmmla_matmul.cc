@@ -9,10 +9,10 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/bf16_panels.h"
 #include "backend/cpu/bfmmla/bfmmla_kernels.h"
-#include "backend/cpu/panel_scratch.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/bf16_panels.h"
+#include "backend/cpu/matmul/panel_scratch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 

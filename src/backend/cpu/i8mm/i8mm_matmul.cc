@@ -6,8 +6,8 @@
 
 #include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/i8mm/tile_product.h"
+#include "backend/cpu/matmul/panel_scratch.h"
 #include "backend/cpu/neon/neon_kernels.h"
-#include "backend/cpu/panel_scratch.h"
 
 namespace quire {
 namespace {
@@ -227,7 +227,7 @@ void use_i8mm(CpuKernels& kernels) {
 #define QUIRE_FORMAT(dtype, Format, activation)                                              \
   kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
   use_pairs<format::Format>(kernels, DType::dtype);
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }
 

@@ -6,7 +6,7 @@
 #include <arm_neon.h>
 
 #include "backend/cpu/i8mm/pair_reader.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 // Panels and inputs as `smmla` wants them: its result is a vector {row 0 token 0, row 0 token 1, row 1 token 0, row 1
 // token 1}; so here whatever belongs to a row stands in a vector as {row 0, row 0, row 1, row 1}, and whatever belongs to

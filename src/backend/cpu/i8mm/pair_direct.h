@@ -4,7 +4,7 @@
 
 #include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/i8mm/pair_reader.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 // The product of a panel of pairs with up to four tokens: codes go from memory into the product. Only for pair_matmul.cc, which
 // is compiled for it.

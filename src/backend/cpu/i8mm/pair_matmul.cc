@@ -8,7 +8,7 @@
 
 #include "backend/cpu/i8mm/i8mm_kernels.h"
 #include "backend/cpu/i8mm/pair_direct.h"
-#include "backend/cpu/panel_scratch.h"
+#include "backend/cpu/matmul/panel_scratch.h"
 
 namespace quire {
 namespace {
@@ -104,7 +104,7 @@ void matmul_pairs(const MatmulArgs& args) {
 
 #define QUIRE_FORMAT(dtype, Format, activation) \
   template void matmul_pairs<format::Format, ActivationForm::activation>(const MatmulArgs&);
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 
 }  // namespace quire

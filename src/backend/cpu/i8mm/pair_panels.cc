@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "backend/cpu/panel_packing.h"
+#include "backend/cpu/matmul/panel_packing.h"
 
 namespace quire {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "backend/cpu/panels.h"
+#include "backend/cpu/matmul/panels.h"
 
 // Panels in the order in which `smmla` takes them: vectors of two rows, eight columns of each. Scales and sub-scales are where
 // PackedBlock has them; sub_min is [16 rows][8 subs]. Then come the codes, eight columns after the other:

@@ -4,7 +4,7 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/attend_pages.h"
+#include "backend/cpu/attention/attend_pages.h"
 #include "backend/cpu/neon/byte_codes.h"
 #include "backend/cpu/neon/byte_nibbles.h"
 

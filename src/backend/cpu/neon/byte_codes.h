@@ -6,7 +6,7 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/attend_codes.h"
+#include "backend/cpu/attention/attend_codes.h"
 
 namespace quire {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/attend_nibbles.h"
+#include "backend/cpu/attention/attend_nibbles.h"
 
 namespace quire {
 namespace {

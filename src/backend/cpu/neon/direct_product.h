@@ -2,8 +2,8 @@
 
 #include <arm_neon.h>
 
+#include "backend/cpu/matmul/stream_fetch.h"
 #include "backend/cpu/neon/panel_reader.h"
-#include "backend/cpu/stream_fetch.h"
 
 // The product of a packed panel with one or two tokens by `sdot`: codes go from memory into the product. Only for
 // dot_matmul.cc, which is compiled for it.

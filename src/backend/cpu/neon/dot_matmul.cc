@@ -2,10 +2,10 @@
 // four columns of a token. Compiled for ARMv8.2 with dot product, so nothing here may be inlined elsewhere.
 #if defined(__aarch64__)
 
+#include "backend/cpu/matmul/panel_scratch.h"
 #include "backend/cpu/neon/direct_product.h"
 #include "backend/cpu/neon/neon_kernels.h"
 #include "backend/cpu/neon/open_product.h"
-#include "backend/cpu/panel_scratch.h"
 
 namespace quire {
 namespace {
@@ -102,7 +102,7 @@ void matmul_dot(const MatmulArgs& args) {
 #define QUIRE_FORMAT(dtype, Format, activation)                                                       \
   template void matmul_dot<format::Format, ActivationForm::activation, NearFetch>(const MatmulArgs&); \
   template void matmul_dot<format::Format, ActivationForm::activation, FarFetch>(const MatmulArgs&);
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 
 void use_neon_dot(CpuKernels& kernels) {
@@ -111,7 +111,7 @@ void use_neon_dot(CpuKernels& kernels) {
 #define QUIRE_FORMAT(dtype, Format, activation)                                                             \
   kernels.matmul[size_t(DType::dtype)] = matmul_dot<format::Format, ActivationForm::activation, NearFetch>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }
 

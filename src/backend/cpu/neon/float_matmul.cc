@@ -1,7 +1,7 @@
 // Products with f32, f16 and bf16 weights by NEON, which every arm64 has.
 #if defined(__aarch64__)
 
-#include "backend/cpu/float_matmul.h"
+#include "backend/cpu/matmul/float_matmul.h"
 
 #include <arm_neon.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/stream_fetch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 namespace quire {
 

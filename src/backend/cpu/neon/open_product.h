@@ -2,8 +2,8 @@
 
 #include <arm_neon.h>
 
+#include "backend/cpu/matmul/panel_matmul.h"
 #include "backend/cpu/neon/panel_reader.h"
-#include "backend/cpu/panel_matmul.h"
 
 // The product of a panel that is unpacked once with many tokens by `sdot`. Only for dot_matmul.cc, which is compiled for
 // it.

@@ -2,8 +2,8 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/panel_outliers.h"
-#include "backend/cpu/panels.h"
+#include "backend/cpu/matmul/panel_outliers.h"
+#include "backend/cpu/matmul/panels.h"
 
 // How packed panels become vectors of codes and scales. Each file of kernels is compiled for its own instruction set, so
 // each has its own copy of all this.

@@ -1,4 +1,4 @@
-#include "backend/cpu/attend.h"
+#include "backend/cpu/attention/attend.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "backend/cpu/attend_nibbles.h"
-#include "backend/cpu/kv_rows.h"
+#include "backend/cpu/attention/attend_nibbles.h"
+#include "backend/cpu/attention/kv_rows.h"
 #include "tensor/float16.h"
 
 namespace quire {

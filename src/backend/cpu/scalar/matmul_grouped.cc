@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "backend/cpu/grouped_weights.h"
+#include "backend/cpu/matmul/grouped_weights.h"
 #include "backend/cpu/scalar/matmul.h"
 #include "tensor/float16.h"
 
@@ -80,7 +80,7 @@ void matmul_grouped(const MatmulArgs& args) {
 
 #define QUIRE_FORMAT(name, Format, form) \
   template void matmul_grouped<format::Format, ActivationForm::form>(const MatmulArgs&);
-#include "backend/cpu/grouped_formats.inc"
+#include "backend/cpu/matmul/grouped_formats.inc"
 #undef QUIRE_FORMAT
 
 }  // namespace quire::scalar

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/cpu/matmul/uniform_blocks.h"
 #include "backend/cpu/scalar/matmul.h"
-#include "backend/cpu/uniform_blocks.h"
 
 namespace quire::scalar {
 namespace {
@@ -140,7 +140,7 @@ void matmul_q8(const MatmulArgs& args) {
 
 #define QUIRE_FORMAT(name, Format, form) \
   template void matmul_q8<format::Format, ActivationForm::form>(const MatmulArgs&);
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 
 }  // namespace quire::scalar

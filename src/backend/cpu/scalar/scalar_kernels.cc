@@ -50,7 +50,7 @@ CpuKernels scalar_kernels() {
 #define QUIRE_FORMAT(dtype, Format, activation)                    \
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_q8<format::Format, ActivationForm::activation>;
-#include "backend/cpu/quantized_formats.inc"
+#include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
   return kernels;
 }
@@ -62,7 +62,7 @@ CpuKernels grouped_kernels() {
 #define QUIRE_FORMAT(dtype, Format, activation)                    \
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_grouped<format::Format, ActivationForm::activation>;
-#include "backend/cpu/grouped_formats.inc"
+#include "backend/cpu/matmul/grouped_formats.inc"
 #undef QUIRE_FORMAT
   return kernels;
 }

@@ -1,0 +1,497 @@
+// Attention over pages for one instruction set. Included by files that are compiled for different ones, so nothing here
+// may have a name that the linker sees, and nothing of the standard library that is more than a constant.
+#pragma once
+
+#include "backend/cpu/attention/attend_bf16.h"
+#include "backend/cpu/attention/attend_nibbles.h"
+#include "backend/cpu/attention/attend_rows.h"
+#include "backend/cpu/attention/attend_shares.h"
+
+namespace quire {
+namespace {
+
+template <class Isa>
+class PagesAttention {
+ public:
+  explicit PagesAttention(const AttendArgs& args) : args_(args), shape_(*args.shape), scores_(args.scores) {
+    const size_t tiles = (args.count + Isa::kLanes - 1) / Isa::kLanes;
+    key_format_ = shape_.key_format;
+    value_format_ = shape_.value_format;
+    const bool few = tiles <= kDirectTiles;
+    reads_keys_ = shape_.key_dim % 4 == 0 && has_values(key_format_) &&
+                  (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
+    reads_values_ = shape_.value_dim % kAttendLanes == 0 && has_values(value_format_) &&
+                    (value_format_ == KvFormat::f32 || few);
+    rounds_queries_ = Isa::kRoundsToBf16 && key_format_ == KvFormat::bf16;
+    rounds_shares_ = Isa::kRoundsToBf16 && value_format_ == KvFormat::bf16;
+    if constexpr (Bf16::kPresent) {
+      multiplies_keys_ = key_format_ == KvFormat::bf16 && Bf16::takes(shape_.key_dim, args.page_tokens);
+      multiplies_values_ = value_format_ == KvFormat::bf16 && Bf16::takes(shape_.value_dim, args.page_tokens);
+      reads_keys_ |= multiplies_keys_;
+      reads_values_ |= multiplies_values_;
+    }
+    sums_keys_ = sums_codes(key_format_, shape_.key_dim);
+    sums_values_ = sums_codes(value_format_, shape_.value_dim);
+    key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
+    value_row_bytes_ = kv_row_bytes(value_format_, shape_.value_dim);
+  }
+
+  void run() {
+    for (size_t q = 0; q < (args_.count + kAttendLanes - 1) / kAttendLanes * kAttendLanes; ++q) {
+      args_.max[q] = kNoScore;
+      args_.sum[q] = 0.0f;
+    }
+    std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_ || multiplies_values_) {
+        const size_t page_bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_);
+        Bf16::begin(args_.count, args_.pages[0], args_.begin_page < args_.end_page ? page_bytes : 0);
+      }
+    }
+    for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { gather(tile); });
+    for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
+      const Page page = open(p);
+      for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { add_page(tile, page); });
+    }
+    if (value_format_ == KvFormat::fp8) {
+      for (size_t i = 0; i < args_.count * args_.value_width; ++i) args_.values[i] *= kFp8Back;
+    }
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_ || multiplies_values_) Bf16::end();
+      for (size_t q = 0; multiplies_values_ && q < args_.count; ++q)
+        Bf16::put_in_order(args_.values + q * args_.value_width, shape_.value_dim);
+    }
+  }
+
+ private:
+  using Bf16 = typename Isa::Bf16;
+  static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
+
+  struct Page {
+    uint32_t begin;  // its first position
+    PageRows keys, values;
+    const std::byte *key_scales, *value_scales;  // of fp8: of the first row
+  };
+
+  template <class Use>
+  ALWAYS_INLINE void for_each_tile(Use use) {
+    for (size_t q = 0; q < args_.count;) {
+      const size_t left = args_.count - q;
+      if constexpr (Isa::kLanes >= 16) {
+        if (left > 8 || (Bf16::kPresent && args_.count > 8)) {  // tiles of one shape in a call
+          use(QueryTile<16>{q, left < 16 ? left : 16});
+          q += 16;
+          continue;
+        }
+      }
+      if constexpr (Isa::kLanes >= 8) {
+        if (left > 4) {
+          use(QueryTile<8>{q, left < 8 ? left : 8});
+          q += 8;
+          continue;
+        }
+      }
+      use(QueryTile<4>{q, left < 4 ? left : 4});
+      q += 4;
+    }
+  }
+
+  // Queries as [key_dim, N] or [key_dim / 4, N, 4], scaled.
+  template <size_t N>
+  void gather(const QueryTile<N>& tile) {
+    float* out = args_.query_lanes + tile.first * args_.key_width;
+    const auto row_of = [&](size_t lane) {
+      return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
+    };
+    if (sums_keys_ && key_format_ == KvFormat::int8) {
+      const QueryCodes<N> codes(out, shape_.key_dim);
+      return gather_codes<typename Isa::Codes>(codes, shape_.key_dim, args_.scale, row_of);
+    }
+    if (sums_keys_) {
+      for (size_t q = 0; q < N; q += 4)
+        gather_nibbles<typename Isa::Nibbles>(nibble_queries(tile, q), shape_.key_dim, args_.scale,
+                                              [&](size_t lane) { return row_of(q + lane); });
+      return;
+    }
+    if constexpr (Bf16::kPresent) {
+      if (multiplies_keys_) return gather_bf16<N>(row_of, reinterpret_cast<uint16_t*>(out));
+    }
+    const float scale = key_format_ == KvFormat::fp8 ? args_.scale * Isa::kFp8Factor : args_.scale;
+    for (size_t lane = 0; lane < N; ++lane) {
+      const float* row = row_of(lane);
+      for (size_t d = 0; d < args_.key_width; d += 4) {
+        float four[4];
+        store_lanes(scaled_quad(row, d, scale), four);
+        float* at = out + (kInQuads<Isa, N> ? d * N + lane * 4 : d * N + lane);
+        for (size_t i = 0; i < 4; ++i) at[kInQuads<Isa, N> ? i : i * N] = four[i];
+      }
+    }
+  }
+
+  // Four numbers of a query, as they are multiplied with keys; 0 beyond its end.
+  ALWAYS_INLINE Floats<4> scaled_quad(const float* row, size_t d, float scale) const {
+    Floats<4> quad = {};
+    if (d + 4 <= shape_.key_dim) {
+      quad = load_lanes<Floats<4>>(row + d);
+    } else {
+      for (size_t i = 0; d + i < shape_.key_dim; ++i) quad[i] = row[d + i];
+    }
+    quad *= scale;
+    return rounds_queries_ ? round_to_bf16<4>(quad) : quad;
+  }
+
+  template <size_t N, class RowOf>
+  void gather_bf16(const RowOf& row_of, uint16_t* out) {
+    for (size_t lane = 0; lane < N; ++lane) {
+      const float* row = row_of(lane);
+      for (size_t d = 0; d < shape_.key_dim; d += 4) {
+        float four[4];
+        store_lanes(scaled_quad(row, d, args_.scale), four);
+        for (size_t i = 0; i < 4; ++i) out[Bf16::template place<N>(lane, d + i)] = upper_half(four[i]);
+      }
+    }
+  }
+
+  // Four queries of a tile, the first of them at `lane`.
+  template <size_t N>
+  NibbleQueries nibble_queries(const QueryTile<N>& tile, size_t lane) const {
+    return {args_.query_lanes + (tile.first + lane) * args_.key_width, shape_.key_dim};
+  }
+
+  Page open(uint32_t index) {
+    const std::byte* const* at = args_.pages + (index - args_.begin_page);
+    constexpr size_t kLater = Isa::Fetch::kPagesAhead;
+    const ptrdiff_t ahead = index + kLater < args_.fetch_end_page ? at[kLater] - at[0] : 0;
+    const std::byte* values = at[0] + args_.page_tokens * key_row_bytes_;
+    Page page{.begin = index * args_.page_tokens,
+              .keys = {at[0], key_row_bytes_, key_format_, ahead},
+              .values = {values, value_row_bytes_, value_format_, ahead},
+              .key_scales = at[0] + shape_.key_dim,
+              .value_scales = values + shape_.value_dim};
+    uint32_t end = 0;
+    for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
+    const uint32_t left = end < page.begin ? 0 : end - page.begin;
+    const size_t rows = left < args_.page_tokens ? left : args_.page_tokens;
+    if (!reads_keys_ && !sums_keys_)
+      unpack_rows<Isa>(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
+    if (!reads_values_ && !sums_values_)
+      unpack_rows<Isa>(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
+    return page;
+  }
+
+  template <size_t N>
+  void add_page(const QueryTile<N>& tile, const Page& page) {
+    const bool is_scored = scores_ahead<N>();
+    fetch_quarter(tile, page, 0);
+    if (is_scored) score_ahead(tile, page);
+    fetch_quarter(tile, page, 1);
+    const Sight<N> sight = see(tile, page);
+    if (sight.least >= sight.most) return;
+    const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
+    if (is_scored) {
+      // Nothing is left to do.
+    } else if (multiplies_keys_) {
+      score_as_bf16(tile, page.keys, begin, end);
+    } else if (sums_keys_) {
+      score_as_integers(tile, page.keys, begin, end);
+    } else {
+      score_as_floats(tile, page.keys, begin, end);
+    }
+    const PageScores<N> scores{scores_, begin, end};
+    if (key_format_ == KvFormat::fp8) scale_rows(scores, page.key_scales, key_row_bytes_, kFp8Back);
+    if (args_.soft_cap > 0) cap_scores<Isa>(scores, args_.soft_cap);
+    if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide_rows(scores, sight);
+    take_shares<Isa>(scores,
+                     {args_.max + tile.first, args_.sum + tile.first,
+                      args_.values + tile.first * args_.value_width, args_.value_width, tile.live},
+                     rounds_shares_);
+    fetch_quarter(tile, page, 2);
+    if (value_format_ == KvFormat::fp8)
+      scale_rows(scores, page.value_scales, value_row_bytes_, Isa::kFp8Factor);
+    fetch_quarter(tile, page, 3);
+    if (multiplies_values_) {
+      add_values_as_bf16(tile, sight, page.values, begin, end);
+    } else if (sums_values_) {
+      add_values_as_integers(tile, sight, page.values, begin, end);
+    } else {
+      add_values_as_floats(tile, sight, page.values);
+    }
+  }
+
+  // Of a page that comes later, to the second-level cache.
+  template <size_t N>
+  ALWAYS_INLINE void fetch_quarter(const QueryTile<N>& tile, const Page& page, size_t quarter) const {
+    if constexpr (Bf16::kPagesAhead > 0) {
+      const size_t later = page.begin / args_.page_tokens + Bf16::kPagesAhead;
+      if (tile.first != 0 || later >= args_.end_page || !(multiplies_keys_ || multiplies_values_)) return;
+      const size_t bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_) / 4;
+      const std::byte* from = args_.pages[later - args_.begin_page] + quarter * bytes;
+      for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+    }
+  }
+
+  // Whether the keys of a page are multiplied before the values of the page before it. Between those two a few queries leave
+  // nothing to do but to wait.
+  template <size_t N>
+  bool scores_ahead() const {
+    return N <= kAttendLanes / 2 && args_.count <= N && multiplies_keys_ && multiplies_values_;
+  }
+
+  // There is room for the scores of two pages.
+  template <size_t N>
+  void score_ahead(const QueryTile<N>& tile, const Page& page) {
+    const uint32_t index = page.begin / args_.page_tokens;
+    const auto room = [&](uint32_t p) { return args_.scores + p % 2 * args_.page_tokens * N; };
+    const auto score = [&](const Page& any) { score_as_bf16(tile, any.keys, 0, args_.page_tokens); };
+    scores_ = room(index);
+    if (index == args_.begin_page) score(page);
+    if (index + 1 == args_.end_page) return;
+    scores_ = room(index + 1);
+    score(open(index + 1));
+    scores_ = room(index);
+  }
+
+  // A page is fetched ahead once.
+  template <size_t N>
+  static PageRows rows_for(const QueryTile<N>& tile, const PageRows& rows) {
+    return {rows.bytes, rows.row_bytes, rows.format, tile.first == 0 ? rows.ahead : 0};
+  }
+
+  template <size_t N>
+  void score_as_bf16(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+    if constexpr (Bf16::kPresent) {
+      const auto* queries =
+          reinterpret_cast<const uint16_t*>(args_.query_lanes + tile.first * args_.key_width);
+      Bf16::template score<N>(queries, rows_for(tile, keys), shape_.key_dim, begin, end, scores_);
+    }
+  }
+
+  // The rows of a page are multiplied with the shares of all lanes, those that a lane does not see with 0. That is 0 if they are
+  // numbers; if not, which is rare, each lane gets a copy without them.
+  template <size_t N>
+  void add_values_as_bf16(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& page_rows,
+                          size_t begin, size_t end) {
+    if constexpr (Bf16::kPresent) {
+      PageRows rows = rows_for(tile, page_rows);
+      const size_t least = size_t(sight.least), most = size_t(sight.most), dim = shape_.value_dim;
+      std::memset(scores_, 0, begin * N * sizeof(float));
+      std::memset(scores_ + end * N, 0, (args_.page_tokens - end) * N * sizeof(float));
+      const bool finite = sight.same || all_finite(rows, least, most, dim);
+      if (least != 0 || most != args_.page_tokens)
+        rows = clear_others(rows, least, most, args_.page_tokens, args_.value_rows);
+      float* out = args_.values + tile.first * args_.value_width;
+      if (finite) return Bf16::template add_values<N>(scores_, rows, dim, out, args_.value_width);
+      add_values_by_lane(tile, sight, page_rows, out);
+    }
+  }
+
+  template <size_t N>
+  __attribute__((noinline)) void add_values_by_lane(const QueryTile<N>& tile, const Sight<N>& sight,
+                                                    const PageRows& page_rows, float* out) {
+    constexpr size_t kMost = 256;
+    float before[N * kMost], after[N * kMost];
+    const size_t width = args_.value_width, bytes = width * sizeof(float);
+    std::memcpy(before, out, tile.live * bytes);
+    for (size_t lane = 0; lane < tile.live; ++lane) {
+      const bool sees = sight.begin[lane] < sight.end[lane];
+      const PageRows rows =
+          clear_others(page_rows, sees ? size_t(sight.begin[lane]) : 0, sees ? size_t(sight.end[lane]) : 0,
+                       args_.page_tokens, args_.value_rows);
+      std::memcpy(out, before, tile.live * bytes);
+      Bf16::template add_values<N>(scores_, rows, shape_.value_dim, out, width);
+      std::memcpy(after + lane * width, out + lane * width, bytes);
+    }
+    std::memcpy(out, after, tile.live * bytes);
+  }
+
+  template <size_t N>
+  void score_as_integers(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+    for (size_t row = begin; row < end; row += 4) {
+      const std::byte* at = keys.bytes + row * keys.row_bytes;
+      prefetch<typename Isa::Fetch>(keys, at, 4 * keys.row_bytes);
+      float* scores = scores_ + row * N;
+      if (keys.format == KvFormat::int8) {
+        const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
+        score_codes<Isa>(queries, at, keys.row_bytes, shape_.key_dim, scores);
+        continue;
+      }
+      const NibbleRows rows{at, keys.row_bytes, shape_.key_dim};
+      for (size_t q = 0; q < N; q += 4)
+        Isa::Nibbles::template score<Isa>(nibble_queries(tile, q), rows, scores + q, N);
+    }
+  }
+
+  template <size_t N>
+  void add_values_as_integers(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& rows,
+                              size_t begin, size_t end) {
+    const std::byte* at = rows.bytes + begin * rows.row_bytes;
+    for (size_t q = 0; q < tile.live; q += 4) {
+      const float* shares = scores_ + begin * N + q;
+      const size_t blocks = (end - begin) / 4, live = tile.live - q < 4 ? tile.live - q : 4;
+      const ptrdiff_t ahead = q == 0 ? rows.ahead : 0;
+      float* values = args_.values + (tile.first + q) * args_.value_width;
+      if (rows.format == KvFormat::int8) {
+        add_code_values<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim, live, ahead,
+                             args_.value_rows, values, args_.value_width);
+        continue;
+      }
+      int32_t first[4], last[4];
+      bool all_seen = true;
+      for (size_t i = 0; i < 4; ++i) {
+        first[i] = sight.begin[q + i] - int32_t(begin);
+        last[i] = sight.end[q + i] - int32_t(begin);
+        all_seen &= first[i] == 0 && last[i] == int32_t(end - begin);
+      }
+      const NibbleShares under{shares, N, blocks, all_seen ? nullptr : first, last, ahead};
+      add_nibble_values<Isa>(under, {at, rows.row_bytes, shape_.value_dim}, live, args_.value_rows, values,
+                             args_.value_width);
+    }
+  }
+
+  template <size_t N>
+  void score_as_floats(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+    switch (keys.format) {
+      case KvFormat::f32:
+        score<N, KvFormat::f32>(tile, keys, begin, end);
+        break;
+      case KvFormat::f16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::f16>(tile, keys, begin, end);
+        break;
+      case KvFormat::bf16:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, keys, begin, end);
+        break;
+      case KvFormat::fp8:
+        if constexpr (Isa::kReadsKeys) score<N, KvFormat::fp8>(tile, keys, begin, end);
+        break;
+      default:  // codes were unpacked
+        break;
+    }
+  }
+
+  template <size_t N>
+  void add_values_as_floats(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& rows) {
+    for (size_t lane = 0; lane < tile.live;) {
+      size_t count = 1;
+      while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
+             sight.end[lane + count] == sight.end[lane])
+        ++count;
+      if (sight.begin[lane] < sight.end[lane]) {
+        const Share share{lane, size_t(sight.begin[lane]), size_t(sight.end[lane])};
+        if (count == 1) add_values<N, 1>(tile, share, rows);
+        if (count == 2) add_values<N, 2>(tile, share, rows);
+        if (count == 3) add_values<N, 3>(tile, share, rows);
+        if (count == 4) add_values<N, 4>(tile, share, rows);
+      }
+      lane += count;
+    }
+  }
+
+  template <size_t N>
+  Sight<N> see(const QueryTile<N>& tile, const Page& page) const {
+    Sight<N> sight;
+    const uint32_t page_end = page.begin + args_.page_tokens;
+    for (size_t lane = 0; lane < N; ++lane) {
+      const AttendQuery& query = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)];
+      const uint32_t begin = query.begin > page.begin ? query.begin : page.begin;
+      const uint32_t end = query.end < page_end ? query.end : page_end;
+      sight.begin[lane] = begin < end ? int32_t(begin - page.begin) : int32_t(args_.page_tokens);
+      sight.end[lane] = begin < end ? int32_t(end - page.begin) : 0;
+    }
+    sight.least = sight.begin[0];
+    sight.most = sight.end[0];
+    sight.same = true;
+    for (size_t lane = 1; lane < N; ++lane) {
+      sight.same &= sight.begin[lane] == sight.begin[0] && sight.end[lane] == sight.end[0];
+      if (sight.begin[lane] < sight.least) sight.least = sight.begin[lane];
+      if (sight.end[lane] > sight.most) sight.most = sight.end[lane];
+    }
+    return sight;
+  }
+
+  template <size_t N, KvFormat format>
+  void score(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
+    constexpr size_t kRows = Isa::kScoreRows;
+    const float* queries = args_.query_lanes + tile.first * args_.key_width;
+    const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
+    if constexpr (kInQuads<Isa, N>) {
+      constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
+      for (size_t row = begin; row < end;) {
+        const std::byte* at = keys.bytes + row * row_bytes;
+        const size_t count = row + kMost <= end ? kMost : 4;
+        prefetch<typename Isa::Fetch>(keys, at, count * row_bytes);
+        if (count == kMost) {
+          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, scores_ + row * N);
+        } else {
+          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, scores_ + row * N);
+        }
+        row += count;
+      }
+      return;
+    }
+    for (size_t row = begin; row < end; row += kRows) {
+      const std::byte* at = keys.bytes + row * row_bytes;
+      prefetch<typename Isa::Fetch>(keys, at, kRows * row_bytes);
+      score_rows<Isa, N, format>(queries, at, row_bytes, dims, scores_ + row * N);
+    }
+  }
+
+  // Some lanes that see the same rows.
+  struct Share {
+    size_t lane, begin, end;
+  };
+
+  template <size_t N, size_t kQueries>
+  void add_values(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
+    switch (rows.format) {
+      case KvFormat::f32:
+        add_values_as<N, kQueries, KvFormat::f32>(tile, share, rows);
+        break;
+      case KvFormat::f16:
+        add_values_as<N, kQueries, KvFormat::f16>(tile, share, rows);
+        break;
+      case KvFormat::bf16:
+        add_values_as<N, kQueries, KvFormat::bf16>(tile, share, rows);
+        break;
+      case KvFormat::fp8:
+        add_values_as<N, kQueries, KvFormat::fp8>(tile, share, rows);
+        break;
+      default:  // codes were unpacked
+        break;
+    }
+  }
+
+  template <size_t N, size_t kQueries, KvFormat format>
+  void add_values_as(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
+    constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
+    size_t d = 0;
+    for (; d + kWide * Isa::kLanes <= args_.value_width; d += kWide * Isa::kLanes)
+      add_columns<N, kQueries, format, kWide>(tile, share, rows, d);
+    if constexpr (kNarrow < kWide) {
+      for (; d < args_.value_width; d += kNarrow * Isa::kLanes)
+        add_columns<N, kQueries, format, kNarrow>(tile, share, rows, d);
+    }
+  }
+
+  template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
+  ALWAYS_INLINE void add_columns(const QueryTile<N>& tile, const Share& share, const PageRows& rows,
+                                 size_t d) {
+    add_value_rows<Isa, N, kQueries, format, kVectors>(
+        scores_ + share.begin * N + share.lane,
+        rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
+        share.end - share.begin, rows.ahead, args_.values + (tile.first + share.lane) * args_.value_width + d,
+        args_.value_width);
+  }
+
+  const AttendArgs& args_;
+  const KvLayerShape& shape_;
+  float* scores_;  // [page_tokens, lanes] of a page, in args_.scores
+  KvFormat key_format_, value_format_;
+  bool reads_keys_, reads_values_;                            // value by value, straight from the page
+  bool sums_keys_, sums_values_;                              // codes, as integers
+  bool rounds_queries_, rounds_shares_;                       // to bf16
+  bool multiplies_keys_ = false, multiplies_values_ = false;  // as bf16
+  size_t key_row_bytes_, value_row_bytes_;
+};
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,274 @@
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "backend/cpu/attention/kv_rows.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/vector_math.h"
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "tensor/buffer.h"
+
+// Attention over pages in one pass with a running maximum. A query's arithmetic depends on nothing but its row
+// and what stands before it: it visits the pages in order, as attend.h says, and the context in segments of fixed places
+// that are joined in order. So neither the chunk a token came in, nor its neighbours, nor the threads that took the
+// segments can be seen in the result.
+
+namespace quire {
+namespace {
+
+constexpr uint32_t kQueryBlock = 16;      // tokens of one run that share the unpacked pages
+constexpr uint32_t kSegmentTokens = 512;  // of the context: enough pieces for all threads, few enough to join
+constexpr uint32_t kPagesBeyond = 2;      // of a segment that are fetched while it is computed
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+size_t round_up(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// The softmax so far of some queries: each one's maximum, sum of shares, and sum of values under their shares.
+struct Softmax {
+  float *max, *sum;  // [queries], of which the last may be no one's
+  float* values;     // [queries, width]
+  size_t width;
+
+  void rescale(size_t query, float new_max) const {
+    const float factor = max[query] == kNothing ? 0.0f : exp4(all4(max[query] - new_max))[0];
+    max[query] = new_max;
+    sum[query] *= factor;
+    float* row = values + query * width;
+    for (size_t i = 0; i < width; ++i) row[i] *= factor;
+  }
+
+  // Joins what a later segment of the context came to.
+  void join(size_t query, const Softmax& later) const {
+    if (later.max[query] == kNothing) return;
+    if (later.max[query] > max[query]) rescale(query, later.max[query]);
+    const float factor = exp4(all4(later.max[query] - max[query]))[0];
+    sum[query] += factor * later.sum[query];
+    float* row = values + query * width;
+    const float* other = later.values + query * width;
+    for (size_t i = 0; i < width; ++i) row[i] += factor * other[i];
+  }
+};
+
+// Room for some softmaxes, which begin and have their rows at multiples of 64 bytes; it grows and stays. One allocation for
+// all: theirs would be made by as many threads, and given back by one.
+class SoftmaxRoom {
+ public:
+  // REQUIRES: `queries` and `width` are multiples of kAttendLanes.
+  void resize(size_t count, size_t queries, size_t width) {
+    queries_ = queries;
+    width_ = width;
+    const size_t bytes = count * floats() * sizeof(float);
+    if (floats_.size() < bytes) floats_ = Buffer(bytes);
+  }
+
+  Softmax operator[](size_t i) const {
+    float* at = floats_.as<float>() + i * floats();
+    return {at, at + queries_, at + 2 * queries_, width_};
+  }
+
+ private:
+  size_t floats() const { return queries_ * (2 + width_); }
+
+  size_t queries_ = 0, width_ = 0;
+  Buffer floats_;
+};
+
+// A block of queries: some tokens of one run, all query heads of one KV head.
+struct Block {
+  uint32_t run, first_token, tokens, kv_head;
+};
+
+// What a thread works in; it grows and stays.
+struct Scratch {
+  std::vector<AttendQuery> queries;
+  std::vector<const std::byte*> pages;
+  std::vector<float> query_lanes, key_rows, value_rows, scores;
+};
+
+class BlockAttention {
+ public:
+  BlockAttention(const AttendParams& params, const BatchView& batch, const Block& block)
+      : params_(params),
+        batch_(batch),
+        layer_(*params.kv.layer),
+        page_tokens_(params.kv.group->layout->page_tokens),
+        block_(block),
+        heads_per_kv_(params.heads / layer_.shape.kv_heads),
+        queries_(block.tokens * heads_per_kv_),
+        key_width_(round_up(layer_.shape.key_dim, kAttendLanes)),
+        value_width_(round_up(layer_.shape.value_dim, kAttendLanes)) {}
+
+  uint32_t first_segment() const { return first_visible(row(0)) / kSegmentTokens; }
+  uint32_t last_segment() const { return row(block_.tokens - 1) / kSegmentTokens; }
+
+  size_t queries() const { return queries_; }
+  size_t value_width() const { return value_width_; }
+
+  // `pages_beyond`: so many pages after the segment are what this thread reads next.
+  void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), const Softmax& out,
+                       uint32_t pages_beyond) const {
+    thread_local Scratch scratch;
+    scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * key_width_);
+    scratch.key_rows.resize(page_tokens_ * key_width_);
+    scratch.value_rows.resize(page_tokens_ * value_width_);
+    scratch.scores.resize((page_tokens_ + 1) * kAttendLanes);
+    list_queries(scratch.queries);
+    const uint32_t begin = std::max(first_visible(row(0)), segment * kSegmentTokens);
+    const uint32_t end = row(block_.tokens - 1) + 1;
+    const uint32_t begin_page = begin / page_tokens_, last_page = (end - 1) / page_tokens_;
+    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * kSegmentTokens / page_tokens_);
+    const uint32_t fetch_end_page = std::min(last_page + 1, end_page + pages_beyond);
+    scratch.pages.clear();
+    for (uint32_t page = begin_page; page < fetch_end_page; ++page)
+      scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
+    attend({.shape = &layer_.shape,
+            .page_tokens = page_tokens_,
+            .pages = scratch.pages.data(),
+            .begin_page = begin_page,
+            .end_page = end_page,
+            .fetch_end_page = fetch_end_page,
+            .queries = scratch.queries.data(),
+            .count = queries_,
+            .scale = params_.scale,
+            .soft_cap = params_.soft_cap,
+            .max = out.max,
+            .sum = out.sum,
+            .values = out.values,
+            .key_width = key_width_,
+            .value_width = value_width_,
+            .query_lanes = scratch.query_lanes.data(),
+            .key_rows = scratch.key_rows.data(),
+            .value_rows = scratch.value_rows.data(),
+            .scores = scratch.scores.data()});
+  }
+
+  void finish(size_t q, const Softmax& all) const {
+    if (params_.sinks) {
+      const float sink = params_.sinks.vector()[head(q)];
+      if (sink > all.max[q]) all.rescale(q, sink);
+      all.sum[q] += exp4(all4(sink - all.max[q]))[0];
+    }
+    const size_t token = block_.first_token + q / heads_per_kv_;
+    float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
+    const float* row = all.values + q * value_width_;
+    for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
+    if (is_rotated(layer_.shape.value_format)) rotate_kv_row({out, layer_.shape.value_dim});
+  }
+
+ private:
+  uint32_t row(uint32_t token) const {
+    return params_.kv.head_row(block_.run, block_.kv_head,
+                               batch_.runs[block_.run].row_of(block_.first_token + token));
+  }
+  size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
+
+  uint32_t first_visible(uint32_t row) const {
+    const uint32_t window = layer_.shape.window;
+    return window == 0 || row < window ? 0 : row + 1 - window;
+  }
+
+  void list_queries(std::vector<AttendQuery>& queries) const {
+    queries.clear();
+    for (size_t q = 0; q < queries_; ++q) {
+      const uint32_t token = uint32_t(q / heads_per_kv_);
+      queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.key_dim,
+                         first_visible(row(token)), row(token) + 1});
+    }
+  }
+
+  const AttendParams& params_;
+  const BatchView& batch_;
+  const KvLayerLayout& layer_;
+  const uint32_t page_tokens_;
+  const Block block_;
+  const uint32_t heads_per_kv_;
+  const size_t queries_;
+  const size_t key_width_, value_width_;
+};
+
+// The whole context of a block, segment after segment.
+void attend_block(const BlockAttention& block, void (*attend)(const AttendArgs& args)) {
+  thread_local SoftmaxRoom room;
+  room.resize(2, round_up(block.queries(), kAttendLanes), block.value_width());
+  const Softmax all = room[0], later = room[1];
+  block.compute_segment(block.first_segment(), attend, all, kPagesBeyond);
+  for (uint32_t s = block.first_segment() + 1; s <= block.last_segment(); ++s) {
+    block.compute_segment(s, attend, later, kPagesBeyond);
+    for (size_t q = 0; q < block.queries(); ++q) all.join(q, later);
+  }
+  for (size_t q = 0; q < block.queries(); ++q) block.finish(q, all);
+}
+
+// Blocks too few for all threads: their segments apart, then joined in order, query by query. What the segments came to lies in
+// the caches of other cores, and one thread alone would fetch it for as long as they all took to compute it.
+void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const AttendArgs& args),
+                   ThreadPool& pool) {
+  struct Piece {
+    size_t block;
+    uint32_t segment;
+  };
+  struct Query {
+    size_t block, query, first_piece;
+  };
+  std::vector<Piece> pieces;
+  std::vector<Query> queries;
+  size_t most = 0;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    most = std::max(most, blocks[b].queries());
+    for (size_t q = 0; q < blocks[b].queries(); ++q) queries.push_back({b, q, pieces.size()});
+    for (uint32_t s = blocks[b].first_segment(); s <= blocks[b].last_segment(); ++s) pieces.push_back({b, s});
+  }
+  thread_local SoftmaxRoom caller_room;
+  SoftmaxRoom& room = caller_room;  // of this thread, in all of them
+  room.resize(pieces.size(), round_up(most, kAttendLanes), blocks[0].value_width());
+  pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+      blocks[pieces[i].block].compute_segment(pieces[i].segment, attend, room[i], 0);
+  });
+  pool.parallel_for(queries.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto [block, query, first] = queries[i];
+      for (size_t p = first + 1; p < pieces.size() && pieces[p].block == block; ++p)
+        room[first].join(query, room[p]);
+      blocks[block].finish(query, room[first]);
+    }
+  });
+}
+
+}  // namespace
+
+void CpuBackend::attend(const AttendParams& params) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.key_dim);
+  CHECK(params.out.f32.width == params.heads * shape.value_dim);
+  CHECK(params.kv.group->layout->page_tokens % 4 == 0 &&
+        kSegmentTokens % params.kv.group->layout->page_tokens == 0);
+  std::vector<Block> blocks;
+  for (uint32_t r = 0; r < batch_.runs.size(); ++r) {
+    const TokenRun& run = batch_.runs[r];
+    // The last first: they see the most, and no thread should begin such a block when the others are done.
+    for (uint32_t left = run.count; left > 0;) {
+      const uint32_t begin = (left - 1) / kQueryBlock * kQueryBlock, tokens = left - begin;
+      left = begin;
+      for (uint32_t h = 0; h < shape.kv_heads; ++h) blocks.push_back({r, run.begin + begin, tokens, h});
+    }
+  }
+  if (blocks.size() >= 2 * pool_.size()) {
+    pool_.parallel_for(blocks.size(), 1, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) attend_block({params, batch_, blocks[i]}, kernels_.attend);
+    });
+  } else if (!blocks.empty()) {
+    std::vector<BlockAttention> attention;
+    for (const Block& block : blocks) attention.emplace_back(params, batch_, block);
+    attend_pieces(attention, kernels_.attend, pool_);
+  }
+  pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) quantize(params.out, t);
+  });
+}
+
+}  // namespace quire

@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "backend/cpu/attention/kv_rows.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/vector_math.h"
+#include "base/check.h"
+
+// Where a token looks, head by head. Written for clarity before speed: it is asked for a few tokens of a prompt only. Every
+// score and every share depends on the token and the rows before it alone, whatever the threads.
+
+namespace quire {
+namespace {
+
+// Of two rows padded with zeros to a multiple of four.
+float dot(const float* a, const float* b, size_t width) {
+  F32x4 sum = all4(0);
+  for (size_t i = 0; i < width; i += 4) sum = multiply_add(load4(a + i), load4(b + i), sum);
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+// Scores become shares of their sum; a sink takes part in it.
+void softmax(std::span<float> scores, const float* sink) {
+  float max = sink != nullptr ? *sink : -std::numeric_limits<float>::infinity();
+  for (const float score : scores) max = std::max(max, score);
+  double sum = sink != nullptr ? std::exp(*sink - max) : 0.0;
+  for (float& score : scores) {
+    score = std::exp(score - max);
+    sum += score;
+  }
+  for (float& score : scores) score = float(score / sum);
+}
+
+// Head by head, in order: a sum is the same whatever else the step computes.
+void join_tapped(const Tap& tap, const Rows& seen, std::span<float> values) {
+  const size_t known = std::min<size_t>(tap.width, seen.width);
+  for (uint32_t i = 0; i < tap.heads; ++i) {
+    float* to = values.data() + size_t(i / tap.heads_per_row) * tap.width;
+    const float* from = seen.row(i);
+    switch (tap.join) {
+      case Tap::Join::store:
+        std::copy_n(from, known, to);
+        std::fill(to + known, to + tap.width, 0.0f);
+        break;
+      case Tap::Join::sum:
+        for (size_t j = 0; j < known; ++j) to[j] += from[j];
+        break;
+      case Tap::Join::most:
+        for (size_t j = 0; j < known; ++j) to[j] = std::max(to[j], from[j]);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+Rows CpuBackend::tap_rows(size_t rows, size_t width) {
+  tapped_.resize(std::max(tapped_.size(), rows * width));
+  return {tapped_.data(), rows, width, width};
+}
+
+Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, uint32_t first_head,
+                                  uint32_t heads) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const uint32_t run = batch_.run_of_token[token];
+  const uint32_t page_tokens = params.kv.group->layout->page_tokens;
+  const uint32_t group = params.heads / shape.kv_heads;
+  const uint32_t end_head = first_head + heads;
+  CHECK(heads > 0 && end_head <= params.heads);
+  struct Piece {
+    uint32_t kv_head, begin, end;  // rows of one page
+  };
+  struct Seen {
+    uint32_t first, row;  // by a KV head: a token's own is the last
+  };
+  std::vector<Piece> pieces;
+  std::vector<Seen> seen(shape.kv_heads);
+  uint32_t last = 0;
+  for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
+    const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(token));
+    const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
+    last = std::max(last, row);
+    seen[h] = {first, row};
+    for (uint32_t begin = first, end; begin <= row; begin = end) {
+      end = std::min((begin / page_tokens + 1) * page_tokens, row + 1);
+      pieces.push_back({h, begin, end});
+    }
+  }
+  const Rows out = tap_rows(heads, size_t(last) + 1);
+  const size_t width = (shape.key_dim + 3) / 4 * 4;
+  std::vector<float> queries(heads * width);  // padded
+  for (uint32_t i = 0; i < heads; ++i) {
+    const uint32_t h = first_head + i;
+    std::copy_n(params.query.row(token) + h * shape.key_dim, shape.key_dim, &queries[i * width]);
+    const auto [first, row] = seen[h / group];
+    std::fill_n(out.row(i), first, 0.0f);
+    std::fill(out.row(i) + row + 1, out.row(i) + out.width, 0.0f);
+  }
+  pool_.parallel_for(pieces.size(), 4, [&](size_t begin, size_t end) {
+    std::vector<float> key(width);
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t kv_head = pieces[i].kv_head;
+      const uint32_t group_begin = std::max(first_head, kv_head * group) - first_head;
+      const uint32_t group_end = std::min(end_head, (kv_head + 1) * group) - first_head;
+      for (uint32_t at = pieces[i].begin; at < pieces[i].end; ++at) {
+        load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at),
+                    std::span(key).first(shape.key_dim));
+        for (uint32_t h = group_begin; h < group_end; ++h) {
+          float score = params.scale * dot(&queries[h * width], key.data(), width);
+          if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
+          out.row(h)[at] = score;
+        }
+      }
+    }
+  });
+  pool_.parallel_for(heads, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const auto [first, row] = seen[(first_head + i) / group];
+      softmax({out.row(i) + first, size_t(row) + 1 - first},
+              params.sinks ? params.sinks.vector() + first_head + i : nullptr);
+    }
+  });
+  return out;
+}
+
+Rows CpuBackend::unturned_queries(const AttendParams& params, uint32_t token, uint32_t first_head,
+                                  uint32_t heads) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const Rows out = tap_rows(heads, shape.key_dim);
+  for (uint32_t i = 0; i < heads; ++i) {
+    std::copy_n(params.query.row(token) + (first_head + i) * shape.key_dim, shape.key_dim, out.row(i));
+    if (is_rotated(shape.key_format)) rotate_kv_row({out.row(i), shape.key_dim});
+  }
+  return out;
+}
+
+void CpuBackend::tap(const Tap& tap, const AttendParams& attend, std::span<float> values) {
+  const Rows seen = tap.what == Tap::What::shares
+                        ? attention_shares(attend, tap.token, tap.first_head, tap.heads)
+                        : unturned_queries(attend, tap.token, tap.first_head, tap.heads);
+  join_tapped(tap, seen, values.subspan(tap.at, size_t(tap.rows()) * tap.width));
+}
+
+}  // namespace quire

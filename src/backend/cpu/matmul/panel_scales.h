@@ -1,0 +1,152 @@
+#pragma once
+
+#include "backend/cpu/matmul/panel_matmul.h"
+#include "backend/cpu/matmul/panels.h"
+
+// What the scales and minimums of a packed block come to: the scalar twin's float operations in its order, stated once
+// for the instruction sets. `Rows` is an instruction set's own, a float for each row of a panel:
+//
+//   struct Rows {
+//     Vector v[n];
+//     static Rows load_f16(const uint8_t*);
+//     static Rows load_i8(const uint8_t*);
+//     static Rows load_i8_of_pairs(const uint8_t*, size_t which);  // the first or second of each two
+//     static Rows load_exponents(const uint8_t*);  // as format::Mxfp4::half_power
+//     void store(float*) const;
+//   };
+//
+// It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace quire {
+
+template <class Rows>
+ALWAYS_INLINE Rows times(Rows a, const Rows& b) {
+  for (size_t i = 0; i < sizeof(a.v) / sizeof(a.v[0]); ++i) a.v[i] = a.v[i] * b.v[i];
+  return a;
+}
+
+template <class Rows>
+ALWAYS_INLINE Rows times(Rows a, float b) {
+  for (size_t i = 0; i < sizeof(a.v) / sizeof(a.v[0]); ++i) a.v[i] = a.v[i] * b;
+  return a;
+}
+
+template <class Rows>
+ALWAYS_INLINE Rows plus(Rows a, const Rows& b) {
+  for (size_t i = 0; i < sizeof(a.v) / sizeof(a.v[0]); ++i) a.v[i] = a.v[i] + b.v[i];
+  return a;
+}
+
+template <class Rows>
+ALWAYS_INLINE Rows minus(Rows a, const Rows& b) {
+  for (size_t i = 0; i < sizeof(a.v) / sizeof(a.v[0]); ++i) a.v[i] = a.v[i] - b.v[i];
+  return a;
+}
+
+template <class Rows>
+ALWAYS_INLINE Rows negative(Rows a) {
+  for (size_t i = 0; i < sizeof(a.v) / sizeof(a.v[0]); ++i) a.v[i] = -a.v[i];
+  return a;
+}
+
+template <class Format, class Rows>
+struct PanelScales {
+  using Packed = PackedBlock<Format>;
+  using Uniform = typename Packed::Uniform;
+
+  // Those of the block that begins at a column.
+  static ALWAYS_INLINE Rows scales(const uint8_t* panel, size_t column) {
+    const Rows rows = whole_scales(panel + column / 32 * Packed::kBytes);
+    if constexpr (Uniform::kScaleShare == 1.0f) return rows;
+    return times(rows, Uniform::kScaleShare);
+  }
+
+  static ALWAYS_INLINE Rows mins(const uint8_t* panel, size_t column) {
+    const uint8_t* block = panel + column / 32 * Packed::kBytes;
+    const Rows moved = times(whole_scales(block), float(kMoved<Format>));
+    return negative(plus(Rows::load_f16(block + Packed::kSecond), moved));
+  }
+
+  // All of them, for columns in groups that share a scale of the activations.
+  static ALWAYS_INLINE void open(const uint8_t* panel, size_t cols, size_t group, const OpenPanel& out) {
+    for (size_t c = 0; c < cols; c += 32) {
+      const Rows scale = scales(panel, c);
+      if (c % group == 0) times(scale, -kMagic).store(out.starts + kPanelRows * (c / group));
+      const size_t after = c + 32;
+      const bool is_last = after % group == 0 || after == cols;
+      const Rows difference = is_last ? scale : minus(scale, scales(panel, after));
+      difference.store(out.differences + kPanelRows * (c / 32));
+      if constexpr (Uniform::kHasMin) mins(panel, c).store(out.mins + kPanelRows * (c / 32));
+    }
+  }
+
+ private:
+  // Without the share of widened codes.
+  static ALWAYS_INLINE Rows whole_scales(const uint8_t* block) {
+    if constexpr (Packed::kHasExponent) {
+      return Rows::load_exponents(block);
+    } else {
+      return Rows::load_f16(block);
+    }
+  }
+};
+
+template <In256 Format, class Rows>
+struct PanelScales<Format, Rows> {
+  using Packed = PackedBlock<Format>;
+  using Uniform = typename Packed::Uniform;
+  static constexpr size_t kSub = Packed::kSub, kSubs = Packed::kSubs;
+
+  static ALWAYS_INLINE Rows block_scales(const uint8_t* block) {
+    const Rows rows = Rows::load_f16(block);
+    if constexpr (Uniform::kScaleShare == 1.0f) return rows;
+    return times(rows, Uniform::kScaleShare);
+  }
+  static ALWAYS_INLINE Rows block_min_scales(const uint8_t* block) {
+    return Rows::load_f16(block + Packed::kSecond);
+  }
+
+  // Those of the sub-block that begins at a column, multiplied out.
+  static ALWAYS_INLINE Rows scales(const uint8_t* panel, size_t column) {
+    const uint8_t* block = block_of(panel, column);
+    return times(block_scales(block), Rows::load_i8(block + Packed::kSubScales + 16 * sub_of(column)));
+  }
+  static ALWAYS_INLINE Rows mins(const uint8_t* panel, size_t column) {
+    const uint8_t* block = block_of(panel, column);
+    const size_t sub = sub_of(column);
+    return times(block_min_scales(block),
+                 Rows::load_i8_of_pairs(block + Packed::kSubMins + 32 * (sub / 2), sub % 2));
+  }
+
+  // All but the sub-scales.
+  static ALWAYS_INLINE void open_blocks(const uint8_t* panel, size_t cols, const OpenPanel& out) {
+    for (size_t b = 0; b < cols / Packed::kValues; ++b, panel += Packed::kBytes) {
+      block_scales(panel).store(out.scales + kPanelRows * b);
+      if constexpr (Uniform::kHasMin) {
+        block_min_scales(panel).store(out.min_scales + kPanelRows * b);
+        const uint8_t* mins = panel + Packed::kSubMins;
+        int16_t* sub_mins = out.sub_mins + kPanelRows * kSubs * b;
+        for (size_t i = 0; i < kPanelRows * kSubs; ++i) sub_mins[i] = int8_t(mins[i]);
+      }
+    }
+  }
+
+  static ALWAYS_INLINE void open(const uint8_t* panel, size_t cols, size_t, const OpenPanel& out) {
+    open_blocks(panel, cols, out);
+    for (size_t b = 0; b < cols / Packed::kValues; ++b, panel += Packed::kBytes) {
+      const uint8_t* scales = panel + Packed::kSubScales;
+      int32_t* factors = out.sub_factors + kPanelRows * kSubs * b;
+      for (size_t i = 0; i < kPanelRows * kSubs; ++i) factors[i] = int8_t(scales[i]);
+    }
+  }
+
+ private:
+  static ALWAYS_INLINE const uint8_t* block_of(const uint8_t* panel, size_t column) {
+    return panel + column / Packed::kValues * Packed::kBytes;
+  }
+  static ALWAYS_INLINE size_t sub_of(size_t column) { return column % Packed::kValues / kSub; }
+};
+
+}  // namespace quire

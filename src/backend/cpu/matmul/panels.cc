@@ -1,0 +1,109 @@
+#include "backend/cpu/matmul/panels.h"
+
+#include "backend/cpu/matmul/panel_packing.h"
+
+namespace quire {
+namespace {
+
+// Four columns of a row lie together, at the row's place in each 64 bytes of a step.
+constexpr size_t kFour = 4;
+
+void put_fours(U8x16 bytes, uint8_t* place) {
+  for (size_t i = 0; i < 4; ++i) {
+    std::memcpy(place + 64 * i, reinterpret_cast<const uint8_t*>(&bytes) + kFour * i, kFour);
+  }
+}
+
+// The four vectors of four bytes put on top of each other.
+void put_merged(U8x16 bytes, uint8_t* place) {
+  uint64_t halves[2];
+  std::memcpy(halves, &bytes, sizeof(halves));
+  const uint64_t both = halves[0] | halves[1];
+  const uint32_t four = uint32_t(both) | uint32_t(both >> 32);
+  std::memcpy(place, &four, kFour);
+}
+
+// Half bytes of a table format as the file has them: the same order as in a step.
+template <class Format>
+U8x16 table_indexes(const uint8_t* block, size_t step);
+template <>
+U8x16 table_indexes<format::Iq4Nl>(const uint8_t* block, size_t) {
+  return load16(block + 2);
+}
+template <>
+U8x16 table_indexes<format::Iq4Xs>(const uint8_t* block, size_t step) {
+  return load16(block + 8 + 16 * step);
+}
+template <>
+U8x16 table_indexes<format::Mxfp4>(const uint8_t* block, size_t) {
+  return load16(block + 1);
+}
+
+// 32 codes of a row, as the format unpacks them, at the row's place in a step.
+template <class Format>
+void put_codes(const int8_t* codes, uint8_t* place) {
+  constexpr Coding kCodes = kCoding<Format>;
+  const U8x16 low = load16(reinterpret_cast<const uint8_t*>(codes));
+  const U8x16 high = load16(reinterpret_cast<const uint8_t*>(codes) + 16);
+  if constexpr (kCodes == Coding::byte) {
+    put_fours(low, place);
+    put_fours(high, place + 256);
+  } else {
+    constexpr uint8_t kLess = uint8_t(kCodes == Coding::widened ? kMoved<Format> : kLowest<Format>);
+    const U8x16 first = low - kLess, second = high - kLess;  // columns 0 to 15, 16 to 31
+    put_fours((first & 15) | (second << 4), place);
+    if constexpr (kCodes == Coding::five) {
+      constexpr U8x16 kByColumn = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+      put_merged((((first >> 4) & 1) << kByColumn) | (((second >> 4) & 1) << (kByColumn + 4)), place + 256);
+    }
+    if constexpr (kCodes == Coding::six) {
+      constexpr U8x16 kByColumn = {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6};
+      put_merged(((first >> 4) & 3) << kByColumn, place + 256);
+      put_merged(((second >> 4) & 3) << kByColumn, place + 320);
+    }
+  }
+}
+
+template <class Format>
+void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
+  using Packed = PackedBlock<Format>;
+  std::conditional_t<Packed::kHasSubScales, Codes256, Codes32> raw;
+  Format::unpack(block, raw);
+  uint8_t* place = out + Packed::kStart + kFour * row;
+  for (size_t step = 0; step < Packed::kValues / 32; ++step, place += Packed::kStepBytes) {
+    if constexpr (Packed::kCodes == Coding::table) {
+      put_fours(table_indexes<Format>(block, step), place);
+    } else {
+      put_codes<Format>(raw.codes + 32 * step, place);
+    }
+  }
+  if constexpr (Packed::kHasExponent) {
+    out[row] = block[0];
+    return;
+  }
+  format::store_f16(raw.scale, out + 2 * row);
+  if constexpr (Packed::kHasSubScales) {
+    for (size_t j = 0; j < Packed::kSubs; ++j) {
+      out[Packed::kSubScales + 16 * j + row] = uint8_t(raw.sub_scales[j]);
+      if constexpr (Packed::Uniform::kHasMin) {
+        out[Packed::kSubMins + 32 * (j / 2) + 2 * row + j % 2] = uint8_t(raw.sub_mins[j]);
+      }
+    }
+    if constexpr (Packed::Uniform::kHasMin) format::store_f16(raw.min_scale, out + Packed::kSecond + 2 * row);
+  } else if constexpr (Packed::Uniform::kHasMin) {
+    format::store_f16(raw.offset, out + Packed::kSecond + 2 * row);
+  }
+}
+
+}  // namespace
+
+template <class Format>
+PanelFormat panel_format() {
+  return PanelPacking<Format, PackedBlock<Format>::kBytes, pack_row_block<Format>>::kFormat;
+}
+
+#define QUIRE_FORMAT(dtype, Format, activation) template PanelFormat panel_format<format::Format>();
+#include "backend/cpu/matmul/quantized_formats.inc"
+#undef QUIRE_FORMAT
+
+}  // namespace quire

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/attention/attention_rule.h"
+
+// Who computes which rows of a step's attention. What is planned never shows in the results, only in the time.
+
+namespace quire::cuda {
+
+// Consecutive tokens of one sequence.
+struct AttentionRun {
+  uint32_t token;  // the first, in the step
+  uint32_t tokens;
+  uint32_t row;    // where the first token's key is in its sequence
+  uint32_t table;  // where the sequence's page table begins
+};
+
+// For the kernel of many tokens: some tokens of a run, all query heads of one KV head.
+struct PrefillTile {
+  uint32_t token, tokens, row, table, kv_head;
+  uint32_t unused[3];
+};
+
+// For the kernel of few tokens: one split of the context of some tokens of a run, in turn for every KV head. The splits of the
+// same tokens are beside each other, and a kernel that follows merges them.
+struct DecodeUnit {
+  uint32_t token, tokens, row, table;  // no tokens: nothing to do
+  uint32_t split, first_split, splits;
+  uint32_t first_place;  // of the first split's partial sums: the number of its unit
+};
+
+struct AttentionPlan {
+  std::vector<PrefillTile> tiles;
+  std::vector<DecodeUnit> units;
+  std::vector<uint32_t> merges;  // the first unit of each that has more splits than one
+  uint32_t decode_columns = 0;   // the most tokens * group of a unit
+};
+
+inline constexpr uint32_t kPrefillRows = 128;   // of PrefillTile: tokens * group
+inline constexpr uint32_t kDecodeColumns = 16;  // of DecodeUnit, at most
+inline constexpr uint32_t kMostGroup = 16;      // query heads of a KV head
+
+QUIRE_BOTH constexpr uint32_t tokens_of_tile(uint32_t group) {
+  return kPrefillRows / group;
+}
+QUIRE_BOTH constexpr uint32_t tokens_of_unit(uint32_t group) {
+  return kDecodeColumns / group;
+}
+
+// Of runs up to so many units long, the context is read once by each of them and divided among all multiprocessors; longer
+// ones are worth a tile.
+inline constexpr uint32_t kMostDecodeItems = 4;
+
+// The query heads of a KV head. Rows of a tile and columns of a unit are numbered token by token; their token is found by a
+// multiplication, which is exact for so few.
+struct HeadGroup {
+  uint32_t size = 1;
+  uint32_t inverse = 65537;
+
+  HeadGroup() = default;
+  explicit HeadGroup(uint32_t heads) : size(heads), inverse(65536 / heads + 1) {}
+  QUIRE_BOTH uint32_t token_of(uint32_t row) const { return row * inverse >> 16; }
+  QUIRE_BOTH uint32_t head_of(uint32_t row) const { return row - token_of(row) * size; }
+};
+
+struct AttentionShape {
+  uint32_t kv_heads;
+  uint32_t group;   // query heads of a KV head
+  uint32_t window;  // 0: none
+};
+
+// A unit leaves behind for each column its values, then reference and sum, filled up to whole vectors.
+inline constexpr uint32_t kPartialExtra = 4;
+
+AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape);
+
+// The same with tiles alone, for kernels and tests that want them.
+AttentionPlan plan_tiles(std::span<const AttentionRun> runs, const AttentionShape& shape);
+
+// Bytes of the partial sums of a plan's units: each split's values, reference and sum by column.
+size_t decode_partial_bytes(size_t units, const AttentionShape& shape, uint32_t columns, uint32_t head_dim);
+
+}  // namespace quire::cuda

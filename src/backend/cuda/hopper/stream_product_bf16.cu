@@ -1,8 +1,0 @@
-#include "backend/cuda/hopper/stream_product.cuh"
-
-namespace quire::cuda {
-
-#define QUIRE_INSTANTIATE(Output) template void launch_stream<WeightFormat::bf16>(const ProductCall<Output>&);
-QUIRE_CUDA_OUTPUTS(QUIRE_INSTANTIATE)
-
-}  // namespace quire::cuda

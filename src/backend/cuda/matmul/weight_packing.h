@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/matmul/weight_layout.h"
+#include "tensor/tensor_view.h"
+
+// From the bytes of a model file to weight_layout.h, on the host. The device has a kernel that writes the same bytes
+// faster; this is what it is compared with.
+
+namespace quire::cuda {
+
+// Which rows of the source become rows 0, 1, ... of the weight. Empty: all, in order.
+using RowOrder = std::vector<uint32_t>;
+
+// Rows 2i and 2i+1 are row i of the first and of the second half: a gate beside its up, or the two numbers that a
+// rotation mixes. Halves are counted inside every `period` rows. REQUIRES: rows % period == 0, period % 2 == 0.
+RowOrder interleaved_halves(uint32_t rows, uint32_t period);
+
+WeightShape packed_shape(const MatrixView& source, const RowOrder& order);
+
+// Of several matrices with their rows one after the other. REQUIRES: one type, as many columns each.
+WeightShape packed_shape(std::span<const MatrixView> sources, const RowOrder& order);
+
+std::vector<std::byte> pack_on_host(const MatrixView& source, const RowOrder& order);
+
+// Types that the device cannot read, as rows of bf16 that it can; rounded once.
+bool device_reads(DType dtype);
+std::vector<uint16_t> rows_as_bf16(const MatrixView& source);
+
+// The weight (row, k) that a packed weight holds, by plain arithmetic: what the dequantization of every kernel must
+// give, a bf16.
+float packed_value(const WeightShape& shape, std::span<const std::byte> packed, uint32_t row, uint32_t k);
+
+}  // namespace quire::cuda

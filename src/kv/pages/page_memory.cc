@@ -1,0 +1,33 @@
+#include "kv/pages/page_memory.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+PageMemory::PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory)
+    : layout_(std::move(layout)), memory_(std::move(memory)) {
+  CHECK(pages_per_group.size() == layout_.groups.size());
+  for (size_t g = 0; g < layout_.groups.size(); ++g)
+    pages_.push_back(memory_.allocate(layout_.groups[g].page_bytes * pages_per_group[g]));
+}
+
+void PageMemory::make(const KvMoves& moves) const {
+  for (const KvMove& move : moves.list) {
+    std::byte* pages = pages_[move.group].data();
+    memory_.copy(move.host_to != nullptr ? move.host_to : pages + move.to,
+                 move.host_from != nullptr ? move.host_from : pages + move.from, move.bytes);
+  }
+}
+
+std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
+  std::vector<KvGroupView> views;
+  for (size_t g = 0; g < pages_.size(); ++g) {
+    const KvTables::Group& group = tables.groups[g];
+    const auto count = uint32_t(pages_[g].size() / layout_.groups[g].page_bytes);
+    views.push_back({&layout_.groups[g], pages_[g].data(), count, group.page_ids, group.table_begin,
+                     group.row_shift, group.heads_begin, group.heads, group.cells});
+  }
+  return views;
+}
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <concepts>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kv/layout/kv_view.h"
+#include "kv/pages/kv_moves.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+// The backend's memory, as far as pages need to know it.
+struct KvMemory {
+  using Allocate = std::function<Buffer(size_t bytes)>;
+  using Copy = std::function<void(std::byte* to, const std::byte* from,
+                                  size_t bytes)>;  // they may overlap
+
+  template <std::convertible_to<Allocate> F>
+  KvMemory(
+      F allocate,
+      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memmove(to, from, n); })
+      : allocate(std::move(allocate)), copy(std::move(copy)) {}
+
+  Allocate allocate;
+  Copy copy;
+};
+
+// The bytes of all pages of a cache: what it decides to move is moved here, and steps read and write it. One thread.
+class PageMemory {
+ public:
+  PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory);
+
+  // In order. Allocates nothing.
+  void make(const KvMoves& moves) const;
+  // What a backend reads for one step; it points into `tables` and this memory, which must outlive it.
+  std::vector<KvGroupView> view(const KvTables& tables) const;
+
+  const KvLayout& layout() const { return layout_; }
+
+ private:
+  const KvLayout layout_;
+  KvMemory memory_;
+  std::vector<Buffer> pages_;  // by group
+};
+
+}  // namespace quire
