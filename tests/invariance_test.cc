@@ -48,7 +48,8 @@ class Invariance : public testing::TestWithParam<Case> {
     if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "this machine has no GPU";
   }
   static std::unique_ptr<Backend> open(uint32_t threads) {
-    if (GetParam().kernels == nullptr) return open_gpu();
+    // A GPU has no threads of its own; its kernels are started in two ways instead.
+    if (GetParam().kernels == nullptr) return open_gpu(threads % 2 == 1 ? "auto" : "eager");
     return std::make_unique<CpuBackend>(GetParam().kernels(), threads);
   }
   struct Model : BareModel {
@@ -125,6 +126,7 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
     EngineOptions options{.context = 96, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
     options.kv_cache = setting.kv_cache;
     options.kv_formats = GetParam().format;
+    options.pipeline = setting.threads % 2 + 1;
     Engine engine(model.engine_model(), options);
     std::vector<SequenceId> ids;
     for (uint32_t i = 0; i < 4; ++i) {

@@ -161,6 +161,20 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
   options.kv_bytes = std::min(spare, bytes_of(max_sequences));
 }
 
+namespace {
+
+// Of a device, whose memory is taken all at once: what will be in it.
+std::string told_plan(const MemoryPlan& plan, const ModelSpec& spec, const EngineOptions& options,
+                      const Backend& backend) {
+  const BackendTraits traits = backend.traits();
+  const KvRoom room = kv_room(spec, options.kv_formats, options.context, plan.kv);
+  return fmt::format("{} ({}), {} free: weights {}, KV cache {} for {} tokens, scratch {}", traits.device,
+                     traits.description, human_bytes(backend.available_memory()), human_bytes(plan.weights),
+                     human_bytes(plan.kv), room.tokens, human_bytes(plan.scratch));
+}
+
+}  // namespace
+
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
   const LoadOptions any_context{
@@ -178,6 +192,8 @@ ModelOptions::Opened ModelOptions::open() const {
     // Pages of the host's memory are taken when they are first written; of a device's, all at once.
     if (max_sequences > 1 || backend->traits().memory != MemoryKind::host) {
       share_memory(*head, spec, *backend, engine);
+      if (backend->traits().memory != MemoryKind::host)
+        std::cerr << told_plan(plan_memory(*head, spec, engine, *backend), spec, engine, *backend) << "\n";
     } else if (!memory.empty()) {
       fit_memory(*head, spec, *backend, engine);
     }

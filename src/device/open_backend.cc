@@ -32,8 +32,10 @@ int cuda_number(std::string_view device) {
 
 std::unique_ptr<Backend> open_cuda([[maybe_unused]] int number, [[maybe_unused]] const DeviceChoice& choice) {
 #if defined(QUIRE_CUDA_BUILT)
-  if (choice.kernels != "auto" && choice.kernels != "exact")
-    throw Error("a GPU has no kernels named '{}'; they are auto and exact", choice.kernels);
+  if (choice.kernels != "auto" && choice.kernels != "eager" && choice.kernels != "exact")
+    throw Error(
+        "a GPU has no kernels named '{}'; they are auto, eager (the same, started one by one) and exact",
+        choice.kernels);
   const std::vector<cuda::CudaDevice> devices = cuda::list_cuda_devices().devices;
   if (devices.empty()) throw Error("--device {}: {}", choice.device, cuda::list_cuda_devices().problem);
   if (size_t(number) >= devices.size()) {
@@ -43,7 +45,9 @@ std::unique_ptr<Backend> open_cuda([[maybe_unused]] int number, [[maybe_unused]]
   if (!devices[size_t(number)].refusal.empty())
     throw Error("cuda:{} cannot be used: {}", number, devices[size_t(number)].refusal);
   if (choice.kernels == "exact") return std::make_unique<cuda::CudaExactBackend>(number);
-  return std::make_unique<cuda::CudaBackend>(number);
+  using Launches = cuda::CudaBackend::Launches;
+  return std::make_unique<cuda::CudaBackend>(
+      number, choice.kernels == "eager" ? Launches::one_by_one : Launches::recorded);
 #else
   throw Error(
       "this quire was built without CUDA; build it where nvcc (CUDA 12.8 or later) is found, or use --device "
@@ -96,7 +100,11 @@ DeviceList list_devices() {
 }
 
 std::vector<std::string> all_kernel_names() {
-  return kernel_names();
+  std::vector<std::string> names = kernel_names();
+#if defined(QUIRE_CUDA_BUILT)
+  names.push_back("eager");
+#endif
+  return names;
 }
 
 }  // namespace quire

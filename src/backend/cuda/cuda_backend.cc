@@ -10,7 +10,12 @@
 #include "base/error.h"
 
 namespace quire::cuda {
-CudaBackend::CudaBackend(int device) : device_(device) {
+namespace {
+
+constexpr uint32_t kRecordedTokens = 256;  // kernels of larger steps take longer than what is between them
+
+}  // namespace
+CudaBackend::CudaBackend(int device, Launches launches) : device_(device), launches_(launches) {
   use_device();
   capability_ = compute_capability();
   cudaDeviceProp properties{};
@@ -69,6 +74,8 @@ Buffer CudaBackend::allocate(size_t bytes) {
 void CudaBackend::copy(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes == 0) return;
   use_device();
+  flush();
+  graphs_.start();
   is_marked_ = false;
   const bool overlap = to < from + bytes && from < to + bytes;
   if (overlap) {
@@ -93,6 +100,7 @@ cudaEvent_t CudaBackend::take_event() {
 
 Backend::Mark CudaBackend::mark() {
   flush();
+  graphs_.start();
   take_tapped();
   if (is_marked_) return asked_;
   use_device();
@@ -152,11 +160,13 @@ void CudaBackend::feed_drawn(std::span<TokenId>, std::span<const DrawnToken> dra
 void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView> kv) {
   use_device();
   flush();
+  graphs_.start();
   batch_ = batch;
   kv_ = kv;
   const auto tokens = uint32_t(batch.tokens.size());
   if (products_ == nullptr || tokens > limits_.tokens) {
-    stream_.wait();
+    wait_for_stream();
+    weights_.done();
     limits_.tokens = std::max(limits_.tokens, tokens);
     products_ = std::make_unique<ProductWorkspace>(limits_);
   }
@@ -166,6 +176,7 @@ void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView
                  stream());
     drawn_.clear();
   }
+  if (launches_ == Launches::recorded && tokens <= kRecordedTokens) graphs_.record();
 }
 
 void CudaBackend::send_step() {
@@ -216,7 +227,7 @@ const CudaBackend::AttentionWork& CudaBackend::work_for(const AttentionKind& kin
     if (work.kind == kind) return work;
   }
   attention_.push_back({.kind = kind, .tiles = {}, .units = {}, .merges = {}});
-  stream_.wait();  // the lists move
+  wait_for_stream();  // the lists move
   send_step();
   return attention_.back();
 }

@@ -17,6 +17,7 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pinned_memory.h"
 #include "backend/cuda/sampling/sampler.h"
+#include "backend/cuda/step_graphs.h"
 #include "backend/cuda/step_upload.h"
 
 namespace quire::cuda {
@@ -25,8 +26,10 @@ namespace quire::cuda {
 // sums f32. Nothing is waited for but by `wait`, the first step of a new size, and draws that the device cannot make.
 class CudaBackend : public Backend {
  public:
+  // How the kernels of a step of few tokens are started: recorded first and started as one graph, or as they are asked for.
+  enum class Launches { recorded, one_by_one };
   // REQUIRES: list_cuda_devices has that number and no refusal.
-  explicit CudaBackend(int device);
+  explicit CudaBackend(int device, Launches launches = Launches::recorded);
   ~CudaBackend() override;
 
   BackendTraits traits() const override;
@@ -119,6 +122,11 @@ class CudaBackend : public Backend {
   void take_tapped();
   TokenScales scales_of(const ActivationBlock& in) const;
   void use_device() const;
+  // All that was asked for so far has happened.
+  void wait_for_stream() {
+    graphs_.start();
+    stream_.wait();
+  }
   void send_step();
   AttentionWork plan(const AttentionKind& kind);
   const AttentionWork& work_for(const AttentionKind& kind);
@@ -130,7 +138,7 @@ class CudaBackend : public Backend {
   template <class T>
   T* scratch(DeviceBuffer& buffer, size_t count) {
     if (buffer.bytes() < count * sizeof(T)) {
-      stream_.wait();
+      wait_for_stream();
       buffer = DeviceBuffer();
       buffer = DeviceBuffer(count * sizeof(T) * 5 / 4);
     }
@@ -140,9 +148,11 @@ class CudaBackend : public Backend {
   cudaEvent_t take_event();
 
   int device_;
+  Launches launches_;
   int capability_ = 0;
   std::string name_;
   Stream stream_;
+  StepGraphs graphs_{stream_.get()};
   PinnedMemory pinned_;
   DeviceWeights weights_;
   std::unique_ptr<ProductWorkspace> products_;

@@ -189,7 +189,10 @@ void CudaBackend::rope_table(const RopeTableParams& params) {
   flush();
   const std::span<const float> list = params.inverse_frequencies;
   DeviceBuffer& frequencies = frequencies_[list.data()];
-  if (frequencies.bytes() == 0) frequencies = DeviceBuffer::of(list);
+  if (frequencies.bytes() == 0) {
+    graphs_.start();
+    frequencies = DeviceBuffer::of(list);
+  }
   cuda::rope_table({.cos = params.cos.data,
                     .sin = params.sin.data,
                     .inverse_frequencies = frequencies.as<float>(),
@@ -291,6 +294,7 @@ void CudaBackend::attend(const AttendParams& params) {
 // Taps of a step join its values one after the other: on the device, in a copy that `mark` brings back.
 void CudaBackend::tap(const Tap& tap, const AttendParams& attend, std::span<float> values) {
   flush();
+  graphs_.start();
   if (tapped_.data() != values.data()) {
     CHECK(tapped_.empty());
     tapped_ = values;
@@ -323,6 +327,7 @@ void CudaBackend::take_tapped() {
 void CudaBackend::expected_scores(const ExpectedScoresParams& params) {
   use_device();
   flush();
+  graphs_.start();
   const KvGroupView& view = *params.kv.group;
   const KvLayerShape& shape = params.kv.layer->shape;
   const auto slot = uint32_t(params.kv.layer - view.layout->layers.data());
@@ -348,7 +353,7 @@ void CudaBackend::expected_scores(const ExpectedScoresParams& params) {
                          .value_norms = rows_of(norms, params.value_norms),
                          .moments = moments.as<float>()},
                         stream());
-  stream_.wait();
+  wait_for_stream();
   scores.download(params.scores.data, scores.bytes());
   norms.download(params.value_norms.data, norms.bytes());
 }
@@ -377,7 +382,7 @@ void CudaBackend::project_experts(const ProjectExpertsParams& params) {
       .dim = uint32_t(params.out.width),
       .width = params.expert_width};
   if (experts_ == nullptr || !covers(experts_->limits(), limits)) {
-    stream_.wait();
+    wait_for_stream();
     experts_ = nullptr;
     experts_ = std::make_unique<ExpertWorkspace>(limits);
   }
@@ -404,10 +409,11 @@ void CudaBackend::logits(const LogitsParams& params) {
 
 void CudaBackend::sample(std::span<const SampleParams> params, std::span<SampleResult> results) {
   if (params.empty()) return;
+  graphs_.start();
   CHECK(params.front().logits.data() == logits_.data);  // the i-th draws from the i-th row
   const Rows rows = logits_.first(params.size());
   if (sampler_ == nullptr || sampler_->rows() < params.size() || sampler_->vocabulary() != rows.width) {
-    stream_.wait();  // one that has draws to finish stays until then
+    wait_for_stream();  // one that has draws to finish stays until then
     sampler_ = std::make_shared<Sampler>(std::bit_ceil(uint32_t(params.size())), uint32_t(rows.width));
   }
   const Sampler::Started started = sampler_->start(rows, params, pinned_, stream());

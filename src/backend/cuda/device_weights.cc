@@ -33,7 +33,12 @@ std::shared_ptr<const Buffer> DeviceWeights::take(size_t bytes) {
 
 PackStaging DeviceWeights::staging() {
   if (staging_.bytes() == 0) staging_ = DeviceBuffer(kStagingBytes);
-  return {staging_.as<uint8_t>(), staging_.bytes()};
+  return {staging_.as<uint8_t>(), staging_.bytes(), &copies()};
+}
+
+WeightCopies& DeviceWeights::copies() {
+  if (copies_ == nullptr) copies_ = std::make_unique<WeightCopies>();
+  return *copies_;
 }
 
 size_t DeviceWeights::bytes_for(const MatrixView& weight, const WeightUse& use) const {
@@ -75,7 +80,7 @@ Weight DeviceWeights::add(const Weight& weight, const WeightUse& use, cudaStream
     from = reinterpret_cast<const std::byte*>(converted.data());
     result.view.dtype = DType::f32;
   }
-  CUDA_CHECK(cudaMemcpyAsync(memory, from, result.view.bytes(), cudaMemcpyHostToDevice, stream));
+  copies().copy(memory, from, result.view.bytes(), stream);
   CUDA_CHECK(cudaStreamSynchronize(stream));
   return result;
 }

@@ -10,6 +10,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/matmul/experts.h"
 #include "backend/cuda/matmul/products.h"
+#include "backend/cuda/weight_copies.h"
 
 namespace quire::cuda {
 
@@ -26,7 +27,10 @@ class DeviceWeights {
   // A gate and its up, with their rows in turn where they are of one type; of experts, Error if they are not.
   void add_gated(Weight& gate, Weight& up, const WeightUse& use, cudaStream_t stream);
   // All of a model is there: what was needed to bring it is let go.
-  void done() { staging_ = {}; }
+  void done() {
+    staging_ = {};
+    copies_ = nullptr;
+  }
 
   // A product's weight that was added.
   const PackedWeight& packed(const Weight& weight) const { return packed_.at(weight.view.data); }
@@ -44,9 +48,11 @@ class DeviceWeights {
   };
   std::shared_ptr<const Buffer> take(size_t bytes);
   PackStaging staging();
+  WeightCopies& copies();
 
   Piece piece_;
   DeviceBuffer staging_;
+  std::unique_ptr<WeightCopies> copies_;
   std::unordered_map<const std::byte*, PackedWeight> packed_;
   std::unordered_map<const std::byte*, ExpertStack> experts_;
   std::unordered_map<const std::byte*, PackedWeight> together_;  // by the first; no data: they are not

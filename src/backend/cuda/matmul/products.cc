@@ -7,6 +7,7 @@
 
 #include "backend/cuda/matmul/packing_kernels.h"
 #include "backend/cuda/matmul/product_kernels.h"
+#include "backend/cuda/weight_copies.h"
 #include "base/error.h"
 
 namespace quire::cuda {
@@ -94,6 +95,28 @@ PackedWeight packed_at(const WeightShape& shape, const uint8_t* data) {
   return weight;
 }
 
+namespace {
+
+// The rows of a source, as they are or as bf16, come to the staging.
+void bring_rows(const MatrixView& rows, DType dtype, const PackStaging& staging, cudaStream_t stream) {
+  const size_t row_size = row_bytes(dtype, rows.cols), bytes = rows.rows * row_size;
+  const auto convert = [&](std::byte* at, size_t begin, size_t end) {
+    write_rows_as_bf16(rows.slice(begin / row_size, (end - begin) / row_size),
+                       reinterpret_cast<uint16_t*>(at));
+  };
+  if (staging.copies != nullptr) {
+    if (dtype == rows.dtype) return staging.copies->copy(staging.data, rows.data, bytes, stream);
+    return staging.copies->copy_made(staging.data, bytes, row_size, convert, stream);
+  }
+  std::vector<std::byte> converted(dtype == rows.dtype ? 0 : bytes);
+  if (!converted.empty()) convert(converted.data(), 0, bytes);
+  const std::byte* from = converted.empty() ? rows.data : converted.data();
+  CUDA_CHECK(cudaMemcpyAsync(staging.data, from, bytes, cudaMemcpyDefault, stream));
+  if (!converted.empty()) CUDA_CHECK(cudaStreamSynchronize(stream));
+}
+
+}  // namespace
+
 PackedWeight pack(std::span<const MatrixView> sources, const RowOrder& order, const PackStaging& staging,
                   uint8_t* destination, cudaStream_t stream) {
   const WeightShape shape = packed_shape(sources, order);
@@ -106,14 +129,9 @@ PackedWeight pack(std::span<const MatrixView> sources, const RowOrder& order, co
   for (const MatrixView& source : sources) {
     for (size_t begin = 0; begin < source.rows; begin += most) {
       const MatrixView piece = source.slice(begin, std::min(most, source.rows - begin));
-      const std::vector<uint16_t> converted =
-          dtype == source.dtype ? std::vector<uint16_t>() : rows_as_bf16(piece);
-      const void* from = converted.empty() ? static_cast<const void*>(piece.data)
-                                           : static_cast<const void*>(converted.data());
-      CUDA_CHECK(cudaMemcpyAsync(staging.data, from, piece.rows * row_size, cudaMemcpyDefault, stream));
+      bring_rows(piece, dtype, staging, stream);
       const SourceRows staged = {dtype, staging.data, first + uint32_t(begin), uint32_t(piece.rows)};
       pack_on_device(shape, staged, rows.as<uint32_t>(), destination, stream);
-      if (!converted.empty()) CUDA_CHECK(cudaStreamSynchronize(stream));
     }
     first += uint32_t(source.rows);
   }

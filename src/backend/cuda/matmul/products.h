@@ -25,6 +25,8 @@
 
 namespace quire::cuda {
 
+class WeightCopies;
+
 // A weight in memory that someone else owns.
 struct PackedWeight {
   WeightShape shape;
@@ -66,6 +68,7 @@ class ProductWorkspace {
 struct PackStaging {
   uint8_t* data = nullptr;  // aligned to 16
   size_t bytes = 0;
+  WeightCopies* copies = nullptr;  // who brings them; null: the driver, and sources may be on the device
 };
 
 // Writes a weight to `destination`, packed_shape(sources, order).bytes() of device memory aligned to 256: the rows of

@@ -188,13 +188,17 @@ bool device_reads(DType dtype) {
          format_for(dtype) != WeightFormat::bf16;
 }
 
-std::vector<uint16_t> rows_as_bf16(const MatrixView& source) {
-  std::vector<uint16_t> rows(source.rows * source.cols);
+void write_rows_as_bf16(const MatrixView& source, uint16_t* rows) {
   std::vector<float> values(source.cols);
   for (size_t row = 0; row < source.rows; ++row) {
     dequantize_row(source.dtype, source.row(row), values);
     for (size_t k = 0; k < source.cols; ++k) rows[row * source.cols + k] = f32_to_bf16(values[k]);
   }
+}
+
+std::vector<uint16_t> rows_as_bf16(const MatrixView& source) {
+  std::vector<uint16_t> rows(source.rows * source.cols);
+  write_rows_as_bf16(source, rows.data());
   return rows;
 }
 

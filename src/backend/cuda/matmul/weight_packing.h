@@ -30,6 +30,7 @@ std::vector<std::byte> pack_on_host(const MatrixView& source, const RowOrder& or
 // Types that the device cannot read, as rows of bf16 that it can; rounded once.
 bool device_reads(DType dtype);
 std::vector<uint16_t> rows_as_bf16(const MatrixView& source);
+void write_rows_as_bf16(const MatrixView& source, uint16_t* rows);  // [rows, cols]
 
 // The weight (row, k) that a packed weight holds, by plain arithmetic: what the dequantization of every kernel must
 // give, a bf16.
