@@ -196,6 +196,13 @@ void CudaBackend::send_step() {
     }
     const std::span<uint32_t> tables = upload_.add(batch_.tokens.size(), places.token_tables);
     for (uint32_t t = 0; t < tables.size(); ++t) tables[t] = view.table_begin[batch_.run_of_token[t]];
+    const std::span<uint32_t> token_places = upload_.add(batch_.tokens.size(), places.token_places);
+    for (uint32_t t = 0; t < token_places.size(); ++t) {
+      const uint32_t run = batch_.run_of_token[t], row = view.group_row(run, batch_.runs[run].row_of(t));
+      const uint32_t page_tokens = view.layout->page_tokens;
+      token_places[t] =
+          view.page_ids[view.table_begin[run] + row / page_tokens] * page_tokens + row % page_tokens;
+    }
     groups_.push_back(places);
   }
   for (AttentionWork& work : attention_) work = plan(work.kind);

@@ -67,7 +67,7 @@ class CudaBackend : public Backend {
   static const float* vector_of(const Weight& weight) { return weight ? weight.vector() : nullptr; }
   // A layer group's tables in the step's upload.
   struct GroupPlaces {
-    StepUpload::Place<uint32_t> page_ids, token_rows, token_tables;
+    StepUpload::Place<uint32_t> page_ids, token_rows, token_tables, token_places;
   };
   // Who computes which rows of the attention of layers that are alike.
   struct AttentionKind {

@@ -227,9 +227,7 @@ DeviceRopeStore CudaBackend::device_rope_store(const RopeStoreParams& params) co
           .rows = paged_rows(*view.layout, slot, view.pages, view.page_count),
           .key_format = shape.key_format,
           .value_format = shape.value_format,
-          .token_rows = upload_.at(places.token_rows),
-          .token_tables = upload_.at(places.token_tables),
-          .page_ids = upload_.at(places.page_ids),
+          .token_places = upload_.at(places.token_places),
           .query_numbers = numbers_of(shape.key_format),
           .query_out = nullptr};
 }

@@ -88,9 +88,7 @@ struct DeviceRopeStore {
   RopePairing pairing = RopePairing::halves;
   PagedRows rows;
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
-  const uint32_t* token_rows = nullptr;    // by token: where its key goes in its sequence
-  const uint32_t* token_tables = nullptr;  // by token: where its sequence's table begins in page_ids
-  const uint32_t* page_ids = nullptr;
+  const uint32_t* token_places = nullptr;  // by token: the row of its key among those of all pages
   HalfKind query_numbers = HalfKind::bf16;
   uint16_t* query_out = nullptr;  // [tokens, heads, head_dim]; or null
   float* query_f32 = nullptr;     // the same before rounding; or null

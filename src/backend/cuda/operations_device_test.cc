@@ -185,7 +185,9 @@ void compare_rope_store(const RopeCase& test) {
   const std::vector<TokenRun> runs = {{0, 5, 30}, {5, 4, 14}};
   const std::vector<uint32_t> positions = {30, 31, 32, 33, 34, 14, 15, 16, 17},
                               run_of = {0, 0, 0, 0, 0, 1, 1, 1, 1};
-  const std::vector<uint32_t> token_rows = positions, token_tables = {0, 0, 0, 0, 0, 3, 3, 3, 3};
+  std::vector<uint32_t> token_places;
+  for (uint32_t t = 0; t < kTokens; ++t)
+    token_places.push_back(page_ids[table_begin[run_of[t]] + positions[t] / 16] * 16 + positions[t] % 16);
   const std::vector<TokenId> ids(kTokens);
   std::vector<float> query = noise(kTokens * kHeads * kDim, 9), key = noise(kTokens * kKvHeads * kDim, 10);
   std::vector<float> value = noise(kTokens * kKvHeads * kDim, 11), cos(kTokens * test.pairs), sin(cos.size());
@@ -223,8 +225,7 @@ void compare_rope_store(const RopeCase& test) {
   const DeviceBuffer device_cos(cos.size() * 4), device_sin(sin.size() * 4),
       device_frequencies = DeviceBuffer::of(frequencies);
   const DeviceBuffer device_positions = DeviceBuffer::of(positions),
-                     device_rows = DeviceBuffer::of(token_rows);
-  const DeviceBuffer device_tables = DeviceBuffer::of(token_tables), device_ids = DeviceBuffer::of(page_ids);
+                     device_places = DeviceBuffer::of(token_places);
   const DeviceBuffer weights[] = {DeviceBuffer::of(query_weight), DeviceBuffer::of(key_weight)};
   const DeviceBuffer query_out(query.size() * 2), query_f32(query.size() * 4);
   const DeviceTokens tokens = {nullptr, device_positions.as<uint32_t>(), kTokens};
@@ -245,9 +246,7 @@ void compare_rope_store(const RopeCase& test) {
               .rows = paged_rows(layout.groups[0], 1, device_pages.as<std::byte>(), kPages),
               .key_format = test.format,
               .value_format = test.format,
-              .token_rows = device_rows.as<uint32_t>(),
-              .token_tables = device_tables.as<uint32_t>(),
-              .page_ids = device_ids.as<uint32_t>(),
+              .token_places = device_places.as<uint32_t>(),
               .query_numbers = HalfKind::f16,
               .query_out = query_out.as<uint16_t>(),
               .query_f32 = query_f32.as<float>()},

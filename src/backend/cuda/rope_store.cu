@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint32_t kWarps = 8;
 constexpr uint32_t kMostDim = 256;
+constexpr uint32_t kLaneValues = kMostDim / 32;
+constexpr uint32_t kLanePairs = kLaneValues / 2;
 
 __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positions) {
   ptx::follow_kernel_before();
@@ -30,6 +32,22 @@ __device__ __forceinline__ float sum_in_lanes(uint32_t count, const Value& value
   return __shfl_sync(~0u, sum, 0);
 }
 
+// Of the pairs lane, lane + 32, ...: loaded before anything else waits for memory.
+struct Angles {
+  float cos[kLanePairs] = {}, sin[kLanePairs] = {};
+
+  __device__ __forceinline__ Angles(const DeviceRopeTable& table, uint32_t token) {
+    if (table.cos == nullptr) return;
+#pragma unroll
+    for (uint32_t j = 0; j < kLanePairs; ++j) {
+      const uint32_t pair = threadIdx.x % 32 + 32 * j;
+      if (pair >= table.pairs) continue;
+      cos[j] = table.cos[size_t(token) * table.pairs + pair];
+      sin[j] = table.sin[size_t(token) * table.pairs + pair];
+    }
+  }
+};
+
 // What a warp works on: one head of one token.
 struct HeadRow {
   const float* row;  // all heads of the token
@@ -39,6 +57,11 @@ struct HeadRow {
   const uint32_t lane = threadIdx.x % 32;
 
   __device__ __forceinline__ void load(const DeviceNorm& norm, uint32_t norm_width) const {
+    float held[kLaneValues];
+#pragma unroll
+    for (uint32_t j = 0; j < kLaneValues; ++j) {
+      if (lane + 32 * j < dim) held[j] = row[begin + lane + 32 * j];
+    }
     float mean = 0, scale = 1;
     const uint32_t from = norm_width == width ? 0 : begin;
     if (norm.kind == NormKind::layer)
@@ -50,8 +73,11 @@ struct HeadRow {
       });
       scale = 1.0f / square_root(squares / float(norm_width) + norm.epsilon);
     }
-    for (uint32_t i = lane; i < dim; i += 32) {
-      float value = row[begin + i];
+#pragma unroll
+    for (uint32_t j = 0; j < kLaneValues; ++j) {
+      const uint32_t i = lane + 32 * j;
+      if (i >= dim) continue;
+      float value = held[j];
       if (norm.kind != NormKind::none) {
         value = (value - mean) * scale * norm.weight[begin - from + i];
         if (norm.bias != nullptr) value += norm.bias[begin - from + i];
@@ -61,16 +87,17 @@ struct HeadRow {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void rotate(const DeviceRopeTable& table, uint32_t token,
+  __device__ __forceinline__ void rotate(const DeviceRopeTable& table, const Angles& angles,
                                          RopePairing pairing) const {
     if (table.cos == nullptr) return;
     const bool interleaved = pairing == RopePairing::interleaved;
-    for (uint32_t i = lane; i < table.pairs; i += 32) {
+#pragma unroll
+    for (uint32_t j = 0; j < kLanePairs; ++j) {
+      const uint32_t i = lane + 32 * j;
+      if (i >= table.pairs) continue;
       float& a = values[interleaved ? 2 * i : i];
       float& b = values[interleaved ? 2 * i + 1 : i + table.pairs];
-      const float c = table.cos[size_t(token) * table.pairs + i],
-                  s = table.sin[size_t(token) * table.pairs + i];
-      const float x = a, y = b;
+      const float c = angles.cos[j], s = angles.sin[j], x = a, y = b;
       a = x * c - y * s;
       b = x * s + y * c;
     }
@@ -88,11 +115,13 @@ __global__ void __launch_bounds__(32 * kWarps)
   const uint32_t all = params.key.data == nullptr ? heads : heads + 2 * kv_heads;
   const uint32_t token = index / all, which = index % all;
   float* own = values[threadIdx.x / 32];
+  const uint32_t place = which < heads ? 0 : params.token_places[token];
   if (which < heads) {
+    const Angles angles(params.table, token);
     const HeadRow head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
                        which * params.head_dim, params.head_dim, own};
     head.load(params.query_norm, params.query_norm_width);
-    head.rotate(params.table, token, params.pairing);
+    head.rotate(params.table, angles, params.pairing);
     const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
     const size_t at = (size_t(token) * heads + which) * params.head_dim;
     if (is_rotated(params.key_format)) turn(own, params.head_dim);  // as the keys are
@@ -102,14 +131,14 @@ __global__ void __launch_bounds__(32 * kWarps)
       store_floats(format, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_out + at));
     return;
   }
-  const uint32_t row = params.token_rows[token];
-  const uint32_t page = params.page_ids[params.token_tables[token] + row / params.rows.page_tokens];
-  const uint32_t page_row = row % params.rows.page_tokens, kv_head = (which - heads) % kv_heads;
+  const uint32_t page = place / params.rows.page_tokens, page_row = place % params.rows.page_tokens;
+  const uint32_t kv_head = (which - heads) % kv_heads;
   if (which < heads + kv_heads) {
+    const Angles angles(params.table, token);
     const HeadRow head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
                        kv_head * params.head_dim, params.head_dim, own};
     head.load(params.key_norm, params.key_norm_width);
-    head.rotate(params.table, token, params.pairing);
+    head.rotate(params.table, angles, params.pairing);
     return store_kv_row(params.key_format, own, params.head_dim,
                         params.rows.key_row(page, kv_head, page_row));
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/cuda/attention/attention_decode.cuh"
 #include "backend/cuda/attention/attention_launch.h"
 #include "backend/cuda/launch.cuh"
@@ -10,9 +12,11 @@ template <class Sides, int kHeadDim, int kColumnTiles>
 void launch_units(const DecodeArgs& args, cudaStream_t stream) {
   constexpr uint32_t kBytes = DecodeLayout<kHeadDim, kColumnTiles>::kSharedBytes;
   static_assert(kBytes <= 115'712, "two blocks fit a multiprocessor");
+  const auto one_each = uint32_t(multiprocessors()), all = args.unit_count * args.kv_heads;
+  const unsigned blocks = all <= one_each ? one_each : std::min(2 * one_each, all);
   launch(decode_attention<Sides, kHeadDim, kColumnTiles>,
-         {.blocks = unsigned(2 * multiprocessors()), .threads = kDecodeThreads, .shared_bytes = kBytes},
-         Overlap::with_kernel_before, stream, map_of_keys(args.rows, args.key_format, args.box_rows),
+         {.blocks = blocks, .threads = kDecodeThreads, .shared_bytes = kBytes}, Overlap::with_kernel_before,
+         stream, map_of_keys(args.rows, args.key_format, args.box_rows),
          map_of_values(args.rows, args.value_format, args.box_rows), args);
 }
 
@@ -40,29 +44,31 @@ void launch_decode_attention(const AttentionParams& params, const DecodeWork& wo
                              const AttentionWorkspace& workspace, cudaStream_t stream) {
   if (work.unit_count == 0) return;
   CHECK(has_fast_attention(params) && work.columns <= kDecodeColumns && params.group() <= work.columns);
-  const DecodeArgs args = {.query = params.query,
-                           .page_ids = params.page_ids,
-                           .units = work.units,
-                           .unit_count = work.unit_count,
-                           .merges = work.merges,
-                           .heads = params.heads,
-                           .kv_heads = params.rows.kv_heads,
-                           .group = HeadGroup(params.group()),
-                           .columns = work.columns,
-                           .window = params.window,
-                           .page_tokens = params.rows.page_tokens,
-                           .box_rows = box_rows_of(params.rows.page_tokens, kChunkKeys),
-                           .rows = params.rows,
-                           .key_format = params.key_format,
-                           .value_format = params.value_format,
-                           .key_row_bytes = uint32_t(params.rows.key_row_bytes),
-                           .value_row_bytes = uint32_t(params.rows.value_row_bytes),
-                           .scale = score_scale(params.scale, params.soft_cap),
-                           .sinks = params.sinks,
-                           .partials = workspace.partials,
-                           .out = params.out,
-                           .out_tokens = params.out_tokens,
-                           .out_f32 = params.out_f32};
+  const DecodeArgs args = {
+      .query = params.query,
+      .page_ids = params.page_ids,
+      .units = work.units,
+      .unit_count = work.unit_count,
+      .merges = work.merges,
+      .heads = params.heads,
+      .kv_heads = params.rows.kv_heads,
+      .group = HeadGroup(params.group()),
+      .columns = work.columns,
+      .window = params.window,
+      .page_tokens = params.rows.page_tokens,
+      .box_rows = box_rows_of(params.rows.page_tokens, kChunkKeys),
+      .rows = params.rows,
+      .key_format = params.key_format,
+      .value_format = params.value_format,
+      .key_row_bytes = uint32_t(params.rows.key_row_bytes),
+      .value_row_bytes = uint32_t(params.rows.value_row_bytes),
+      .scale = score_scale(params.scale, params.soft_cap),
+      .sinks = params.sinks,
+      .partials = workspace.partials,
+      .out = params.out,
+      .out_tokens = params.out_tokens,
+      .out_f32 = params.out_f32,
+      .next_may_come = work.unit_count * params.rows.kv_heads <= uint32_t(multiprocessors())};
   (params.rows.key_dim == 64 ? launch_for<64> : launch_for<128>)(args, work.merge_count, stream);
 }
 

@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
   const typename Rows::Rings rings{begin};
-  ptx::launch_dependents();
+  if (args.next_may_come) ptx::launch_dependents();
   if (threadIdx.x == 0) rings.init();
   __syncthreads();
   if (threadIdx.x / 32 == kDecodeWarps) {
