@@ -186,29 +186,31 @@ void CudaBackend::send_step() {
   logit_rows_ = upload_.add(batch_.logit_rows);
   drawn_places_ = upload_.add(drawn_);
   groups_.clear();
-  for (const KvGroupView& view : kv_) {
-    GroupPlaces places;
-    places.page_ids = upload_.add(view.page_ids);
-    const std::span<uint32_t> rows = upload_.add(batch_.tokens.size(), places.token_rows);
-    for (uint32_t t = 0; t < rows.size(); ++t) {
-      const uint32_t run = batch_.run_of_token[t];
-      rows[t] = view.group_row(run, batch_.runs[run].row_of(t));
-    }
-    const std::span<uint32_t> tables = upload_.add(batch_.tokens.size(), places.token_tables);
-    for (uint32_t t = 0; t < tables.size(); ++t) tables[t] = view.table_begin[batch_.run_of_token[t]];
-    const std::span<uint32_t> token_places = upload_.add(batch_.tokens.size(), places.token_places);
-    for (uint32_t t = 0; t < token_places.size(); ++t) {
-      const uint32_t run = batch_.run_of_token[t], row = view.group_row(run, batch_.runs[run].row_of(t));
-      const uint32_t page_tokens = view.layout->page_tokens;
-      token_places[t] =
-          view.page_ids[view.table_begin[run] + row / page_tokens] * page_tokens + row % page_tokens;
-    }
-    groups_.push_back(places);
-  }
+  for (const KvGroupView& view : kv_) groups_.push_back(add_tables(view));
   for (AttentionWork& work : attention_) work = plan(work.kind);
   upload_.send(pinned_, stream());
   held_.push_back(upload_.source());
   is_marked_ = false;
+}
+
+CudaBackend::GroupPlaces CudaBackend::add_tables(const KvGroupView& view) {
+  GroupPlaces places;
+  places.page_ids = upload_.add(view.page_ids);
+  std::vector<uint32_t> rows, tables, token_places;
+  const uint32_t page_tokens = view.layout->page_tokens;
+  for (uint32_t t = 0; t < batch_.tokens.size(); ++t) {
+    const uint32_t run = batch_.run_of_token[t], row = view.group_row(run, batch_.runs[run].row_of(t));
+    const size_t at = view.table_begin[run] + row / page_tokens;
+    // Heads with unequal rows have no pages here; who comes to them refuses.
+    const uint32_t page = at < view.page_ids.size() ? view.page_ids[at] : 0;
+    rows.push_back(row);
+    tables.push_back(view.table_begin[run]);
+    token_places.push_back(page * page_tokens + row % page_tokens);
+  }
+  places.token_rows = upload_.add(rows);
+  places.token_tables = upload_.add(tables);
+  places.token_places = upload_.add(token_places);
+  return places;
 }
 
 CudaBackend::AttentionWork CudaBackend::plan(const AttentionKind& kind) {

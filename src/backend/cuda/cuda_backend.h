@@ -128,6 +128,7 @@ class CudaBackend : public Backend {
     stream_.wait();
   }
   void send_step();
+  GroupPlaces add_tables(const KvGroupView& view);
   AttentionWork plan(const AttentionKind& kind);
   const AttentionWork& work_for(const AttentionKind& kind);
   AttentionParams attention_params(const AttendParams& params) const;
