@@ -1,16 +1,19 @@
 // Many clients on one model: throughput and the gaps between tokens, as the engine's own account has them.
 //
 //   serving_bench MODEL --hit TOKENS [--threads N]
-//   serving_bench MODEL [--clients 32] [--prefix 1000] [--tail 32] [--gen 32] [--threads N] [--itl-target MS] [--long TOKENS]
+//   serving_bench MODEL [--clients 32] [--rate 0] [--prefix 1000] [--tail 32] [--gen 32] [--threads N] [--chunk 512]
+//                       [--itl-target MS] [--long TOKENS]
 //
-// All clients come at once and share the first `prefix` tokens; each has `tail` tokens of its own. With --long a prompt of
+// All clients come at once, or with --rate so many a second at random times, and share the first `prefix` tokens; each has `tail` tokens of its own. With --long a prompt of
 // so many tokens arrives while the others stream. With --hit one prompt is asked twice: how long its first token takes when
 // all of it is cached, beside one step of decode at that length. Prints one JSON object.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <random>
 #include <string>
+#include <thread>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -36,11 +39,20 @@ double percentile(std::vector<double> values, double share) {
   return values[std::min(values.size() - 1, size_t(share * double(values.size())))];
 }
 
+// What a server on this device would take.
+EngineOptions usual_options(const LoadedModel& model, std::map<std::string, double>& options) {
+  EngineOptions result;
+  result.prefill_chunk = uint32_t(options["--chunk"]);
+  result.kv_formats = model.backend().traits().pages;
+  result.pipeline = model.backend().traits().pipeline;
+  return result;
+}
+
 int bench_hit(const std::string& path, std::map<std::string, double>& options) {
   const uint32_t tokens = uint32_t(options["--hit"]);
   LoadedModel model(path, {.context = tokens + 16, .threads = uint32_t(options["--threads"])});
-  EngineOptions engine_options{.context = tokens + 16};
-  engine_options.kv_bytes = 0;
+  EngineOptions engine_options = usual_options(model, options);
+  engine_options.context = tokens + 16;
   Engine engine(model.engine_model(), engine_options);
   Request request;
   request.prompt = random_tokens(1, tokens, model.spec().vocab);
@@ -59,38 +71,58 @@ int bench_hit(const std::string& path, std::map<std::string, double>& options) {
   return 0;
 }
 
+// Milliseconds from the start: all at once, or at random with so many a second.
+std::vector<double> arrival_times(uint32_t count, double per_second) {
+  std::mt19937_64 random(1);
+  std::exponential_distribution<double> gap(per_second > 0 ? per_second : 1.0);
+  std::vector<double> times(count, 0.0);
+  for (uint32_t i = 1; per_second > 0 && i < count; ++i) times[i] = times[i - 1] + 1000 * gap(random);
+  return times;
+}
+
 int bench(const std::string& path, std::map<std::string, double>& options) {
   const auto number = [&](const char* name) { return uint32_t(options[name]); };
   const uint32_t clients = number("--clients"), prefix = number("--prefix"), tail = number("--tail"),
                  gen = number("--gen");
   const uint32_t longest = std::max(prefix + tail + gen, number("--long") + 8);
   LoadedModel model(path, {.context = longest, .threads = number("--threads")});
-  EngineOptions engine_options{.context = longest, .max_sequences = clients + 1};
+  EngineOptions engine_options = usual_options(model, options);
+  engine_options.context = longest;
+  engine_options.max_sequences = clients + 1;
   engine_options.itl_target_ms = options["--itl-target"];
-  const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), KvFormat::f16));
-  engine_options.kv_bytes = kv_bytes(
-      layout, pages_for(layout, prefix + number("--long") + clients * (tail + gen + 64) + 64, 512, 1));
+  const KvLayout layout = make_kv_layout(kv_shapes(model.spec(), engine_options.kv_formats));
+  engine_options.kv_bytes =
+      kv_bytes(layout, pages_for(layout, prefix + number("--long") + clients * (tail + gen + 64) + 64,
+                                 engine_options.prefill_chunk, 1));
   Engine engine(model.engine_model(), engine_options);
 
   const std::vector<TokenId> shared = random_tokens(1, prefix, model.spec().vocab);
   const Clock::time_point begin = Clock::now();
-  std::vector<SequenceId> ids;
-  for (uint32_t c = 0; c < clients; ++c) {
+  const std::vector<double> arrivals = arrival_times(clients, options["--rate"]);
+  uint32_t arrived = 0;
+  const auto admit = [&](uint32_t c) {
     Request request;
     request.prompt = shared;
     for (TokenId token : random_tokens(100 + c, tail, model.spec().vocab)) request.prompt.push_back(token);
     request.sampling.temperature = 0;
     request.max_tokens = gen;
     request.ignore_end = true;
-    ids.push_back(engine.submit(std::move(request)));
-  }
+    engine.submit(std::move(request));
+  };
   bool long_waits = number("--long") > 0;
   std::vector<double> gaps, first_tokens, gaps_during_long;
   uint32_t cached = 0;
   size_t answered = 0;
   double done_ms = 0;
   std::optional<SequenceId> long_id;
-  while (engine.step()) {
+  for (;;) {
+    const double now_ms = milliseconds_between(begin, Clock::now());
+    while (arrived < clients && arrivals[arrived] <= now_ms) admit(arrived++);
+    if (!engine.step()) {
+      if (arrived == clients) break;
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(arrivals[arrived] - now_ms));
+      continue;
+    }
     const auto& running = engine.scheduler().running();
     if (long_waits && std::ranges::all_of(running, [](const auto& s) { return s->answer_tokens() >= 2; }) &&
         engine.scheduler().waiting().empty()) {
@@ -122,6 +154,7 @@ int bench(const std::string& path, std::map<std::string, double>& options) {
                               {"answer_tok_s", 1000.0 * clients * gen / done_ms},
                               {"cached_tokens", cached},
                               {"ttft_ms_p50", percentile(first_tokens, 0.5)},
+                              {"ttft_ms_p99", percentile(first_tokens, 0.99)},
                               {"gap_ms_p50", percentile(gaps, 0.5)},
                               {"gap_ms_p99", percentile(gaps, 0.99)},
                               {"gap_ms_p99_beside_prompts", percentile(gaps_during_long, 0.99)},
@@ -137,6 +170,8 @@ int bench(const std::string& path, std::map<std::string, double>& options) {
 int main(int argc, char** argv) {
   std::map<std::string, double> options = {{"--clients", 32},
                                            {"--prefix", 1000},
+                                           {"--rate", 0},
+                                           {"--chunk", 512},
                                            {"--tail", 32},
                                            {"--gen", 32},
                                            {"--threads", quire::usable_cpus()},
@@ -156,7 +191,8 @@ int main(int argc, char** argv) {
     }
   }
   if (model.empty()) {
-    std::cerr << "usage: serving_bench MODEL [--clients N] [--prefix N] [--tail N] [--gen N] [--threads N] "
+    std::cerr << "usage: serving_bench MODEL [--clients N] [--rate N] [--chunk N] [--prefix N] [--tail N] "
+                 "[--gen N] [--threads N] "
                  "[--itl-target MS] [--long N] [--hit N]\n";
     return 2;
   }

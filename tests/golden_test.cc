@@ -69,7 +69,7 @@ TEST_P(Goldens, LogitsOfAGpuAreNear) {
       all_logits(model, golden.prompt, uint32_t(golden.prompt.size()), KvFormat::bf16);
   const double difference = relative_difference(logits, golden.logits);
   RecordProperty("difference", std::to_string(difference));
-  EXPECT_LT(difference, 0.03);
+  EXPECT_LT(difference, 0.08);
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ template <class Sides, int kHeadDim, int kColumnTiles>
 void launch_units(const DecodeArgs& args, cudaStream_t stream) {
   constexpr uint32_t kBytes = DecodeLayout<kHeadDim, kColumnTiles>::kSharedBytes;
   static_assert(kBytes <= 115'712, "two blocks fit a multiprocessor");
-  const auto one_each = uint32_t(multiprocessors()), all = args.unit_count * args.kv_heads;
-  const unsigned blocks = all <= one_each ? one_each : std::min(2 * one_each, all);
+  const unsigned blocks = std::min(unsigned(2 * multiprocessors()), args.unit_count * args.kv_heads);
   launch(decode_attention<Sides, kHeadDim, kColumnTiles>,
          {.blocks = blocks, .threads = kDecodeThreads, .shared_bytes = kBytes}, Overlap::with_kernel_before,
          stream, map_of_keys(args.rows, args.key_format, args.box_rows),
