@@ -316,7 +316,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
   const typename Rows::Rings rings{begin};
-  if (args.next_may_come) ptx::launch_dependents();
+  // The next kernel does not come early: while this one has some multiprocessors, or more than its share of some, two blocks of a
+  // product would meet on others, and so would those of all products after it. With 16 sequences that doubles the time of a step.
   if (threadIdx.x == 0) rings.init();
   __syncthreads();
   if (threadIdx.x / 32 == kDecodeWarps) {

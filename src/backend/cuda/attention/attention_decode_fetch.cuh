@@ -37,10 +37,6 @@ struct DecodeArgs {
   uint8_t* out;
   uint32_t out_tokens;
   float* out_f32;
-  // Whether the next kernel may come while this one runs. Only if every multiprocessor has one block of this one, with work or
-  // without: else two blocks of a product would meet on some multiprocessors and none on others, and so would those of all
-  // products after it. With 16 sequences that doubles the time of a step.
-  bool next_may_come;
 };
 
 inline constexpr int kDecodeWarps = 4;  // that compute; one more fetches

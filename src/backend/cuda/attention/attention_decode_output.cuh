@@ -52,7 +52,6 @@ template <int kHeadDim>
 __global__ void __launch_bounds__(kHeadDim) merge_splits(const DecodeArgs args) {
 #if QUIRE_CUDA_HOPPER
   constexpr uint32_t kAtOnce = 16;  // splits whose loads are under way together
-  if (args.next_may_come) ptx::launch_dependents();
   const uint32_t column = blockIdx.x % args.columns, rest = blockIdx.x / args.columns;
   const DecodeUnit unit = args.units[args.merges[rest / args.kv_heads]];
   const DecodeOutput<kHeadDim> output{args, unit, rest % args.kv_heads};
