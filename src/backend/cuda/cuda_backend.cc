@@ -161,6 +161,7 @@ void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView
   use_device();
   flush();
   graphs_.start();
+  folded_ = nullptr;  // the memory it was in may be another's now
   batch_ = batch;
   kv_ = kv;
   const auto tokens = uint32_t(batch.tokens.size());

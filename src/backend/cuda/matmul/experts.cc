@@ -83,7 +83,11 @@ ExpertWorkspace::ExpertWorkspace(const Limits& limits)
       pairs_(limits.counts.pairs() * 2 * sizeof(uint32_t)),
       gathered_(item_activations(limits.counts.pairs(), limits.dim)),
       hidden_(item_activations(limits.counts.pairs(), limits.width)),
-      rows_(size_t(limits.counts.pairs()) * limits.dim * sizeof(float)) {}
+      rows_(size_t(limits.counts.pairs()) * limits.dim * sizeof(float)) {
+  // What pads activations is multiplied by zeros, which a NaN left there would not survive.
+  gathered_.fill(0);
+  hidden_.fill(0);
+}
 
 size_t ExpertWorkspace::bytes(const Limits& limits) {
   const size_t pairs = limits.counts.pairs();
