@@ -69,7 +69,7 @@ CacheView view_cache(const Engine& engine, uint64_t since);
 // How much of a prompt is cached, and what the rest would cost.
 struct LookupView {
   PrefixMatch match;
-  DiskMatch on_disk;
+  TierMatch on_disk;
   StepCost rest;
   std::vector<StepRecord> steps;  // the last
 };
