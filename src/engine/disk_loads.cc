@@ -98,7 +98,10 @@ void DiskLoads::end_front() {
     const Load& load = line_.front();
     Sequence& sequence = *load.sequence;
     sequence.disk.loading = false;
-    if (load.brought_back > 0) sequence.disk.memory_tokens = load.match.memory_tokens;
+    if (load.brought_back > 0) {
+      sequence.disk.memory_tokens = load.match.memory_tokens;
+      sequence.host.asked = false;  // it may have what comes after
+    }
     if (!sequence.started) sequence.answer.account.disk_ms = milliseconds_between(load.since, Clock::now());
     line_.pop_front();
   } while (!line_.empty() && !start_front());
