@@ -114,6 +114,34 @@ void CudaBackend::wait(Mark mark) {
   }
 }
 
+Buffer CudaBackend::allocate_host(size_t bytes) {
+  use_device();
+  return SideCopies::allocate(bytes);
+}
+
+Backend::AsideMark CudaBackend::copy_aside(std::span<const ByteCopy> copies) {
+  use_device();
+  flush();
+  return aside_.start(copies, stream());
+}
+
+void CudaBackend::order_after_aside(AsideMark mark) {
+  use_device();
+  flush();
+  aside_.order_after(mark, stream());
+  is_marked_ = false;
+}
+
+std::optional<double> CudaBackend::aside_seconds(AsideMark mark) {
+  use_device();
+  return aside_.seconds(mark);
+}
+
+void CudaBackend::wait_aside(AsideMark mark) {
+  use_device();
+  aside_.wait(mark);
+}
+
 void CudaBackend::expect_weights(size_t bytes) {
   use_device();
   weights_.expect(bytes);

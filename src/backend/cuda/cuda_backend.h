@@ -17,6 +17,7 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pinned_memory.h"
 #include "backend/cuda/sampling/sampler.h"
+#include "backend/cuda/side_copies.h"
 #include "backend/cuda/step_upload.h"
 
 namespace quire::cuda {
@@ -36,6 +37,11 @@ class CudaBackend : public Backend {
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
   Mark mark() override;
   void wait(Mark mark) override;
+  Buffer allocate_host(size_t bytes) override;
+  AsideMark copy_aside(std::span<const ByteCopy> copies) override;
+  void order_after_aside(AsideMark mark) override;
+  std::optional<double> aside_seconds(AsideMark mark) override;
+  void wait_aside(AsideMark mark) override;
   void expect_weights(size_t bytes) override;
   Weight prepare(const Weight& weight, const WeightUse& use) override;
   void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) override;
@@ -143,6 +149,7 @@ class CudaBackend : public Backend {
   int capability_ = 0;
   std::string name_;
   Stream stream_;
+  SideCopies aside_;
   PinnedMemory pinned_;
   DeviceWeights weights_;
   std::unique_ptr<ProductWorkspace> products_;
