@@ -7,6 +7,7 @@
 
 #include "backend/cuda/cuda_yardstick.h"
 #include "backend/cuda/gather.h"
+#include "backend/cuda/side_copies.h"
 #include "base/error.h"
 
 namespace quire::cuda {
@@ -119,27 +120,29 @@ Buffer CudaBackend::allocate_host(size_t bytes) {
   return SideCopies::allocate(bytes);
 }
 
-Backend::AsideMark CudaBackend::copy_aside(std::span<const ByteCopy> copies) {
+SideCopies& CudaBackend::aside() {
   use_device();
+  if (aside_ == nullptr) aside_ = std::make_unique<SideCopies>();
+  return *aside_;
+}
+
+Backend::AsideMark CudaBackend::copy_aside(std::span<const ByteCopy> copies) {
   flush();
-  return aside_.start(copies, stream());
+  return aside().start(copies, stream());
 }
 
 void CudaBackend::order_after_aside(AsideMark mark) {
-  use_device();
   flush();
-  aside_.order_after(mark, stream());
+  aside().order_after(mark, stream());
   is_marked_ = false;
 }
 
 std::optional<double> CudaBackend::aside_seconds(AsideMark mark) {
-  use_device();
-  return aside_.seconds(mark);
+  return aside().seconds(mark);
 }
 
 void CudaBackend::wait_aside(AsideMark mark) {
-  use_device();
-  aside_.wait(mark);
+  aside().wait(mark);
 }
 
 void CudaBackend::expect_weights(size_t bytes) {

@@ -17,10 +17,11 @@
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pinned_memory.h"
 #include "backend/cuda/sampling/sampler.h"
-#include "backend/cuda/side_copies.h"
 #include "backend/cuda/step_upload.h"
 
 namespace quire::cuda {
+
+class SideCopies;
 
 // The operations on one of NVIDIA's GPUs: kernels in one stream, in the order in which they are asked for. Activations are bf16,
 // sums f32. Nothing is waited for but by `wait`, the first step of a new size, and draws that the device cannot make.
@@ -149,7 +150,6 @@ class CudaBackend : public Backend {
   int capability_ = 0;
   std::string name_;
   Stream stream_;
-  SideCopies aside_;
   PinnedMemory pinned_;
   DeviceWeights weights_;
   std::unique_ptr<ProductWorkspace> products_;
@@ -186,6 +186,9 @@ class CudaBackend : public Backend {
   std::vector<std::shared_ptr<const void>> held_;
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> events_;  // to be used again
+
+  SideCopies& aside();
+  std::unique_ptr<SideCopies> aside_;  // null: nobody has asked for any
 };
 
 }  // namespace quire::cuda
