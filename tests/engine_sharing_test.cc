@@ -49,8 +49,9 @@ struct Setting {
   enum class Drafts { none, lookup, model } drafts = Drafts::none;
   uint32_t disk_tokens = 0;  // 0: no disk
   DiskIo disk_io = {};
-  bool salts = false;  // a few, by request
-  bool late = false;   // what the backend is asked for happens when somebody waits for it
+  uint32_t host_tokens = 0;  // 0: no host tier
+  bool salts = false;        // a few, by request
+  bool late = false;         // what the backend is asked for happens when somebody waits for it
   uint32_t pipeline = 1;
   bool amends = false;  // and draws are settled after the next step has begun
 };
@@ -94,6 +95,10 @@ class EngineSharing : public testing::TestWithParam<Case> {
       options.disk_folder = testing::TempDir();
       options.disk_patience = 1e9;  // whatever it takes: all that can come back does
       options.disk_io = setting.disk_io;
+    }
+    if (setting.host_tokens > 0) {
+      options.host_bytes = kv_bytes(layout, std::vector(layout.groups.size(), setting.host_tokens / 4));
+      options.host_patience = 1e9;
     }
     std::unique_ptr<Drafter> drafter;
     if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
@@ -139,6 +144,8 @@ class EngineSharing : public testing::TestWithParam<Case> {
     shared_ = engine.kv().events().count(KvEventKind::shared);
     pruned_pages_ = engine.kv().events().count(KvEventKind::pruned);
     loaded_ = engine.kv().events().count(KvEventKind::loaded);
+    fetched_ = engine.kv().events().count(KvEventKind::fetched);
+    if (engine.host() != nullptr) host_ = engine.host()->stats();
     if (engine.disk() != nullptr) disk_ = engine.disk()->stats();
     accepted_ = 0;
     std::vector<Result> results;
@@ -176,7 +183,9 @@ class EngineSharing : public testing::TestWithParam<Case> {
   LateBackend late_{model_.backend}, amending_{model_.backend, 3};
   std::vector<Request> requests_;
   std::vector<Result> alone_;
-  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, unequal_steps_ = 0;
+  uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, fetched_ = 0,
+           unequal_steps_ = 0;
+  HostTier::Stats host_;
   DiskTier::Stats disk_;
 };
 
@@ -221,6 +230,35 @@ TEST_P(EngineSharing, ADeviceThatWentOnWithAnotherTokenChangesNoAnswer) {
   EXPECT_EQ(answers({.chunk = 5, .cancels = true, .pipeline = 2, .amends = true}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::lookup, .pipeline = 2, .amends = true}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .pipeline = 2, .amends = true}), alone());
+}
+
+TEST_P(EngineSharing, PagesThatGoToTheHostAndComeBackChangeNoAnswer) {
+  using Drafts = Setting::Drafts;
+  EXPECT_EQ(answers({.pool_tokens = 130, .host_tokens = 4000}), alone());
+  EXPECT_GT(fetched_, 20u);
+  EXPECT_GT(host_.kept_pages, 20u);
+  EXPECT_EQ(answers({.pool_tokens = 130, .host_tokens = 4000, .late = true, .pipeline = 2}), alone());
+  EXPECT_GT(fetched_, 20u);
+  EXPECT_EQ(answers({.chunk = 5,
+                     .pool_tokens = 110,
+                     .reversed = true,
+                     .cancels = true,
+                     .host_tokens = 600,
+                     .salts = true,
+                     .late = true,
+                     .pipeline = 2}),
+            alone());
+  EXPECT_GT(fetched_, 5u);
+  EXPECT_GT(host_.replaced_pages, 20u);
+  EXPECT_EQ(
+      answers(
+          {.pool_tokens = 130, .drafts = Drafts::model, .host_tokens = 4000, .late = true, .pipeline = 2}),
+      alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .host_tokens = 1000, .pipeline = 2, .amends = true}), alone());
+  EXPECT_EQ(
+      answers({.pool_tokens = 130, .disk_tokens = 4000, .host_tokens = 200, .late = true, .pipeline = 2}),
+      alone());
+  EXPECT_GT(disk_.written_pages, 20u);
 }
 
 TEST_P(EngineSharing, PagesThatGoToTheDiskAndComeBackChangeNoAnswer) {
@@ -401,6 +439,8 @@ TEST_P(EnginePruning, AnswersAreTheSameWhateverTheChunksTheMemoryAndTheNeighbour
   EXPECT_GT(loaded_, some / 2);
   EXPECT_EQ(answers({.pool_tokens = pool, .disk_tokens = 4000, .late = true, .pipeline = 2}), alone);
   EXPECT_GT(loaded_, some / 2);
+  EXPECT_EQ(answers({.pool_tokens = pool, .host_tokens = 4000, .late = true, .pipeline = 2}), alone);
+  EXPECT_GT(fetched_, some / 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EnginePruning,

@@ -23,6 +23,7 @@ struct Setting {
   enum class When : uint8_t { at_once, late } when = When::at_once;  // what is asked of the backend happens
   uint32_t pipeline = 1;
   uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
+  uint32_t host_tokens = 0, disk_tokens = 0;  // of the tiers; 0: there is none
 };
 
 struct Simulation {
@@ -39,6 +40,13 @@ struct Simulation {
     options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, 9, 1));
     options.now = [this] { return clock; };
     options.pipeline = setting.pipeline;
+    const auto tier_bytes = [&](uint32_t tokens) {
+      return kv_bytes(layout, std::vector(layout.groups.size(), tokens / 4));
+    };
+    options.host_bytes = tier_bytes(setting.host_tokens);
+    options.disk_bytes = tier_bytes(setting.disk_tokens);
+    options.disk_folder = testing::TempDir();
+    options.host_patience = options.disk_patience = 1e9;
     engine = std::make_unique<Engine>(engine_model, options,
                                       setting.drafts ? std::make_unique<Guesser>(*this) : nullptr);
   }
@@ -224,25 +232,35 @@ TEST_P(EngineSimulation, EveryAnswerIsRightNothingLeaksAndNobodyStarves) {
   EXPECT_GT(simulation.engine->kv().events().count(KvEventKind::evicted), 0u);
   EXPECT_GE(simulation.engine->scheduler().preemptions(), GetParam().pool_tokens < 200 ? 20u : 0u);
   EXPECT_GE(simulation.accepted, GetParam().drafts ? 100u : 0u);
+  if (GetParam().host_tokens > 0) {
+    const HostTier::Stats host = simulation.engine->host()->stats();
+    EXPECT_GT(host.loaded_pages, steps_wanted() / 40);
+    EXPECT_GT(host.replaced_pages, steps_wanted() / 20);
+    EXPECT_GT(host.kept_pages, steps_wanted() / 20);
+  }
   RecordProperty("finished", std::to_string(simulation.finished));
   RecordProperty("preemptions", std::to_string(simulation.engine->scheduler().preemptions()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Pools, EngineSimulation,
-                         testing::Values(Setting{"tiny", "llama3", false, 100},
-                                         Setting{"tiny_drafts", "llama3", true, 100},
-                                         Setting{"roomy", "llama3", false, 400},
-                                         Setting{"windows", "gemma3", false, 140},
-                                         Setting{"windows_drafts", "gemma3", true, 140},
-                                         Setting{"all_windows", "mistral", true, 140},
-                                         Setting{"tiny_ahead", "llama3", false, 100, When::at_once, 2},
-                                         Setting{"tiny_late", "llama3", true, 100, When::late, 1},
-                                         Setting{"tiny_late_ahead", "llama3", true, 100, When::late, 2},
-                                         Setting{"roomy_late_ahead", "llama3", false, 400, When::late, 2},
-                                         Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2},
-                                         Setting{"wide_windows", "gemma3", true, 140, When::at_once, 1, 16},
-                                         Setting{"narrow_windows", "gemma3", true, 140, When::late, 2, 2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Pools, EngineSimulation,
+    testing::Values(Setting{"tiny", "llama3", false, 100}, Setting{"tiny_drafts", "llama3", true, 100},
+                    Setting{"roomy", "llama3", false, 400}, Setting{"windows", "gemma3", false, 140},
+                    Setting{"windows_drafts", "gemma3", true, 140},
+                    Setting{"all_windows", "mistral", true, 140},
+                    Setting{"tiny_ahead", "llama3", false, 100, When::at_once, 2},
+                    Setting{"tiny_late", "llama3", true, 100, When::late, 1},
+                    Setting{"tiny_late_ahead", "llama3", true, 100, When::late, 2},
+                    Setting{"roomy_late_ahead", "llama3", false, 400, When::late, 2},
+                    Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2},
+                    Setting{"wide_windows", "gemma3", true, 140, When::at_once, 1, 16},
+                    Setting{"narrow_windows", "gemma3", true, 140, When::late, 2, 2},
+                    Setting{"host", "llama3", true, 100, When::at_once, 1, 0, 300},
+                    Setting{"host_late_ahead", "llama3", false, 100, When::late, 2, 0, 300},
+                    Setting{"host_tiny", "llama3", true, 100, When::late, 2, 0, 40},
+                    Setting{"host_windows", "gemma3", true, 140, When::late, 2, 2, 300},
+                    Setting{"host_disk", "llama3", true, 100, When::late, 2, 0, 100, 400}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,13 +15,13 @@
 namespace quire {
 
 // Another backend's work, done late: what is asked for happens only when somebody waits for it, in the order in which it was
-// asked for, and the device's memory cannot be touched by anybody else. Whoever forgets to wait reads what is not there yet;
+// asked for; copies aside later than all else, unless somebody waits for them or asks often enough. The device's memory cannot be touched by anybody else. Whoever forgets to wait reads what is not there yet;
 // whoever reads or writes pages or activations by himself ends the test.
 class LateBackend : public Backend {
  public:
   // Of so many draws, one is amended after the next step has begun with another token.
   explicit LateBackend(Backend& device, uint32_t amended_of = 0) : device_(device), amended_of_(amended_of) {}
-  ~LateBackend() override { CHECK(memory_->empty()); }
+  ~LateBackend() override { CHECK(memory_->empty() && asides_.empty()); }
 
   Buffer allocate(size_t bytes) override {
     if (bytes == 0) return Buffer();
@@ -48,6 +49,34 @@ class LateBackend : public Backend {
     }
     protect(PROT_NONE);
   }
+
+  AsideMark copy_aside(std::span<const ByteCopy> copies) override {
+    asides_.push_back({asked_, {copies.begin(), copies.end()}});
+    return ++asides_asked_;
+  }
+  void order_after_aside(AsideMark mark) override {
+    later([=, this] { make_asides(mark); });
+  }
+  std::optional<double> aside_seconds(AsideMark mark) override {
+    if (asides_made_ < mark && done_ >= asides_.front().after && ++questions_ % kQuestions == 0) {
+      protect(PROT_READ | PROT_WRITE);
+      make_asides(asides_made_ + 1);
+      protect(PROT_NONE);
+    }
+    return asides_made_ >= mark ? std::optional(0.0) : std::nullopt;
+  }
+  void wait_aside(AsideMark mark) override {
+    while (asides_made_ < mark) {
+      if (done_ < asides_.front().after) {
+        wait(asides_.front().after);  // which may have made it
+        continue;
+      }
+      protect(PROT_READ | PROT_WRITE);
+      make_asides(asides_made_ + 1);
+      protect(PROT_NONE);
+    }
+  }
+  uint64_t asides_asked() const { return asides_asked_; }
 
   Weight prepare(const Weight& weight, const WeightUse& use) override { return device_.prepare(weight, use); }
   void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) override {
@@ -129,6 +158,19 @@ class LateBackend : public Backend {
     void* address;
     size_t bytes;
   };
+  struct Aside {
+    Mark after;
+    std::vector<ByteCopy> copies;
+  };
+  static constexpr uint32_t kQuestions = 3;  // of those, the last finds one more made
+  void make_asides(AsideMark mark) {
+    for (; asides_made_ < mark; ++asides_made_) {
+      const Aside aside = std::move(asides_.front());
+      asides_.pop_front();
+      CHECK(aside.after <= done_);
+      for (const ByteCopy& one : aside.copies) device_.copy(one.to, one.from, one.bytes);
+    }
+  }
   void later(std::function<void()> work) {
     waiting_.push_back(std::move(work));
     ++asked_;
@@ -142,6 +184,9 @@ class LateBackend : public Backend {
   std::shared_ptr<std::list<Memory>> memory_ = std::make_shared<std::list<Memory>>();
   std::list<std::function<void()>> waiting_;
   Mark asked_ = 0, done_ = 0;
+  std::list<Aside> asides_;
+  AsideMark asides_asked_ = 0, asides_made_ = 0;
+  uint32_t questions_ = 0;
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -209,6 +210,12 @@ struct LogitsParams {
   Rows out;            // [rows, vocab]
 };
 
+struct ByteCopy {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
 // What a backend says of itself.
 struct BackendTraits {
   std::string device = "none";     // as --device names it: "cpu", "cuda:0"
@@ -242,6 +249,23 @@ class Backend {
   using Mark = uint64_t;
   virtual Mark mark() { return 0; }
   virtual void wait(Mark /*mark*/) {}
+
+  // Memory of the host that copies to and from the device are fast with.
+  virtual Buffer allocate_host(size_t bytes) { return Buffer(bytes); }
+  // Copies between the device's memory and the host's beside the order: they happen one after the other and after all that was
+  // asked for so far, but what is asked for later does not wait for them. Their ends must stay, and nobody may write to them, until
+  // they have happened.
+  using AsideMark = uint64_t;
+  virtual AsideMark copy_aside(std::span<const ByteCopy> copies) {
+    for (const ByteCopy& one : copies) copy(one.to, one.from, one.bytes);
+    return 0;
+  }
+  // What is asked for from now on happens after the copies up to there.
+  virtual void order_after_aside(AsideMark /*mark*/) {}
+  // How many seconds the copies of a mark took, as far as that is known; nothing: they have not happened.
+  virtual std::optional<double> aside_seconds(AsideMark /*mark*/) { return 0.0; }
+  virtual void wait_aside(AsideMark /*mark*/) {}
+
   // So many bytes of prepared weights will be asked for.
   virtual void expect_weights(size_t /*bytes*/) {}
   // A weight where and as this backend's operations want it: once, after loading. Every weight goes through it.

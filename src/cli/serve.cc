@@ -19,6 +19,10 @@
 namespace quire::cli {
 namespace {
 
+// The host tier, unless somebody says otherwise.
+constexpr size_t kHostShare = 4;        // of the free host memory: one of so many parts
+constexpr size_t kHostTimesDevice = 4;  // at most so many times the device's pages
+
 struct ServeCommand {
   ModelOptions model;
   PruningFlags pruning;
@@ -27,6 +31,7 @@ struct ServeCommand {
   std::string model_name;
   std::string max_body;
   std::string max_in_flight;
+  std::string kv_host;
   std::string kv_disk;
   std::string metrics_names;
   uint32_t max_queue = 256;
@@ -97,6 +102,7 @@ struct ServeCommand {
     if (!kv_disk.empty() && server.kv_folder.empty())
       wrong_usage("--kv-disk needs --kv-dir: the folder in which the file is made");
     const size_t disk_bytes = kv_disk.empty() ? 0 : parse_size(kv_disk);
+    refuse_host_tier_if(model.device == "cpu" || (model.device == "auto" && usual_device() == "cpu"));
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
     ModelOptions::Opened opened = model.open();
@@ -106,6 +112,7 @@ struct ServeCommand {
         throw Error("{}; choose another, --kv auto, or --kv-anyway", warning.words);
       fmt::print(stderr, "{}\n", warning.words);
     }
+    opened.engine.host_bytes = host_bytes(opened);
     opened.engine.disk_bytes = disk_bytes;
     opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
@@ -142,6 +149,24 @@ struct ServeCommand {
     return server.host == "127.0.0.1" || server.host == "localhost" || server.host == "::1";
   }
 
+  size_t asked_host_bytes() const { return kv_host.empty() || kv_host == "0" ? 0 : parse_size(kv_host); }
+  void refuse_host_tier_if(bool on_cpu) const {
+    if (on_cpu && asked_host_bytes() > 0)
+      wrong_usage(
+          "--kv-host is for pages that leave a device's memory; with --device cpu they are in the host's "
+          "already, and --kv-memory gives them more of it");
+  }
+  // Of the host's memory, for pages that leave a device's.
+  size_t host_bytes(const ModelOptions::Opened& opened) const {
+    const bool on_cpu = opened.model->backend().traits().memory == MemoryKind::host;
+    refuse_host_tier_if(on_cpu);
+    if (on_cpu || !kv_host.empty()) return asked_host_bytes();
+    const KvLayout layout =
+        make_kv_layout(kv_shapes(opened.model->spec(), opened.engine.kv_formats), opened.engine.page_tokens);
+    const size_t bytes = std::min(available_memory() / kHostShare, kHostTimesDevice * opened.engine.kv_bytes);
+    return bytes < TierSlots::node_bytes(layout) ? 0 : bytes;
+  }
+
   std::string describe_room(const Engine& engine, const EngineOptions& options, const ModelSpec& spec) const {
     const KvCache::Stats stats = engine.kv().stats();
     const size_t per_token = engine.kv().layout().bytes_per_token();
@@ -152,6 +177,15 @@ struct ServeCommand {
     for (const KvPlanRow& row : kv_by_format(spec, model.kv, engine.context(), stats.capacity_bytes)) {
       text += fmt::format("  --kv {:11} {:>9} tokens, {:.1f} whole contexts{}\n", row.name, row.room.tokens,
                           row.room.sequences, row.chosen ? "  (this server)" : "");
+    }
+    if (engine.host() != nullptr) {
+      const size_t bytes = engine.host()->stats().capacity_bytes;
+      text += fmt::format("KV host tier {}{}: {} tokens more{}\n",
+                          engine.host()->memory_kind() == MemoryKind::pinned ? "pinned, " : "",
+                          human_bytes(bytes), bytes / per_token,
+                          kv_host.empty() ? " (a quarter of the free host memory, at most 4 times the KV "
+                                            "cache; --kv-host SIZE for another, 0 for none)"
+                                          : "");
     }
     if (engine.disk() != nullptr) {
       const size_t bytes = engine.disk()->stats().capacity_bytes;
@@ -247,6 +281,10 @@ void add_serve(CLI::App& app) {
       ->check(CLI::IsMember({"vllm"}));
   serve->add_option("--kv-dir", server.kv_folder,
                     "the folder in which POST /kv/save keeps snapshots, and --kv-disk its file");
+  serve->add_option(
+      "--kv-host", command->kv_host,
+      "host memory for pages that leave a GPU's and may come back, e.g. 32G (default: a quarter "
+      "of what is free, at most 4 times the KV cache; 0: none)");
   serve->add_option("--kv-disk", command->kv_disk,
                     "disk for pages that leave memory and may come back, e.g. 20G; needs --kv-dir");
   serve->add_option("--max-snapshots", server.snapshots.files, "most snapshots in --kv-dir")

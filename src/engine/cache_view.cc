@@ -41,6 +41,7 @@ CacheView::Group view_group(const Engine& engine, uint32_t g) {
   group.layers = layout.layers.size();
   group.page_bytes = layout.page_bytes;
   group.stats = engine.kv().group_stats(g);
+  group.in_host = engine.host() == nullptr ? 0 : engine.host()->pages_of(g);
   group.on_disk = engine.disk() == nullptr ? 0 : engine.disk()->pages_of(g);
   group.pages = engine.kv().pages_in_use(g, CacheView::kMostPages);
   return group;
@@ -64,6 +65,7 @@ EngineFigures figures_of(const Engine& engine) {
   figures.evicted_pages = engine.kv().events().count(KvEventKind::evicted);
   figures.restored_pages = engine.kv().events().count(KvEventKind::restored);
   figures.unused_share = engine.unused_share();
+  if (engine.host() != nullptr) figures.host = engine.host()->stats();
   if (engine.disk() != nullptr) figures.disk = engine.disk()->stats();
   return figures;
 }
@@ -87,6 +89,7 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
     told.client = pin.terms.client;
     if (pin.terms.until) told.seconds_left = milliseconds_between(engine.now(), *pin.terms.until) / 1000;
   }
+  if (engine.host() != nullptr) view.host = engine.host()->stats();
   if (engine.disk() != nullptr) view.disk = engine.disk()->stats();
   view.events_total = kv.events().total();
   for (size_t kind = 0; kind < kKvEventKinds; ++kind)
@@ -99,7 +102,9 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
 LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt) {
   LookupView view;
   view.match = engine.lookup(prompt);
+  view.in_host = engine.kv().lookup_in_host(prompt);
   view.on_disk = engine.kv().lookup_on_disk(prompt);
+  if (engine.host() != nullptr) view.host_ms = 1000 * engine.host()->seconds_to_move(view.in_host.bytes);
   view.rest = engine.prompt_cost(uint32_t(prompt.tokens.size()), view.match.tokens);
   view.steps = engine.steps().last(CacheView::kMostEvents);
   return view;

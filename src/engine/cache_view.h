@@ -17,7 +17,8 @@ struct EngineFigures {
   uint64_t pages = 0, held_pages = 0, cached_pages = 0;  // of all groups
   uint64_t evicted_pages = 0, restored_pages = 0;        // ever
   double unused_share = 0;
-  std::optional<DiskTier::Stats> disk;  // nothing: there is none
+  std::optional<HostTier::Stats> host;  // nothing: there is none
+  std::optional<DiskTier::Stats> disk;
 };
 EngineFigures figures_of(const Engine& engine);
 
@@ -47,7 +48,7 @@ struct CacheView {
     uint32_t window = 0, page_tokens = 0;
     size_t layers = 0, page_bytes = 0;
     KvCache::GroupStats stats;
-    uint64_t on_disk = 0;
+    uint64_t in_host = 0, on_disk = 0;
     std::vector<KvCache::PageState> pages;
   };
 
@@ -58,6 +59,7 @@ struct CacheView {
   std::vector<Group> groups;
   std::vector<Holder> holders;
   std::vector<Pin> pins;
+  std::optional<HostTier::Stats> host;
   std::optional<DiskTier::Stats> disk;
   uint64_t events_total = 0, first_event = 0;  // the number of the first that is told
   std::array<uint64_t, kKvEventKinds> event_counts{};
@@ -69,7 +71,8 @@ CacheView view_cache(const Engine& engine, uint64_t since);
 // How much of a prompt is cached, and what the rest would cost.
 struct LookupView {
   PrefixMatch match;
-  DiskMatch on_disk;
+  TierMatch in_host, on_disk;
+  double host_ms = 0;  // to bring what is in the host's memory
   StepCost rest;
   std::vector<StepRecord> steps;  // the last
 };

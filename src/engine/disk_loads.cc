@@ -15,7 +15,7 @@ constexpr size_t kReadAheadBytes = size_t(32) << 20;
 bool DiskLoads::begin(Sequence& sequence, double compute_ms) {
   if (sequence.disk.loading) return true;
   if (std::exchange(sequence.disk.asked, true)) return false;
-  DiskMatch match = kv_.lookup_on_disk(sequence.findable());
+  TierMatch match = kv_.lookup_on_disk(sequence.findable());
   if (match.pages.empty()) return false;
   size_t bytes = match.bytes;
   for (const Load& before : line_) bytes += before.match.bytes;
@@ -44,13 +44,13 @@ bool DiskLoads::start_front() {
   return !load.tickets.empty();
 }
 
-SaltedTokens DiskLoads::prefix_of(const Load& load, const DiskMatch::Page& page) const {
+SaltedTokens DiskLoads::prefix_of(const Load& load, const TierMatch::Page& page) const {
   return load.sequence->findable().first(size_t(page.node + 1) * kv_.node_tokens());
 }
 
 void DiskLoads::ask_for_more(Load& load) {
   while (load.asked < load.match.pages.size() && load.bytes_on_the_way < kReadAheadBytes) {
-    const DiskMatch::Page& page = load.match.pages[load.asked];
+    const TierMatch::Page& page = load.match.pages[load.asked];
     const auto ticket = tier_.read(page.page, prefix_of(load, page));
     if (!ticket) {  // it had to go meanwhile, and what is after it is of no use
       load.match.pages.resize(load.asked);
@@ -63,7 +63,7 @@ void DiskLoads::ask_for_more(Load& load) {
 }
 
 bool DiskLoads::take(Load& load, DiskTier::Arrival& arrival) {
-  const DiskMatch::Page& page = load.match.pages[load.arrived++];
+  const TierMatch::Page& page = load.match.pages[load.arrived++];
   const size_t bytes = kv_.layout().node_page_bytes(page.page);
   load.tickets.pop_front();
   load.bytes_on_the_way -= bytes;
@@ -98,7 +98,10 @@ void DiskLoads::end_front() {
     const Load& load = line_.front();
     Sequence& sequence = *load.sequence;
     sequence.disk.loading = false;
-    if (load.brought_back > 0) sequence.disk.memory_tokens = load.match.memory_tokens;
+    if (load.brought_back > 0) {
+      sequence.disk.memory_tokens = load.match.memory_tokens;
+      sequence.host.asked = false;  // it may have what comes after
+    }
     if (!sequence.started) sequence.answer.account.disk_ms = milliseconds_between(load.since, Clock::now());
     line_.pop_front();
   } while (!line_.empty() && !start_front());

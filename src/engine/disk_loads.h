@@ -33,7 +33,7 @@ class DiskLoads {
  private:
   struct Load {
     Sequence* sequence = nullptr;
-    DiskMatch match;                       // as it was when it began; `bytes`: what is still to come
+    TierMatch match;                       // as it was when it began; `bytes`: what is still to come
     uint64_t use = 0;                      // what was used before may make room for it
     size_t asked = 0, arrived = 0;         // pages
     std::deque<DiskTier::Ticket> tickets;  // of those asked for and not here
@@ -45,7 +45,7 @@ class DiskLoads {
   void ask_for_more(Load& load);
   bool take(Load& load, DiskTier::Arrival& arrival);
   void end_front();
-  SaltedTokens prefix_of(const Load& load, const DiskMatch::Page& page) const;
+  SaltedTokens prefix_of(const Load& load, const TierMatch::Page& page) const;
 
   KvCache& kv_;
   DiskTier& tier_;

@@ -51,16 +51,34 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
     const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
     runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn, drawn);
   }
-  if (options_.disk_bytes == 0 || !options_.sharing || !options_.kv_cache) return;
+  if (options_.sharing && options_.kv_cache) add_tiers();
+}
+
+Engine::~Engine() {
+  runner_.abandon();  // nothing may reach the tiers' memory any more
+}
+
+void Engine::add_tiers() {
+  if (options_.host_bytes > 0) {
+    host_ = std::make_unique<HostTier>(kv_.layout(), options_.host_bytes,
+                                       [this](size_t bytes) { return model_.backend->allocate_host(bytes); });
+    host_loads_ = std::make_unique<HostLoads>(kv_, *host_, options_.host_patience);
+    // What a step may need; but where there are few pages most are worth more than their room.
+    std::vector<uint32_t> ahead = pages_for(kv_.layout(), options_.prefill_chunk, options_.prefill_chunk, 1);
+    for (uint32_t g = 0; g < ahead.size(); ++g)
+      ahead[g] = std::min(ahead[g] + options_.max_sequences, kv_.group_stats(g).pages / 4);
+    kv_.evict_to(*host_, std::move(ahead));
+    scheduler_.wait_for(*host_loads_);
+  }
+  if (options_.disk_bytes == 0) return;
   disk_ = std::make_unique<DiskTier>(
       kv_.layout(), DiskTierOptions{.folder = options_.disk_folder, .bytes = options_.disk_bytes},
       options_.disk_io);
   loads_ = std::make_unique<DiskLoads>(kv_, *disk_, options_.disk_patience);
   kv_.evict_to(*disk_);
+  if (host_) host_->write_to(*disk_);
   scheduler_.wait_for(*loads_);
 }
-
-Engine::~Engine() = default;
 
 template <class Work>
 std::invoke_result_t<Work> Engine::guarded(Work&& work) {
@@ -281,7 +299,7 @@ void Engine::recover() {
   flights_.clear();
   wants_to_wait_ = false;
   try {
-    kv_.moved(runner_.take_made());
+    take_made();
     for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
     if (!served.empty() && kv_.moves_on_their_way() == 0) return;
   } catch (const std::exception&) {
@@ -346,6 +364,7 @@ double Engine::unused_share() const {
 
 void Engine::check_invariants() const {
   kv_.check_invariants();
+  if (host_) host_->check_invariants();
   if (disk_) disk_->check_invariants();
   scheduler_.check_invariants();
 }

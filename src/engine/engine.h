@@ -13,6 +13,7 @@
 
 #include "engine/disk_loads.h"
 #include "engine/drafter.h"
+#include "engine/host_loads.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_view.h"
@@ -40,6 +41,8 @@ struct EngineOptions {
       0;                  // prompts take no more of a step than lets streams go on at this pace; 0: no limit
   size_t disk_bytes = 0;  // of pages that are evicted from memory and may come back; 0: they are forgotten
   std::string disk_folder = {};
+  size_t host_bytes = 0;  // of the host's memory, for pages that leave a device's and may come back; 0: none
+  double host_patience = 1;  // how many times longer than computing it bringing a prefix from there may take
   double disk_patience = 1;  // how many times longer than computing it reading a prefix may take
   DiskIo disk_io = {};       // for tests: disks that fail
   std::function<Clock::time_point()> now = Clock::now;
@@ -125,7 +128,8 @@ class Engine {
   std::optional<SequenceView> sequence(SequenceId id) const;  // nothing: it neither runs nor waits
   std::vector<SequenceView> running() const;
   const Scheduler& scheduler() const { return scheduler_; }  // for the engine's own loop, tests and benches
-  DiskTier* disk() const { return disk_.get(); }             // null: there is none
+  HostTier* host() const { return host_.get(); }             // null: there is none
+  DiskTier* disk() const { return disk_.get(); }             // as many
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
   // Throws Error if the model has no such head.
@@ -140,8 +144,16 @@ class Engine {
   void check_pruning(const Request& request) const;
   void check_watch(const Request& request) const;
   bool compute_step();
-  // Makes the moves that no step takes along.
+  void add_tiers();
+  // Asks for pages of the host tier that are wanted here, and for copies there of those that will have to go.
+  void move_aside();
+  // Starts the moves that no step takes along; and makes them.
+  void start_moves();
   void settle_moves();
+  // Tells the cache what was moved since.
+  void take_made();
+  // Waits until something happens for those who wait for a tier. False: nobody does.
+  bool wait_for_tiers();
   // What it throws leaves nothing half done.
   template <class Work>
   std::invoke_result_t<Work> guarded(Work&& work);
@@ -187,8 +199,10 @@ class Engine {
   KvCache kv_;
   Runner runner_;
   Scheduler scheduler_;
-  std::unique_ptr<DiskTier> disk_;    // null: there is none
-  std::unique_ptr<DiskLoads> loads_;  // as many
+  std::unique_ptr<HostTier> host_;  // null: there is none
+  std::unique_ptr<HostLoads> host_loads_;
+  std::unique_ptr<DiskTier> disk_;  // the same. It ends before the host's, whose pages it writes
+  std::unique_ptr<DiskLoads> loads_;
   CostModel costs_;
   StepLog steps_;
   StepBudget budget_;

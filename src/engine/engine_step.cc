@@ -62,7 +62,11 @@ bool Engine::compute_step() {
     land();
     return true;
   }
-  if (scheduler_.idle()) return false;
+  if (scheduler_.idle()) {
+    // Pages that nobody waits for any more: then they are cached like others.
+    while (kv_.pages_arriving() > 0) wait_for_tiers();
+    return false;
+  }
   const size_t before = flights_.size();
   take_off();
   if (before > 0) land();
@@ -76,6 +80,8 @@ bool Engine::compute_step() {
 void Engine::take_off() {
   StepTimes times{
       .begin = options_.now(), .planned = {}, .end = {}, .evicted = kv_.events().count(KvEventKind::evicted)};
+  take_made();
+  if (host_loads_) host_loads_->advance();
   if (loads_) loads_->advance();
   propose_drafts();
   times.planned = options_.now();
@@ -85,14 +91,13 @@ void Engine::take_off() {
       scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms(),
                       flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
   wants_to_wait_ = plan.wants_to_wait;
+  const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any());
+  move_aside();
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (!plan.runs.empty()) return launch(std::move(plan), times);
+  start_moves();
   if (!flights_.empty() || !plan.scorings.empty()) return;
-  if (loads_ && loads_->any()) {
-    settle_moves();
-    loads_->wait();
-    return;
-  }
+  if (wait_for_tiers() || somebody_loads) return;
   for (auto& sequence : scheduler_.take_hopeless()) {
     sequence->answer.finish_reason = FinishReason::no_room;
     finish(std::move(sequence));
@@ -117,8 +122,9 @@ void Engine::launch(StepPlan plan, StepTimes times) {
   flight.attention_pairs = attention_pairs(input.batch());
   expose(flight.plan);
   input.moves = kv_.take_moves();
+  input.aside = kv_.take_aside();
   flight.handle = runner_.launch(std::move(input));
-  kv_.moved(runner_.take_made());
+  take_made();
   being_computed_.clear();
   flights_.push_back(std::move(flight));
 }
@@ -128,7 +134,7 @@ void Engine::land() {
   Flight& flight = flights_.front();
   const StepPlan& plan = flight.plan;
   const StepOutput output = runner_.collect(flight.handle);
-  kv_.moved(runner_.take_made());
+  take_made();
   flight.taps.tell(output);
   being_computed_.clear();
   StepTimes& times = flight.times;
@@ -158,15 +164,49 @@ void Engine::land() {
   settle(landed.plan, output.draws, landed.times);
 }
 
+void Engine::move_aside() {
+  if (!host_) return;
+  host_loads_->ask_for_more();
+  kv_.copy_ahead();
+}
+
+void Engine::start_moves() {
+  runner_.start(kv_.take_moves(), kv_.take_aside());
+  take_made();
+}
+
 void Engine::settle_moves() {
-  const KvMoves moves = kv_.take_moves();
-  runner_.make(moves);
-  kv_.moved(moves);
+  start_moves();
+  runner_.settle();
+  take_made();
+}
+
+void Engine::take_made() {
+  kv_.moved(runner_.take_made());
+  while (const auto made = runner_.take_made_aside()) {
+    kv_.moved_aside(made->moves);
+    host_->learn_rate(made->bytes, made->seconds);
+  }
+}
+
+bool Engine::wait_for_tiers() {
+  const bool from_disk = loads_ && loads_->any();
+  if (kv_.pages_arriving() == 0 && !from_disk) return false;
+  settle_moves();
+  if (kv_.pages_arriving() > 0) {
+    runner_.wait_for_aside();
+    take_made();
+  } else if (from_disk) {
+    loads_->wait();
+  }
+  return true;
 }
 
 MakeMoves Engine::make_moves() {
   return [this](const KvMoves& moves) {
     settle_moves();
+    runner_.wait_for_asides();  // which bring pages to the host tier
+    take_made();
     runner_.make(moves);
   };
 }
@@ -192,8 +232,9 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   const StepCost cost = cost_of(costs_, input.batch(), kv_.layout());
   const double pairs = attention_pairs(input.batch());
   input.moves = kv_.take_moves();
+  input.aside = kv_.take_aside();
   const StepOutput output = runner_.collect(runner_.launch(std::move(input)));
-  kv_.moved(runner_.take_made());
+  take_made();
   taps.tell(output);
   if (pass.tokens.empty()) sequence.prune.scorer->take(output.values);
   sequence.prune.pass_done += scoring.count;

@@ -103,6 +103,8 @@ std::string_view name(GapCause cause);
 struct RequestFigures {
   double queue_ms = 0;  // until its first token was computed
   uint32_t cached_tokens = 0;
+  uint32_t host_tokens = 0;  // of those: that had to be brought back from the host's memory
+  double host_ms = 0;        // of the queue: that it waited for them
   uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
   double disk_ms = 0;        // of the queue: that it waited for the disk
   PrefixMiss miss;           // why no more was cached

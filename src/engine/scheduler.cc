@@ -143,7 +143,7 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
     return found == served_.end() ? 0.0 : found->second;
   };
   for (const auto& sequence : waiting_) {
-    if (sequence->hopeless || sequence->disk.loading ||
+    if (sequence->hopeless || sequence->is_loading() ||
         std::ranges::find(passed_over, sequence.get()) != passed_over.end())
       continue;
     if (sequence->lead) {
@@ -191,16 +191,19 @@ void Scheduler::start(Sequence& sequence) {
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
     sequence.answer.account.miss = match.miss;
-    const uint32_t without_disk = sequence.disk.memory_tokens.value_or(match.tokens);
-    sequence.answer.account.disk_tokens = match.tokens - std::min(match.tokens, without_disk);
+    const uint32_t without_disk = std::min(match.tokens, sequence.disk.memory_tokens.value_or(match.tokens));
+    const uint32_t without_host = std::min(without_disk, sequence.host.memory_tokens.value_or(without_disk));
+    sequence.answer.account.disk_tokens = match.tokens - without_disk;
+    sequence.answer.account.host_tokens = without_disk - without_host;
   }
 }
 
-bool Scheduler::waits_for_disk(Sequence& sequence) {
-  if (loads_ == nullptr || !sequence.prune.kept.empty()) return false;
+bool Scheduler::waits_for_tiers(Sequence& sequence) {
+  if (!sequence.prune.kept.empty()) return false;
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   if (lead != nullptr && lead->running) return false;  // it shares what its lead has
-  return loads_->begin(sequence, prompt_token_ms_);
+  if (host_loads_ != nullptr && host_loads_->begin(sequence, prompt_token_ms_)) return true;
+  return loads_ != nullptr && loads_->begin(sequence, prompt_token_ms_);
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
@@ -228,7 +231,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
     }
     if (sequence == nullptr || !make_room_for(*sequence, plan)) return;
     if (sequence->prune.scorer && must_wait(plan)) return;  // it may want a pass of its own first
-    if (waits_for_disk(*sequence)) continue;
+    if (waits_for_tiers(*sequence)) continue;
     start(*sequence);
     const uint32_t count = next_count(*sequence, budget);
     sequence->drafts.clear();
@@ -271,6 +274,7 @@ bool Scheduler::reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan
   while (!kv_.reserve(sequence.table, tokens)) {
     if (must_wait(plan)) return false;
     Sequence* victim = first_victim();
+    if (waits_for_arrivals(sequence, victim)) return false;
     preempt(*victim, plan);
     // Alone it would come to the same place again and again: what is pinned takes its room.
     if (victim == &sequence) return give_up_if_alone(sequence);
@@ -295,6 +299,7 @@ bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
   const KeptRows kept = sequence.prune.scorer->choose();
   while (!kv_.keep_rows(sequence.table, sequence.computed, kept)) {
     Sequence* victim = first_victim();
+    if (waits_for_arrivals(sequence, victim)) return false;
     preempt(*victim, plan);
     if (victim == &sequence) return give_up_if_alone(sequence);
   }
@@ -324,6 +329,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
 }
 
 void Scheduler::drop_running() {
+  if (host_loads_ != nullptr) host_loads_->forget_all();
   if (loads_ != nullptr) loads_->forget_all();
   running_.clear();
   std::erase(waiting_, nullptr);  // one that was on its way to the others
@@ -337,6 +343,7 @@ std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return nullptr;
   sequence->running = false;
+  if (host_loads_ != nullptr) host_loads_->forget(*sequence);
   if (loads_ != nullptr) loads_->forget(*sequence);
   auto taken = take(running_, sequence);
   return taken ? std::move(taken) : take(waiting_, sequence);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/disk_loads.h"
+#include "engine/host_loads.h"
 #include "engine/sequence.h"
 #include "kv/kv_cache.h"
 
@@ -56,7 +57,8 @@ class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvCache& kv) : options_(options), kv_(kv) {}
 
-  // Sequences whose prefix is on the disk may wait for it from now on. `loads` must outlive the scheduler's use.
+  // Sequences whose prefix is in the host's memory or on the disk may wait for it from now on. `loads` must outlive the scheduler's use.
+  void wait_for(HostLoads& loads) { host_loads_ = &loads; }
   void wait_for(DiskLoads& loads) { loads_ = &loads; }
 
   void add(std::unique_ptr<Sequence> sequence);
@@ -99,6 +101,10 @@ class Scheduler {
   bool prune_or_preempt(Sequence& sequence, StepPlan& plan);
   // Whether it must, as what it needs cannot be done while a step is on its way.
   bool must_wait(StepPlan& plan) const;
+  // Whether nobody but it could make room, while pages that are on their way have taken some: they will be cached.
+  bool waits_for_arrivals(const Sequence& sequence, const Sequence* victim) const {
+    return victim == &sequence && kv_.pages_arriving() > 0;
+  }
   // One that found no room with nobody else running will never find any. False.
   bool give_up_if_alone(Sequence& sequence);
   void preempt(Sequence& sequence, StepPlan& plan);
@@ -106,7 +112,7 @@ class Scheduler {
   Sequence* next_waiting(std::span<Sequence* const> passed_over = {}) const;
   // Somebody is about to compute pages that this sequence could share: a step later they are there.
   bool others_compute_its_prefix(const Sequence& sequence) const;
-  bool waits_for_disk(Sequence& sequence);
+  bool waits_for_tiers(Sequence& sequence);
   Sequence* first_victim() const;
   void start(Sequence& sequence);
   void charge(const Sequence& sequence, double tokens) { served_[sequence.request.client] += tokens; }
@@ -114,6 +120,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   KvCache& kv_;
+  HostLoads* host_loads_ = nullptr;
   DiskLoads* loads_ = nullptr;
   double prompt_token_ms_ = 0;
   Before before_ = Before::all_done;

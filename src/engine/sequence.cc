@@ -50,6 +50,7 @@ void Sequence::start_over() {
   ahead = {};
   drafts.clear();
   prune.restart();
+  host.restart();
   disk.restart();
   running = false;
 }

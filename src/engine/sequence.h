@@ -38,10 +38,10 @@ struct PruneRun {
   void restart();
 };
 
-// Whether a sequence waits for pages from the disk.
-struct DiskWait {
+// Whether a sequence waits for pages from a tier.
+struct TierWait {
   bool loading = false;
-  bool asked = false;                     // whether the disk has any, since it was last to start
+  bool asked = false;                     // whether the tier has any, since it was last to start
   std::optional<uint32_t> memory_tokens;  // that were found without it; nothing if no page came from there
 
   void restart() { loading = asked = false; }
@@ -71,6 +71,7 @@ struct Sequence {
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
+  bool is_loading() const { return host.loading || disk.loading; }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
 
   void append(TokenId token);  // and counts it for the penalties
@@ -96,7 +97,7 @@ struct Sequence {
   std::optional<SequenceId>
       lead;  // the first of several answers to one prompt, which computes the prompt for all
   uint64_t waiting_since = 0;  // the step
-  DiskWait disk;
+  TierWait host, disk;
 
   Clock::time_point submitted;
   bool started = false;  // some token of it was computed

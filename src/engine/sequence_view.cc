@@ -14,7 +14,7 @@ std::vector<T> last_of(const std::vector<T>& all, size_t most) {
 
 SequenceFigures::State state_of(const Sequence& sequence) {
   using State = SequenceFigures::State;
-  if (!sequence.running) return sequence.disk.loading ? State::loading : State::waiting;
+  if (!sequence.running) return sequence.is_loading() ? State::loading : State::waiting;
   return sequence.backlog() > 1 || sequence.token_times.empty() ? State::prefill : State::decode;
 }
 

@@ -22,6 +22,9 @@ class HostKv : public KvCache {
     const KvMoves moves = take_moves();
     memory_.make(moves);
     moved(moves);
+    const KvMoves aside = take_aside();
+    memory_.make(aside);
+    moved_aside(aside);
   }
   MakeMoves make_moves() {
     return [this](const KvMoves& moves) {

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "kv/tiers/disk_tier.h"
+#include "kv/tiers/host_tier.h"
 
 namespace quire {
 
@@ -83,6 +84,7 @@ KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, con
     pools_.push_back(std::make_unique<PagePool>(pages_per_group[g]));
     published_as_.emplace_back(pages_per_group[g]);
     last_event_.emplace_back(pages_per_group[g]);
+    host_copies_.emplace_back(pages_per_group[g]);
   }
 }
 
@@ -102,6 +104,7 @@ void KvCache::moved(const KvMoves& made) {
   on_their_way_ -= made.list.size();
   for (const KvMove& move : made.list) {
     if (move.stored_as != 0 && tier_ != nullptr) tier_->filled(move.stored_as);
+    if (move.host_slot != KvMove::kNoSlot && host_ != nullptr) host_->filled(move.group, move.host_slot);
   }
 }
 
@@ -117,7 +120,13 @@ void KvCache::evict(uint32_t group, PageId page) {
   PrefixIndex::Node& node = index_.node(id);
   CHECK(node.pages[node_page] == page);
   index_.remember_evicted(id, Clock::now());
-  if (tier_ != nullptr && node.tokens.size() == node_tokens()) store_on_disk(node_page, page, id);
+  if (node.tokens.size() == node_tokens()) {
+    if (host_ != nullptr) {
+      store_in_host(node_page, page, id);
+    } else if (tier_ != nullptr) {
+      store_on_disk(node_page, page, id);
+    }
+  }
   node.pages[node_page].reset();
   pools_[group]->unpublish(page);
   record(KvEventKind::evicted, group, page, layout_.page_index(node_page, node.depth), {});
@@ -189,12 +198,17 @@ void KvCache::truncate(PageTable& table, uint32_t rows) const {
 void KvCache::forget_everything() {
   ++age_;
   moves_.clear();
-  on_their_way_ = 0;
+  aside_.clear();
+  arriving_.clear();
+  bytes_arriving_ = on_their_way_ = 0;
+  asides_made_ = asides_asked_;
   index_.forget_all();
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     pools_[g]->forget_all();
     std::ranges::fill(published_as_[g], Published{});
+    std::ranges::fill(host_copies_[g], HostCopy{});
   }
+  if (host_ != nullptr) host_->forget_all();
   if (tier_ != nullptr) tier_->forget_all();
 }
 
@@ -285,6 +299,12 @@ void KvCache::check_invariants() const {
       CHECK(layout_.reaches(as.node_page, node.tokens.size()));
     }
   }
+  size_t bytes = 0;
+  for (const Arriving& one : arriving_) {
+    CHECK(one.ticket > asides_made_ && one.ticket <= asides_asked_ && index_.node(one.node).holders > 0);
+    bytes += layout_.node_page_bytes(one.node_page);
+  }
+  CHECK(bytes == bytes_arriving_);
 }
 
 }  // namespace quire

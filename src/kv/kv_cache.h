@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,8 +54,8 @@ struct PrefixMatch {
   PrefixMiss miss;
 };
 
-// What the disk has of a prompt beyond what is in memory.
-struct DiskMatch {
+// What a tier has of a prompt beyond what is in memory, and in the tiers before it.
+struct TierMatch {
   struct Page {
     uint32_t page = 0, node = 0;  // which of KvLayout::node_pages, of which node from the first on
   };
@@ -65,6 +66,7 @@ struct DiskMatch {
 };
 
 class DiskTier;
+class HostTier;
 
 // Which rows of a sequence stay when it is pruned. Each KV head of each layer has its own, and `count` of them on average:
 // one may have some pages more, at the cost of others, where the layout's cells are alike.
@@ -140,21 +142,41 @@ class KvCache {
   // published.
   void truncate(PageTable& table, uint32_t rows) const;
 
-  // Full pages that are evicted from now on go to the tier, which must outlive the cache's use.
+  // Full pages that are evicted from now on go to the tier, which must outlive the cache's use; to the host's memory if there are
+  // both. `ahead`: by group, how many pages that are next to be evicted are copied there before they are.
   void evict_to(DiskTier& tier) { tier_ = &tier; }
+  void evict_to(HostTier& tier, std::vector<uint32_t> ahead);
   DiskTier* tier() const { return tier_; }
-  // Which pages on the disk would let more of `tokens` be found. None: the disk is of no use.
-  DiskMatch lookup_on_disk(const SaltedTokens& tokens) const;
-  // Marks what memory and disk have of these tokens as just used; what is used from then on has this number or more.
+  HostTier* host() const { return host_; }
+  // Which pages there would let more of `tokens` be found. None: the tier is of no use.
+  TierMatch lookup_in_host(const SaltedTokens& tokens) const;
+  TierMatch lookup_on_disk(const SaltedTokens& tokens) const;
+  // Marks what memory and tiers have of these tokens as just used; what is used from then on has this number or more.
   uint64_t touch(const SaltedTokens& tokens);
   // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its node's end. Evicts only what
   // nobody holds and was used before `use`; false: there is no such room. `node_page`: which of its node.
   [[nodiscard]] bool bring_back(uint32_t node_page, const SaltedTokens& prefix,
                                 std::shared_ptr<const std::byte[]> page, uint64_t use);
 
-  // What was decided since and must be made before anything else is computed. Whoever takes it says when it is made.
+  // Begins to bring pages of `tokens` from the host tier; each can be found when it is here. They take room as those from the disk
+  // do, in their order: the first that is not there or finds none and all after it are left out.
+  struct Bringing {
+    size_t pages = 0;     // of those asked for; some may have been here or on their way
+    uint64_t ticket = 0;  // they are here when `asides_made` has come so far
+  };
+  Bringing bring_from_host(const SaltedTokens& tokens, std::span<const TierMatch::Page> pages, uint64_t use);
+  uint64_t asides_made() const { return asides_made_; }
+  uint32_t pages_arriving() const { return uint32_t(arriving_.size()); }
+  size_t bytes_arriving() const { return bytes_arriving_; }
+  // Asks for copies of pages that will soon be evicted, so that their room is free at once when it is needed: once for each step.
+  void copy_ahead();
+
+  // What was decided since and must be made before anything else is computed; and what is to be made aside, after that. Whoever
+  // takes it says when it is made: of the second list in the order of tickets.
   KvMoves take_moves();
+  KvMoves take_aside();
   void moved(const KvMoves& made);
+  void moved_aside(const KvMoves& made);
   // Moves that were taken and not yet made.
   size_t moves_on_their_way() const { return on_their_way_; }
 
@@ -214,7 +236,30 @@ class KvCache {
   void give_up(PageTable& table, uint32_t group, uint32_t index, KvEventKind kind);
   bool make_free(uint32_t group, uint32_t pages);
   void evict(uint32_t group, PageId page);
+  std::vector<TokenId> tokens_up_to(PrefixNodeId node) const;
   void store_on_disk(uint32_t node_page, PageId page, PrefixNodeId node);
+  void store_in_host(uint32_t node_page, PageId page, PrefixNodeId node);
+  bool copy_ahead(uint32_t group, PageId page);  // false: the tier has no slot now
+  // A page that nobody has; what nobody holds and was used before `use` makes room for it.
+  std::optional<PageRef> take_unused(uint32_t group, uint64_t use);
+  // Nodes for these tokens, as many as fill some: those that have none yet are added.
+  std::vector<PrefixNodeId> add_path(const SaltedTokens& tokens);
+  struct HostCopy {
+    uint32_t slot = 0;
+    uint64_t stamp = 0;   // HostTier::Copy's
+    uint64_t ticket = 0;  // of the move that brings it there
+  };
+  struct Wanted {
+    uint32_t group, node_page;
+    PrefixNodeId node;
+    HostCopy copy;
+  };
+  uint64_t ticket_of_arriving(PrefixNodeId node, uint32_t node_page) const;  // 0: it is not on its way
+  bool make_room_for(const HostCopy& copy, uint32_t group, uint64_t use, std::vector<PageRef>& room);
+  uint64_t send_for(std::vector<Wanted>& wanted, std::vector<std::vector<PageRef>>& room, uint64_t use);
+  void arrive(uint64_t ticket);
+  enum class Where : uint8_t { memory, host, disk, nowhere };
+  TierMatch match_in(Where tier, const SaltedTokens& tokens) const;
   void publish_node(PageTable& table, uint32_t depth, PrefixNodeId node);
   void publish_as(PrefixNodeId node, uint32_t node_page, PageId page, uint64_t use);
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
@@ -259,6 +304,24 @@ class KvCache {
   DiskTier* tier_ = nullptr;
   KvMoves moves_;
   size_t on_their_way_ = 0;
+
+  // The host tier.
+  HostTier* host_ = nullptr;
+  std::vector<uint32_t> ahead_;                     // by group
+  std::vector<std::vector<HostCopy>> host_copies_;  // by group and page, of published ones
+  // A page on its way here: held by this, as is its node.
+  struct Arriving {
+    uint64_t ticket;
+    PrefixNodeId node;
+    uint32_t node_page;
+    PageRef page;
+    HostCopy copy;
+    uint64_t use;
+  };
+  std::deque<Arriving> arriving_;  // by ticket
+  size_t bytes_arriving_ = 0;
+  KvMoves aside_;
+  uint64_t asides_asked_ = 0, asides_made_ = 0;  // tickets
 };
 
 }  // namespace quire

@@ -140,12 +140,12 @@ TEST_F(KvGroups, GoToTheDiskAndComeBack) {
     }
     kv_->settle_moves();
     const Tokens tokens = counted(40);
-    const DiskMatch match = kv_->lookup_on_disk(tokens);
+    const TierMatch match = kv_->lookup_on_disk(tokens);
     EXPECT_EQ(match.tokens, 32u);
     EXPECT_LT(match.memory_tokens, 32u);
     size_t bytes = 0;
     const uint64_t use = kv_->touch(tokens);
-    for (const DiskMatch::Page& page : match.pages) {
+    for (const TierMatch::Page& page : match.pages) {
       bytes += kv_->layout().node_page_bytes(page.page);
       const SaltedTokens prefix = SaltedTokens(tokens).first((page.node + 1) * kv_->node_tokens());
       const auto ticket = tier.read(page.page, prefix);

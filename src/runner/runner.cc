@@ -1,10 +1,17 @@
 #include "runner/runner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 
 namespace quire {
+namespace {
+
+constexpr size_t kAsideBytes = size_t(64)
+                               << 20;  // that are one thing to wait for: about a millisecond of a bus
+
+}  // namespace
 
 // A step on its way: all that the backend may still read or write.
 struct Runner::Flight {
@@ -41,10 +48,7 @@ StepHandle Runner::launch(StepInput input) {
   flight->id = StepHandle{next_++};
   flight->input = std::move(input);
   flight->output.vocab = model_.spec->vocab;
-  Made& made = made_.emplace_back();
-  memory_.make(flight->input.moves);
-  made.moves = std::exchange(flight->input.moves, {});
-  made.mark = model_.backend->mark();
+  start(std::exchange(flight->input.moves, {}), std::exchange(flight->input.aside, {}));
   flights_.push_back(std::move(flight));
   try {
     compute(*flights_.back());
@@ -108,8 +112,70 @@ StepOutput Runner::collect(StepHandle step) {
 }
 
 void Runner::make(const KvMoves& moves) {
+  CHECK(moves.after == 0);
   memory_.make(moves);
   wait(model_.backend->mark());
+}
+
+void Runner::start(KvMoves moves, KvMoves aside) {
+  if (moves.empty() && moves.after == 0 && aside.empty()) return;
+  if (moves.after > 0) {
+    const auto is_before = [&](const Aside& one) {
+      return one.made.moves.list.front().ticket <= moves.after;
+    };
+    const auto last = std::find_if(asides_.rbegin(), asides_.rend(), is_before);
+    if (last != asides_.rend()) model_.backend->order_after_aside(last->mark);
+  }
+  Made& made = made_.emplace_back();
+  memory_.make(moves);
+  made.moves = std::move(moves);
+  made.mark = model_.backend->mark();
+  start_aside(std::move(aside));
+}
+
+void Runner::start_aside(KvMoves moves) {
+  for (auto from = moves.list.begin(); from != moves.list.end();) {
+    std::vector<ByteCopy> copies;
+    size_t bytes = 0;
+    auto to = from;
+    for (; to != moves.list.end() && (bytes == 0 || bytes + to->bytes <= kAsideBytes); ++to) {
+      const PageMemory::Ends ends = memory_.ends_of(*to);
+      bytes += to->bytes;
+      // What lies together at both ends is one copy.
+      if (!copies.empty() && copies.back().to + copies.back().bytes == ends.to &&
+          copies.back().from + copies.back().bytes == ends.from) {
+        copies.back().bytes += to->bytes;
+      } else {
+        copies.push_back({ends.to, ends.from, to->bytes});
+      }
+    }
+    asides_.push_back({.mark = 0, .made = {.moves = {.list = {from, to}, .held = {}}, .bytes = bytes}});
+    try {
+      asides_.back().mark = model_.backend->copy_aside(copies);
+    } catch (...) {
+      asides_.pop_back();
+      throw;
+    }
+    from = to;
+  }
+}
+
+std::optional<Runner::MadeAside> Runner::take_made_aside() {
+  if (asides_.empty()) return std::nullopt;
+  const std::optional<double> seconds = model_.backend->aside_seconds(asides_.front().mark);
+  if (!seconds) return std::nullopt;
+  MadeAside made = std::move(asides_.front().made);
+  asides_.pop_front();
+  made.seconds = *seconds;
+  return made;
+}
+
+void Runner::wait_for_aside() {
+  if (!asides_.empty()) model_.backend->wait_aside(asides_.front().mark);
+}
+
+void Runner::wait_for_asides() {
+  if (!asides_.empty()) model_.backend->wait_aside(asides_.back().mark);
 }
 
 KvMoves Runner::take_made() {
@@ -128,7 +194,8 @@ KvMoves Runner::take_made() {
 }
 
 void Runner::drain() {
-  wait(model_.backend->mark());
+  settle();
+  wait_for_asides();
   flights_.clear();
   last_draws_.reset();
 }
@@ -136,6 +203,7 @@ void Runner::drain() {
 void Runner::abandon() {
   drain();
   made_.clear();
+  asides_.clear();
 }
 
 }  // namespace quire

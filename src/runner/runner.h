@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,8 +49,22 @@ class Runner {
 
   // Moves bytes after all that was launched; they are moved when it returns.
   void make(const KvMoves& moves);
+  // Begins to, and goes on beside it with the second.
+  void start(KvMoves moves, KvMoves aside);
   // Moves of steps that are made since this was last asked.
   KvMoves take_made();
+  // The same of moves aside, some at a time, in their order; nothing: no more are made yet.
+  struct MadeAside {
+    KvMoves moves;
+    size_t bytes = 0;
+    double seconds = 0;  // 0: not known
+  };
+  std::optional<MadeAside> take_made_aside();
+  // Waits for the oldest moves aside, and for all of them.
+  void wait_for_aside();
+  void wait_for_asides();
+  // Waits for all moves and steps.
+  void settle() { wait(model_.backend->mark()); }
   // After something failed: waits for all that was launched, and drops what it gave. Its moves are made.
   void drain();
   // The same, and nobody will ask for the moves either.
@@ -61,6 +76,7 @@ class Runner {
  private:
   struct Flight;
   void wait(Backend::Mark mark);
+  void start_aside(KvMoves moves);
   void compute(Flight& flight);
   void draw(Flight& flight, const Rows& logits);
 
@@ -74,6 +90,11 @@ class Runner {
     KvMoves moves;
   };
   std::deque<Made> made_;
+  struct Aside {
+    Backend::AsideMark mark = 0;
+    MadeAside made;
+  };
+  std::deque<Aside> asides_;   // the oldest first
   Backend::Mark reached_ = 0;  // all up to there is known to have happened
   uint32_t next_ = 1;
 };

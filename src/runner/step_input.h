@@ -31,6 +31,7 @@ struct StepInput {
   std::vector<DrawnToken> drawn;     // tokens that nobody knows yet
   KvTables tables;                   // by run
   KvMoves moves;                     // made before anything is computed
+  KvMoves aside;                     // made after them, beside what is computed
   size_t layers = kAllLayers;        // the first so many are computed; fewer than all: no logits
   static constexpr size_t kAllLayers = ~size_t(0);
 

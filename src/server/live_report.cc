@@ -127,6 +127,18 @@ double slowness(const std::vector<StepRecord>& steps, const MachineLimits& limit
   return *middle;
 }
 
+OrderedJson host_json(const HostTier::Stats& host) {
+  return {{"capacity_bytes", host.capacity_bytes},
+          {"used_bytes", host.used_bytes},
+          {"pages", host.pages},
+          {"stored_pages", host.stored_pages},
+          {"loaded_pages", host.loaded_pages},
+          {"kept_pages", host.kept_pages},
+          {"replaced_pages", host.replaced_pages},
+          {"dropped_pages", host.dropped_pages},
+          {"move_gb_s", host.bytes_per_s / 1e9}};
+}
+
 OrderedJson disk_json(const DiskTier::Stats& disk) {
   return {{"capacity_bytes", disk.capacity_bytes},
           {"used_bytes", disk.used_bytes},
@@ -167,6 +179,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"held", group.stats.held},
                       {"cached", group.stats.cached},
                       {"free", group.stats.free},
+                      {"in_host", group.in_host},
                       {"on_disk", group.on_disk},
                       {"map", page_map(look, g, report)}});
   }
@@ -190,6 +203,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"bytes_per_token", cache.bytes_per_token},
                       {"groups", std::move(groups)},
                       {"pins", std::move(pins)},
+                      {"host", cache.host ? host_json(*cache.host) : OrderedJson()},
                       {"disk", cache.disk ? disk_json(*cache.disk) : OrderedJson()},
                       {"events", events_json(look, report)}};
   if (!report.viewer.sees_all()) json["others"] = {{"pins", foreign_pins}, {"pinned_tokens", foreign_tokens}};
@@ -244,6 +258,9 @@ OrderedJson lookup_report(const LookupView& look, std::span<const TokenId> promp
       {"prompt_tokens", tokens},
       {"cached_tokens", match.tokens},
       {"computed_tokens", tokens - match.tokens},
+      {"host_tokens", look.in_host.tokens - look.in_host.memory_tokens},
+      {"host_bytes", look.in_host.bytes},
+      {"host_ms", look.host_ms},
       {"disk_tokens", look.on_disk.tokens - look.on_disk.memory_tokens},
       {"why", match.miss.text()},
       {"diverges_at", nullptr},

@@ -62,10 +62,13 @@ struct Metrics::State {
   Twin<Histogram> ttft, gap, queue, prefill, decode, e2e;
   Twin<Gauge> running, waiting, kv_usage;
   Twin<Counter> prompt_tokens, answer_tokens, cached_tokens, queried_tokens, preemptions, drafted, accepted;
-  Counter *evictions = nullptr, *restored = nullptr, *disk_tokens = nullptr, *cancelled = nullptr,
-          *steps = nullptr;
+  Counter *evictions = nullptr, *restored = nullptr, *host_tokens = nullptr, *disk_tokens = nullptr,
+          *cancelled = nullptr, *steps = nullptr;
   Gauge *kv_cached = nullptr, *kv_unused = nullptr, *bandwidth = nullptr, *arithmetic = nullptr,
         *connections = nullptr;
+  Counter *host_stored = nullptr, *host_stored_bytes = nullptr, *host_loaded = nullptr,
+          *host_loaded_bytes = nullptr, *host_kept = nullptr, *host_dropped = nullptr;
+  Gauge *host_used = nullptr, *host_rate = nullptr;
   Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
           *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
   Gauge* disk_used = nullptr;
@@ -128,6 +131,22 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
         "Guesses that were right.");
   s.evictions = &s.counter("quire_kv_evicted_pages_total", "Cached pages whose memory was needed.");
   s.restored = &s.counter("quire_kv_restored_pages_total", "Pages whose contents came from a snapshot.");
+  s.host_tokens =
+      &s.counter("quire_host_prompt_tokens_total",
+                 "Tokens of prompts that were in the cache because they came back from the host's memory.");
+  s.host_stored = &s.counter("quire_kv_host_stored_pages_total",
+                             "Pages that were copied from the device to the host's memory.");
+  s.host_stored_bytes = &s.counter("quire_kv_host_stored_bytes_total", "Bytes of them.");
+  s.host_loaded =
+      &s.counter("quire_kv_host_loaded_pages_total", "Pages that came back from the host's memory.");
+  s.host_loaded_bytes = &s.counter("quire_kv_host_loaded_bytes_total", "Bytes of them.");
+  s.host_kept = &s.counter("quire_kv_host_kept_pages_total",
+                           "Pages that left the device and were in the host's memory already.");
+  s.host_dropped = &s.counter("quire_kv_host_dropped_pages_total",
+                              "Evicted pages that the host's memory had no place for at that moment.");
+  s.host_used =
+      &s.gauge("quire_kv_host_used_ratio", "Share of the host tier's pages that are in use, 0 to 1.");
+  s.host_rate = &s.gauge("quire_kv_host_bytes_per_second", "How fast pages were moved lately.");
   s.disk_tokens =
       &s.counter("quire_disk_prompt_tokens_total",
                  "Tokens of prompts that were in the cache because they came back from the disk.");
@@ -183,6 +202,7 @@ void Metrics::finished(const Answer& answer, double e2e_ms) {
   s.prompt_tokens.increase(answer.prompt_tokens);
   s.answer_tokens.increase(double(answer.tokens.size()));
   s.cached_tokens.increase(account.cached_tokens);
+  s.host_tokens->Increment(account.host_tokens);
   s.disk_tokens->Increment(account.disk_tokens);
   s.queried_tokens.increase(answer.prompt_tokens);
   s.drafted.increase(account.drafted);
@@ -218,6 +238,16 @@ void Metrics::State::show(const EngineFigures& engine) {
   raise(evictions, engine.evicted_pages);
   raise(restored, engine.restored_pages);
   raise(steps, engine.steps);
+  if (engine.host) {
+    raise(host_stored, engine.host->stored_pages);
+    raise(host_stored_bytes, engine.host->stored_bytes);
+    raise(host_loaded, engine.host->loaded_pages);
+    raise(host_loaded_bytes, engine.host->loaded_bytes);
+    raise(host_kept, engine.host->kept_pages);
+    raise(host_dropped, engine.host->dropped_pages);
+    host_used->Set(double(engine.host->used_bytes) / double(engine.host->capacity_bytes));
+    host_rate->Set(engine.host->bytes_per_s);
+  }
   if (!engine.disk) return;
   raise(disk_written, engine.disk->written_pages);
   raise(disk_written_bytes, engine.disk->written_bytes);

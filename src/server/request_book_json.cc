@@ -53,6 +53,7 @@ OrderedJson head_json(const RequestEntry& entry, double submitted_ms, const Requ
           {"queue_ms", figures.queue_ms},
           {"prompt_tokens", entry.prompt.size()},
           {"cached_tokens", figures.cached_tokens},
+          {"host_tokens", figures.host_tokens},
           {"disk_tokens", figures.disk_tokens},
           {"why", figures.miss.text()},
           {"answer_tokens", answer_tokens},

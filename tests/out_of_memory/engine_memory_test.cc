@@ -13,6 +13,7 @@
 #include "failing_allocator.h"
 #include "golden_model.h"
 #include "kv/tiers/kv_snapshot.h"
+#include "late_backend.h"
 
 namespace quire {
 namespace {
@@ -34,16 +35,27 @@ class FailingAllocation {
   bool happened() const { return failing_allocator::has_failed(); }
 };
 
+// Pages of the tiers behind memory; and whether a device does all late.
+struct Tiers {
+  size_t disk = 0, host = 0;
+  bool late = false;
+};
+
 class EngineWithoutMemory : public testing::Test {
  protected:
   static constexpr uint64_t kMost = 100'000;  // a guard: no request here allocates so often
 
-  std::unique_ptr<Engine> engine(size_t disk_bytes = 0) {
+  std::unique_ptr<Engine> engine(const Tiers& tiers = {}) {
     EngineOptions options{.context = 64, .max_sequences = 3, .prefill_chunk = 8, .page_tokens = 8};
     options.kv_bytes = 10 * page_bytes();
-    options.disk_bytes = disk_bytes;
+    options.disk_bytes = tiers.disk * page_bytes();
     options.disk_folder = testing::TempDir();
-    return std::make_unique<Engine>(model_.engine_model(), options, std::make_unique<LookupDrafter>());
+    options.host_bytes = tiers.host * page_bytes();
+    options.host_patience = 1e9;
+    options.pipeline = tiers.late ? 2 : 1;
+    EngineModel model = model_.engine_model();
+    if (tiers.late) model.backend = &late_;
+    return std::make_unique<Engine>(model, options, std::make_unique<LookupDrafter>());
   }
   size_t page_bytes() {
     const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormats()), 8);
@@ -67,12 +79,14 @@ class EngineWithoutMemory : public testing::Test {
   }
 
   BareModel model_{golden_folder("mistral"), exact_kernels(), 2};
+  LateBackend late_{model_.backend};
 };
 
 TEST_F(EngineWithoutMemory, AStepThatFailsEndsWhatItServedAndTheNextRequestIsAnsweredRight) {
   const std::vector<TokenId> expected = engine()->run(request(4)).tokens;
-  for (const size_t disk_bytes : {size_t(0), 4 * page_bytes()}) {
-    const auto tried = engine(disk_bytes);
+  for (const Tiers& tiers : {Tiers{}, Tiers{.disk = 4}, Tiers{.host = 6}, Tiers{.disk = 8, .host = 3},
+                             Tiers{.disk = 8, .host = 4, .late = true}}) {
+    const auto tried = engine(tiers);
     uint64_t failures = 0;
     for (uint64_t n = 1; n < kMost; ++n) {
       bool failed = false, threw = false;

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/cuda_yardstick.h"
 #include "backend/cuda/gather.h"
+#include "backend/cuda/side_copies.h"
 #include "base/error.h"
 
 namespace quire::cuda {
@@ -120,6 +121,38 @@ void CudaBackend::wait(Mark mark) {
     CUDA_CHECK(result);
     for (const auto& then : one.then) then();
   }
+}
+
+Buffer CudaBackend::allocate_host(size_t bytes) {
+  use_device();
+  return SideCopies::allocate(bytes);
+}
+
+SideCopies& CudaBackend::aside() {
+  use_device();
+  if (aside_ == nullptr) aside_ = std::make_unique<SideCopies>();
+  return *aside_;
+}
+
+Backend::AsideMark CudaBackend::copy_aside(std::span<const ByteCopy> copies) {
+  flush();
+  graphs_.start();
+  return aside().start(copies, stream());
+}
+
+void CudaBackend::order_after_aside(AsideMark mark) {
+  flush();
+  graphs_.start();
+  aside().order_after(mark, stream());
+  is_marked_ = false;
+}
+
+std::optional<double> CudaBackend::aside_seconds(AsideMark mark) {
+  return aside().seconds(mark);
+}
+
+void CudaBackend::wait_aside(AsideMark mark) {
+  aside().wait(mark);
 }
 
 void CudaBackend::expect_weights(size_t bytes) {

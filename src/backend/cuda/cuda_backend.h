@@ -22,6 +22,8 @@
 
 namespace quire::cuda {
 
+class SideCopies;
+
 // The operations on one of NVIDIA's GPUs: kernels in one stream, in the order in which they are asked for. Activations are bf16,
 // sums f32. Nothing is waited for but by `wait`, the first step of a new size, and draws that the device cannot make.
 class CudaBackend : public Backend {
@@ -39,6 +41,11 @@ class CudaBackend : public Backend {
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
   Mark mark() override;
   void wait(Mark mark) override;
+  Buffer allocate_host(size_t bytes) override;
+  AsideMark copy_aside(std::span<const ByteCopy> copies) override;
+  void order_after_aside(AsideMark mark) override;
+  std::optional<double> aside_seconds(AsideMark mark) override;
+  void wait_aside(AsideMark mark) override;
   void expect_weights(size_t bytes) override;
   Weight prepare(const Weight& weight, const WeightUse& use) override;
   void prepare_gated(Weight& gate, Weight& up, const WeightUse& use) override;
@@ -190,6 +197,9 @@ class CudaBackend : public Backend {
   std::vector<std::shared_ptr<const void>> held_;
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> events_;  // to be used again
+
+  SideCopies& aside();
+  std::unique_ptr<SideCopies> aside_;  // null: nobody has asked for any
 };
 
 }  // namespace quire::cuda

@@ -27,9 +27,13 @@ std::string_view name(KvEventKind kind) {
     case KvEventKind::stored:
       return "stored";
     case KvEventKind::loaded:
+      return "loaded";
+    case KvEventKind::kept:
+      return "kept";
+    case KvEventKind::fetched:
       break;
   }
-  return "loaded";
+  return "fetched";
 }
 
 std::vector<KvEvent> KvEvents::since(uint64_t since) const {

@@ -25,8 +25,10 @@ enum class KvEventKind : uint8_t {
   restored,   // its contents came from a snapshot: it can be found, and nobody holds it
   stored,     // it was evicted, and its contents go to the disk
   loaded,     // its contents came back from the disk: it can be found, and nobody holds it
+  kept,       // its contents go to the host's memory; it may be evicted then, or was
+  fetched,    // its contents came back from there: it can be found, and nobody holds it
 };
-inline constexpr size_t kKvEventKinds = size_t(KvEventKind::loaded) + 1;
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::fetched) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -35,7 +37,7 @@ struct KvEvent {
   uint32_t group = 0;
   PageId page;
   uint32_t index = 0;   // of the page in its sequence
-  SequenceId sequence;  // of no meaning where a page is evicted, restored, stored or loaded
+  SequenceId sequence;  // of no meaning where a page is evicted, restored, stored, loaded, kept or fetched
 };
 
 // The last events, and how many of each kind there ever were. Engine thread only.

@@ -17,17 +17,25 @@ struct KvMove {
   const std::byte* host_from = nullptr;  // taken from here instead
   std::byte* host_to = nullptr;          // brought here instead
   uint64_t stored_as = 0;                // the disk tier's ticket of what it waits for; 0: nobody does
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  uint32_t host_slot = kNoSlot;  // the host tier's, that is filled or read
+  uint64_t ticket = 0;           // of one that is made aside: each has the next
 };
 
 // In the order in which they must be made: a later one may overwrite what an earlier one has read.
+//
+// A cache has two lists: what must be made before anything else is computed; and what is made aside, after the former and beside
+// what is computed next, which touches neither where it comes from nor where it goes.
 struct KvMoves {
   std::vector<KvMove> list;
   std::vector<std::shared_ptr<const void>> held;  // host memory that must stay until they are made
+  uint64_t after = 0;  // they overwrite what moves aside up to this ticket have to read first
 
   bool empty() const { return list.empty(); }
   void clear() {
     list.clear();
     held.clear();
+    after = 0;
   }
 };
 

@@ -13,10 +13,15 @@ PageMemory::PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_grou
 
 void PageMemory::make(const KvMoves& moves) const {
   for (const KvMove& move : moves.list) {
-    std::byte* pages = pages_[move.group].data();
-    memory_.copy(move.host_to != nullptr ? move.host_to : pages + move.to,
-                 move.host_from != nullptr ? move.host_from : pages + move.from, move.bytes);
+    const Ends ends = ends_of(move);
+    memory_.copy(ends.to, ends.from, move.bytes);
   }
+}
+
+PageMemory::Ends PageMemory::ends_of(const KvMove& move) const {
+  std::byte* pages = pages_[move.group].data();
+  return {.to = move.host_to != nullptr ? move.host_to : pages + move.to,
+          .from = move.host_from != nullptr ? move.host_from : pages + move.from};
 }
 
 std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {

@@ -36,6 +36,12 @@ class PageMemory {
 
   // In order. Allocates nothing.
   void make(const KvMoves& moves) const;
+  // Where a move's bytes go and come from.
+  struct Ends {
+    std::byte* to;
+    const std::byte* from;
+  };
+  Ends ends_of(const KvMove& move) const;
   // What a backend reads for one step; it points into `tables` and this memory, which must outlive it.
   std::vector<KvGroupView> view(const KvTables& tables) const;
 

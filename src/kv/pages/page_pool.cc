@@ -90,6 +90,16 @@ std::optional<PageId> PagePool::least_recently_used() const {
   return PageId{std::get<2>(*cached_.begin())};
 }
 
+std::vector<PageId> PagePool::least_recently_used(size_t most) const {
+  std::vector<PageId> pages;
+  pages.reserve(std::min(most, cached_.size()));
+  for (const Rank& rank : cached_) {
+    if (pages.size() >= most) break;
+    pages.push_back(PageId{std::get<2>(rank)});
+  }
+  return pages;
+}
+
 void PagePool::retain(PageId page) {
   if (pages_[page.value].shares++ > 0) return;
   take_from_cached(page);

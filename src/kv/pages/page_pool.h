@@ -55,6 +55,8 @@ class PagePool {
   // used longest ago goes first, and of one use the deepest, because what is deeper is lost with what is before it.
   void touch(PageId page, uint64_t use, uint32_t depth);
   std::optional<PageId> least_recently_used() const;
+  // The first of them to go, at most so many.
+  std::vector<PageId> least_recently_used(size_t most) const;
   uint64_t last_use(PageId page) const { return pages_[page.value].use; }
 
   uint32_t capacity() const { return uint32_t(pages_.size()); }

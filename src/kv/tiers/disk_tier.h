@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "kv/layout/kv_layout.h"
-#include "kv/prefix/prefix_index.h"
+#include "kv/tiers/tier_slots.h"
 
 namespace quire {
 
@@ -61,11 +61,17 @@ class DiskTier {
   };
   [[nodiscard]] Place store(uint32_t node_page, const SaltedTokens& prefix);
   void filled(Ticket stored);
+  // The same of bytes that are there and are not copied: they must stay as they are until `take_written` has the ticket, which it
+  // has of every page that was queued.
+  [[nodiscard]] Place store_from(const std::byte* bytes, uint32_t node_page, const SaltedTokens& prefix);
+  std::vector<Ticket> take_written();
+  // Whether a page of so many bytes would be queued now.
+  bool has_room_for(size_t bytes);
 
-  // The way down along some tokens as far as the tier knows them: by node, which of its pages are there.
-  std::vector<std::vector<bool>> pages_along(const SaltedTokens& tokens) const;
-  // They are about to be used: of one use the deepest goes first, because it is lost with what is before it.
-  void touch_along(const SaltedTokens& tokens);
+  std::vector<std::vector<bool>> pages_along(const SaltedTokens& tokens) const {
+    return slots_.pages_along(tokens);
+  }
+  void touch_along(const SaltedTokens& tokens) { slots_.touch_along(tokens); }
 
   // Asks for a page; nothing if it is not there any more.
   std::optional<Ticket> read(uint32_t node_page, const SaltedTokens& prefix);
@@ -88,7 +94,7 @@ class DiskTier {
     double read_bytes_per_s = 0;
   };
   Stats stats();
-  uint64_t pages_of(uint32_t group) const { return groups_[group].uses.size(); }
+  uint64_t pages_of(uint32_t group) const { return slots_.uses(group).size(); }
   // How long it takes until so many bytes are here, after all that was asked for before.
   double seconds_to_read(size_t bytes);
   // A rate that looks bad is not measured any more, as nobody reads: each time that happens it is believed a little less.
@@ -101,18 +107,9 @@ class DiskTier {
 
  private:
   using Bytes = std::unique_ptr<std::byte[]>;
-  struct Slot {
-    PrefixNodeId node = PrefixIndex::kRoot;  // the root: the slot is free
-    uint32_t node_page = 0;
-    Ticket written_by = 0;
-    std::list<uint32_t>::iterator place;  // in `uses`
-  };
   struct Group {
-    size_t page_bytes = 0;
-    uint64_t begin = 0;  // in the file
-    std::vector<Slot> slots;
-    std::vector<uint32_t> free;
-    std::list<uint32_t> uses;         // taken slots, the one used longest ago first
+    uint64_t begin = 0;               // in the file
+    std::vector<Ticket> written_by;   // by slot
     std::vector<uint64_t> checksums;  // by slot; the worker's. 0: nothing good is there
   };
   enum class Kind : uint8_t { write, read };
@@ -122,37 +119,37 @@ class DiskTier {
     Ticket ticket = 0;
     Ticket written_by = 0;
     Bytes bytes;
-    bool filled = true;  // of a write: its bytes are there
+    const std::byte* borrowed = nullptr;  // of a write: another's bytes instead
+    bool filled = true;                   // of a write: its bytes are there
+    bool forgotten = false;               // nobody asks what became of it, but for the lender of its bytes
     bool good = false;
     double seconds = 0;
   };
 
-  std::optional<PrefixNodeId> find(const SaltedTokens& prefix) const;
-  PrefixNodeId find_or_add(const SaltedTokens& prefix);
-  void forget(uint32_t group, uint32_t slot);
-  void touch(Group& group, uint32_t slot);
+  Place add(uint32_t node_page, const SaltedTokens& prefix, const std::byte* borrowed);
+  size_t bytes_of(const Job& job) const { return slots_.page_bytes(job.group); }
   void push(Job job);
   void give_to_worker();  // those before which none waits for its bytes
   void settle();          // takes over what the worker has done
+  void count(const Job& job);
   void learn_rate(const Job& job);
 
   void work();
   void write(Job& job);
   void read(Job& job);
 
-  std::vector<KvLayout::NodePage> node_pages_;
-  uint32_t node_tokens_;
+  TierSlots slots_;
   DiskTierOptions options_;
   DiskIo io_;
   int file_ = -1;
   std::vector<Group> groups_;
-  PrefixIndex tree_;  // `pages` are slots
   Ticket next_ticket_ = 1;
   Stats stats_;
   double seconds_per_byte_;
   bool rate_is_measured_ = false;
   std::vector<Arrival> arrivals_;
   std::list<Job> waiting_;  // from the first write on whose bytes are not there
+  std::list<Job> written_;  // from bytes that were lent
 
   std::mutex mutex_;
   std::condition_variable wake_, done_something_;

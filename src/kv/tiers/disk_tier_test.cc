@@ -362,9 +362,9 @@ class CacheWithDisk : public DiskTierTest {
   // Everything that the disk has of these tokens.
   void bring_back(const Tokens& tokens, CacheSalt salt = {}) {
     kv_->settle_moves();
-    const DiskMatch match = kv_->lookup_on_disk({tokens, salt});
+    const TierMatch match = kv_->lookup_on_disk({tokens, salt});
     const uint64_t use = kv_->touch({tokens, salt});
-    for (const DiskMatch::Page& page : match.pages) {
+    for (const TierMatch::Page& page : match.pages) {
       const Tokens prefix(tokens.begin(), tokens.begin() + ptrdiff_t((page.node + 1) * kTokens));
       const auto bytes = load(*tier_, {prefix, salt}, page.page);
       ASSERT_TRUE(bytes.has_value());
@@ -386,7 +386,7 @@ TEST_F(CacheWithDisk, WhatWasEvictedComesBackAndIsFound) {
   EXPECT_EQ(before.tokens, 8u);
   EXPECT_EQ(before.miss.why, PrefixMiss::Why::evicted);
   EXPECT_EQ(kv_->events().count(KvEventKind::stored), 4u);
-  const DiskMatch match = kv_->lookup_on_disk(counted(24));
+  const TierMatch match = kv_->lookup_on_disk(counted(24));
   EXPECT_EQ(match.memory_tokens, 8u);
   EXPECT_EQ(match.tokens, 20u) << "the last token is always computed, and its page was not full of others";
   EXPECT_EQ(match.pages.size(), 3u);
@@ -417,11 +417,11 @@ TEST_F(CacheWithDisk, OfWindowLayersOnlyThePagesComeBackThatAreSeen) {
   compute(counted(40));
   for (uint32_t i = 1; i < 4; ++i) compute(counted(40, 1000 * i));
   EXPECT_EQ(kv_->lookup(counted(40)).tokens, 0u);
-  const DiskMatch match = kv_->lookup_on_disk(counted(40));
+  const TierMatch match = kv_->lookup_on_disk(counted(40));
   EXPECT_EQ(match.tokens, 36u);
   // 9 pages of the layers that see everything; the next token sees 31 to 36 in the others: pages 7 and 8.
-  EXPECT_EQ(std::ranges::count(match.pages, 0u, &DiskMatch::Page::page), 9);
-  EXPECT_EQ(std::ranges::count(match.pages, 1u, &DiskMatch::Page::page), 2);
+  EXPECT_EQ(std::ranges::count(match.pages, 0u, &TierMatch::Page::page), 9);
+  EXPECT_EQ(std::ranges::count(match.pages, 1u, &TierMatch::Page::page), 2);
   bring_back(counted(40));
   EXPECT_EQ(kv_->lookup(counted(40)).tokens, 36u);
   compute(counted(40));

@@ -6,28 +6,74 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kv/tiers/host_tier.h"
 
 namespace quire {
 
 // ---- out ---------------------------------------------------------------------------------------------------------
 
-KvExport::KvExport(KvCache& kv) : kv_(kv), age_(kv.age_) {
+namespace {
+
+PrefixIndex* host_tree_of(const KvCache& kv) {
+  return kv.host() == nullptr ? nullptr : &kv.host()->tree();
+}
+
+}  // namespace
+
+std::vector<KvExport::Both> KvExport::roots() const {
+  std::vector<Both> roots;
+  for (PrefixNodeId root : kv_.index_.roots())
+    roots.push_back({root, host_ ? host_->root(kv_.index_.node(root).salt) : std::nullopt});
+  if (host_ == nullptr) return roots;
+  for (PrefixNodeId root : host_->roots()) {
+    if (!kv_.index_.root(host_->node(root).salt)) roots.push_back({std::nullopt, root});
+  }
+  return roots;
+}
+
+KvExport::Both KvExport::child_of(const Both& parent, std::span<const TokenId> tokens) const {
+  Both child;
+  if (parent.here) child.here = kv_.index_.child(*parent.here, tokens);
+  if (parent.host) child.host = host_->child(*parent.host, tokens);
+  return child;
+}
+
+void KvExport::add_children(const Both& parent, std::vector<Both>& children) const {
+  const auto add_of = [&](const PrefixIndex& tree, PrefixNodeId id, bool here) {
+    for (PrefixNodeId child : tree.node(id).children) {
+      const std::vector<TokenId>& tokens = tree.node(child).tokens;
+      if (tokens.size() < kv_.node_tokens()) {
+        children.push_back({child, std::nullopt});  // the tier has full ones only
+      } else if (const Both both = child_of(parent, tokens); here || !both.here) {
+        children.push_back(both);
+      }
+    }
+  };
+  if (parent.here) add_of(kv_.index_, *parent.here, true);
+  if (parent.host) add_of(*host_, *parent.host, false);
+}
+
+KvExport::KvExport(KvCache& kv) : kv_(kv), host_(host_tree_of(kv)), age_(kv.age_) {
   struct Found {
-    PrefixNodeId id;
+    Both node;
     uint32_t parent;     // place in `found`
-    uint64_t use = 0;    // of it or of anything after it
+    uint64_t use = 0;    // of it or of anything after it, in memory
     uint32_t place = 0;  // in the order of the export
   };
   std::vector<Found> found;
-  for (PrefixNodeId root : kv_.index_.roots()) found.push_back({root, uint32_t(found.size())});
+  for (const Both& root : roots()) found.push_back({root, uint32_t(found.size())});
   const uint32_t roots = uint32_t(found.size());  // are not exported themselves
-  for (uint32_t i = 0; i < found.size(); ++i) {   // grows: parents before children
-    const PrefixIndex::Node& node = kv_.index_.node(found[i].id);
-    for (size_t n = 0; n < node.pages.size(); ++n) {
+  std::vector<Both> children;
+  for (uint32_t i = 0; i < found.size(); ++i) {  // grows: parents before children
+    const Both node = found[i].node;
+    for (size_t n = 0; node.here && n < kv_.index_.node(*node.here).pages.size(); ++n) {
       const PagePool& pool = *kv_.pools_[kv_.layout_.node_pages[n].group];
-      if (node.pages[n]) found[i].use = std::max(found[i].use, pool.last_use(*node.pages[n]));
+      if (const auto& page = kv_.index_.node(*node.here).pages[n])
+        found[i].use = std::max(found[i].use, pool.last_use(*page));
     }
-    for (PrefixNodeId child : node.children) found.push_back({child, i});
+    children.clear();
+    add_children(node, children);
+    for (const Both& child : children) found.push_back({child, i});
   }
   for (size_t i = found.size(); i-- > roots;)
     found[found[i].parent].use = std::max(found[found[i].parent].use, found[i].use);
@@ -38,50 +84,63 @@ KvExport::KvExport(KvCache& kv) : kv_(kv), age_(kv.age_) {
   nodes_.reserve(order.size());
   for (uint32_t i : order) {
     found[i].place = uint32_t(nodes_.size());
-    add(found[i].id, found[i].parent < roots ? KvNode::kNoParent : found[found[i].parent].place);
+    add(found[i].node, found[i].parent < roots ? KvNode::kNoParent : found[found[i].parent].place);
   }
 }
 
-KvExport::KvExport(KvCache& kv, const SaltedTokens& salted) : kv_(kv), age_(kv.age_) {
-  const std::optional<PrefixNodeId> root = kv_.index_.root(salted.salt);
-  if (!root) return;
-  PrefixNodeId at = *root;
+KvExport::KvExport(KvCache& kv, const SaltedTokens& salted)
+    : kv_(kv), host_(host_tree_of(kv)), age_(kv.age_) {
+  Both at{kv_.index_.root(salted.salt), host_ ? host_->root(salted.salt) : std::nullopt};
   std::span<const TokenId> tokens = salted.tokens;
   nodes_.reserve(tokens.size() / kv_.node_tokens() + 1);
   const auto parent = [&] { return nodes_.empty() ? KvNode::kNoParent : uint32_t(nodes_.size() - 1); };
   while (tokens.size() >= kv_.node_tokens()) {
-    const auto next = kv_.index_.child(at, tokens.first(kv_.node_tokens()));
-    if (!next) break;
-    at = *next;
+    const Both next = child_of(at, tokens.first(kv_.node_tokens()));
+    if (!next.here && !next.host) break;
+    at = next;
     add(at, parent());
     tokens = tokens.subspan(kv_.node_tokens());
   }
-  const PrefixIndex::Longest rest = kv_.index_.longest_child(at, tokens, kv_.parts());
+  if (!at.here) return;
+  const PrefixIndex::Longest rest = kv_.index_.longest_child(*at.here, tokens, kv_.parts());
   // One that goes on otherwise belongs to somebody else.
-  if (rest.tokens > 0 && kv_.index_.node(rest.node).tokens.size() == rest.tokens) add(rest.node, parent());
+  if (rest.tokens > 0 && kv_.index_.node(rest.node).tokens.size() == rest.tokens)
+    add({rest.node, std::nullopt}, parent());
 }
 
 KvExport::~KvExport() {
   if (kv_.age_ != age_) return;
-  for (const Place& place : nodes_) kv_.index_.drop(place.id);
+  for (const Place& place : nodes_) {
+    if (place.node.here) kv_.index_.drop(*place.node.here);
+    if (place.node.host) host_->drop(*place.node.host);
+  }
 }
 
-void KvExport::add(PrefixNodeId id, uint32_t parent) {
-  kv_.index_.hold(id);
-  nodes_.push_back({id, parent});
+void KvExport::add(const Both& node, uint32_t parent) {
+  nodes_.push_back({node, parent});
+  if (node.here) kv_.index_.hold(*node.here);
+  if (node.host) host_->hold(*node.host);
 }
 
 KvNode KvExport::node_at(const Place& place, KvMoves& moves) const {
-  const PrefixIndex::Node& node = kv_.index_.node(place.id);
-  KvNode copy{.parent = place.parent, .tokens = node.tokens, .pages = {}};
-  if (place.parent == KvNode::kNoParent) copy.salt = node.salt;
-  for (uint32_t n = 0; n < node.pages.size(); ++n) {
+  const PrefixIndex::Node* here = place.node.here ? &kv_.index_.node(*place.node.here) : nullptr;
+  const PrefixIndex::Node* host = place.node.host ? &host_->node(*place.node.host) : nullptr;
+  const PrefixIndex::Node& either = here != nullptr ? *here : *host;
+  KvNode copy{.parent = place.parent, .tokens = either.tokens, .pages = {}};
+  if (place.parent == KvNode::kNoParent) copy.salt = either.salt;
+  for (uint32_t n = 0; n < kv_.node_pages(); ++n) {
     const uint32_t g = kv_.layout_.node_pages[n].group;
     std::vector<std::byte>& page = copy.pages.emplace_back();
-    if (!node.pages[n]) continue;
+    const bool is_here = here != nullptr && here->pages[n];
+    if (!is_here && (host == nullptr || !host->pages[n])) continue;
     page.resize(kv_.page_bytes(g));
-    moves.list.push_back(
-        {.group = g, .bytes = page.size(), .from = kv_.place_of(g, *node.pages[n]), .host_to = page.data()});
+    KvMove move{.group = g, .bytes = page.size(), .host_to = page.data()};
+    if (is_here) {
+      move.from = kv_.place_of(g, *here->pages[n]);
+    } else {
+      move.host_from = kv_.host()->bytes_of(g, host->pages[n]->value);
+    }
+    moves.list.push_back(move);
   }
   return copy;
 }

@@ -20,9 +20,9 @@ struct KvNode {
   std::vector<std::vector<std::byte>> pages;  // as KvLayout::node_pages says; empty where there is none
 };
 
-// Copies what is published when it is made, a few pages at a time, so that the engine can go on in between. Those used
-// last come first, parents always before their children. It holds no page: one that is evicted meanwhile is missing
-// from its node. Engine thread only; the cache must outlive it.
+// Copies what is published when it is made, and what is in the host tier, a few pages at a time, so that the engine can go on in
+// between. Those used last come first, parents always before their children, what is in the host tier alone at the end. It
+// holds no page: one that is evicted meanwhile is missing from its node. Engine thread only; the cache must outlive it.
 class KvExport {
  public:
   explicit KvExport(KvCache& kv);
@@ -37,15 +37,23 @@ class KvExport {
   std::vector<KvNode> take(size_t bytes, const MakeMoves& make);
 
  private:
+  // A node in memory, in the host tier, or in both.
+  struct Both {
+    std::optional<PrefixNodeId> here, host;
+  };
   struct Place {
-    PrefixNodeId id;
+    Both node;
     uint32_t parent = KvNode::kNoParent;
   };
-  void add(PrefixNodeId id, uint32_t parent);
+  std::vector<Both> roots() const;
+  Both child_of(const Both& parent, std::span<const TokenId> tokens) const;
+  void add_children(const Both& parent, std::vector<Both>& children) const;
+  void add(const Both& node, uint32_t parent);
   KvNode node_at(const Place& place, KvMoves& moves) const;
 
   KvCache& kv_;
-  std::vector<Place> nodes_;  // held in the index: a node's id is not given to another meanwhile
+  PrefixIndex* host_;         // the host tier's tree; null: there is none
+  std::vector<Place> nodes_;  // held in their trees: a node's id is not given to another meanwhile
   size_t next_ = 0;
   uint64_t age_;  // of the cache: what it has forgotten since is gone
 };

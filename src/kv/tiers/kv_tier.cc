@@ -4,18 +4,24 @@
 #include "base/check.h"
 #include "kv/kv_cache.h"
 #include "kv/tiers/disk_tier.h"
+#include "kv/tiers/host_tier.h"
 
 // How pages go to the disk when their memory is needed, and come back.
 
 namespace quire {
 
-void KvCache::store_on_disk(uint32_t node_page, PageId page, PrefixNodeId id) {
-  const uint32_t group = layout_.node_pages[node_page].group, depth = index_.node(id).depth;
-  std::vector<TokenId> prefix(size_t(depth + 1) * node_tokens());
+std::vector<TokenId> KvCache::tokens_up_to(PrefixNodeId id) const {
+  std::vector<TokenId> tokens(size_t(index_.node(id).depth + 1) * node_tokens());
   for (PrefixNodeId at = id; at != PrefixIndex::kRoot; at = index_.node(at).parent) {
     const PrefixIndex::Node& node = index_.node(at);
-    std::ranges::copy(node.tokens, prefix.begin() + ptrdiff_t(size_t(node.depth) * node_tokens()));
+    std::ranges::copy(node.tokens, tokens.begin() + ptrdiff_t(size_t(node.depth) * node_tokens()));
   }
+  return tokens;
+}
+
+void KvCache::store_on_disk(uint32_t node_page, PageId page, PrefixNodeId id) {
+  const uint32_t group = layout_.node_pages[node_page].group;
+  const std::vector<TokenId> prefix = tokens_up_to(id);
   const DiskTier::Place place = tier_->store(node_page, {prefix, index_.node(id).salt});
   if (place.stored != DiskTier::Stored::queued) return;
   moves_.list.push_back({.group = group,
@@ -23,44 +29,64 @@ void KvCache::store_on_disk(uint32_t node_page, PageId page, PrefixNodeId id) {
                          .from = place_of(group, page),
                          .host_to = place.bytes,
                          .stored_as = place.ticket});
-  record(KvEventKind::stored, group, page, layout_.page_index(node_page, depth), {});
+  record(KvEventKind::stored, group, page, layout_.page_index(node_page, index_.node(id).depth), {});
 }
 
-DiskMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
-  DiskMatch match;
+TierMatch KvCache::lookup_in_host(const SaltedTokens& tokens) const {
+  return match_in(Where::host, tokens);
+}
+
+TierMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
+  return match_in(Where::disk, tokens);
+}
+
+TierMatch KvCache::match_in(Where tier, const SaltedTokens& tokens) const {
+  TierMatch match;
   match.memory_tokens = match.tokens = lookup(tokens).tokens;
-  if (tier_ == nullptr || !options_.sharing || tokens.size() == 0) return match;
+  const bool is_there = tier == Where::host ? host_ != nullptr : tier_ != nullptr;
+  if (!is_there || !options_.sharing || tokens.size() == 0) return match;
   const SaltedTokens wanted = tokens.first(tokens.size() - 1);  // the last is always computed
-  const std::vector<std::vector<bool>> on_disk = tier_->pages_along(wanted);
+  using Pages = std::vector<std::vector<bool>>;
+  const Pages in_host = host_ != nullptr ? host_->pages_along(wanted) : Pages();
+  const Pages on_disk = tier == Where::disk ? tier_->pages_along(wanted) : Pages();
   const std::vector<PrefixNodeId> in_memory = find(tokens).nodes;
-  enum class Where : uint8_t { nowhere, memory, disk };
+  const auto has = [](const Pages& pages, uint32_t page, uint32_t node) {
+    return node < pages.size() && pages[node][page];
+  };
   const auto where = [&](uint32_t page, uint32_t node) {
     if (node < in_memory.size() && index_.node(in_memory[node]).pages[page]) return Where::memory;
-    return node < on_disk.size() && on_disk[node][page] ? Where::disk : Where::nowhere;
+    if (has(in_host, page, node)) return Where::host;
+    return has(on_disk, page, node) ? Where::disk : Where::nowhere;
   };
-  // By group: how many pages from here back are in either place.
-  std::vector<uint32_t> there(pools_.size(), 0);
-  const uint32_t most = uint32_t(std::max(in_memory.size(), on_disk.size()));
-  uint32_t best = 0;
-  for (uint32_t i = 0; i < most; ++i) {
-    for (uint32_t n = 0; n < node_pages(); ++n) {
-      uint32_t& count = there[layout_.node_pages[n].group];
-      count = where(n, i) == Where::nowhere ? 0 : count + 1;
+  const uint32_t most = uint32_t(std::max({in_memory.size(), in_host.size(), on_disk.size()}));
+  // Nodes that could be taken up if all that is no further than this were here.
+  const auto usable_with = [&](Where furthest) {
+    std::vector<uint32_t> there(pools_.size(), 0);  // by group: how many pages from here back
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < most; ++i) {
+      for (uint32_t n = 0; n < node_pages(); ++n) {
+        uint32_t& count = there[layout_.node_pages[n].group];
+        count = where(n, i) > furthest ? 0 : count + 1;
+      }
+      const uint32_t end = (i + 1) * node_tokens();
+      const auto is_seen = [&](const KvGroupLayout& group) {
+        return there[size_t(&group - layout_.groups.data())] >=
+               group.pages_covering(end) - group.first_page_seen(end);
+      };
+      if (std::ranges::all_of(layout_.groups, is_seen)) best = i + 1;
     }
-    const uint32_t end = (i + 1) * node_tokens();
-    const auto is_there = [&](const KvGroupLayout& group) {
-      return there[size_t(&group - layout_.groups.data())] >=
-             group.pages_covering(end) - group.first_page_seen(end);
-    };
-    if (std::ranges::all_of(layout_.groups, is_there)) best = i + 1;
-  }
+    return best;
+  };
+  if (tier == Where::disk && host_ != nullptr)
+    match.memory_tokens = match.tokens =
+        std::max(match.memory_tokens, usable_with(Where::host) * node_tokens());
+  const uint32_t best = usable_with(tier);
   if (best * node_tokens() <= match.memory_tokens) return match;
   match.tokens = best * node_tokens();
   for (uint32_t i = 0; i < best; ++i) {
     for (uint32_t n = 0; n < node_pages(); ++n) {
       const KvPolicy& group = layout_.groups[layout_.node_pages[n].group];
-      if (layout_.page_index(n, i) < group.first_page_seen(match.tokens) || where(n, i) != Where::disk)
-        continue;
+      if (layout_.page_index(n, i) < group.first_page_seen(match.tokens) || where(n, i) != tier) continue;
       match.pages.push_back({n, i});
       match.bytes += layout_.node_page_bytes(n);
     }
@@ -71,8 +97,19 @@ DiskMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
 uint64_t KvCache::touch(const SaltedTokens& tokens) {
   const Path path = find(tokens);
   touch_chain(path.nodes.empty() ? PrefixIndex::kRoot : path.nodes.back());
+  if (host_ != nullptr) host_->touch_along(tokens);
   if (tier_ != nullptr) tier_->touch_along(tokens);
   return use_;
+}
+
+std::optional<PageRef> KvCache::take_unused(uint32_t group, uint64_t use) {
+  PagePool& pool = *pools_[group];
+  if (pool.free_pages() == 0) {
+    const auto oldest = pool.least_recently_used();
+    if (!oldest || pool.last_use(*oldest) >= use) return std::nullopt;
+    evict(group, *oldest);
+  }
+  return pool.take();
 }
 
 bool KvCache::bring_back(uint32_t node_page, const SaltedTokens& prefix,
@@ -88,19 +125,15 @@ bool KvCache::bring_back(uint32_t node_page, const SaltedTokens& prefix,
     return index_.child(at, tokens);
   });
   if (known && index_.node(*known).pages[node_page]) return true;  // it was computed meanwhile
-  PagePool& pool = *pools_[group];
-  if (pool.free_pages() == 0) {
-    const auto oldest = pool.least_recently_used();
-    if (!oldest || pool.last_use(*oldest) >= use) return false;
-    evict(group, *oldest);
-  }
+  const std::optional<PageRef> taken = take_unused(group, use);
+  if (!taken) return false;
   // Only now: evicting may have removed nodes that hold nothing.
   const PrefixNodeId root = index_.root_or_add(prefix.salt);
   const PrefixNodeId id = *walk(root, [&](PrefixNodeId at, std::span<const TokenId> tokens) {
     const auto next = index_.child(at, tokens);
     return next ? next : std::optional(index_.add(at, tokens));
   });
-  const PageRef page = *pool.take();
+  const PageRef& page = *taken;
   moves_.list.push_back({.group = group,
                          .bytes = page_bytes(group),
                          .to = place_of(group, page.id()),

@@ -16,7 +16,8 @@ const kStates = [
   ['cached', 'cached'],
   ['pinned', 'pinned'],
   ['free', 'free'],
-  ['on_disk', 'on the disk'],  // not in the map: they have left memory
+  ['in_host', 'in host memory'],  // neither these nor those after them are in the map: a copy is elsewhere
+  ['on_disk', 'on the disk'],
 ];
 
 // held, shared, cached or free; being pinned is a mark beside these.
@@ -69,13 +70,14 @@ export class PageMap {
     document.addEventListener('themechange', () => this.draw());
   }
 
-  // has_disk: whether pages that leave memory go to a disk.
-  show(group, page_tokens, has_disk) {
-    this.legend_items.get('on_disk').item.hidden = !has_disk;
+  // tiers: `host` and `disk`, whether pages that leave memory go there.
+  show(group, page_tokens, tiers) {
+    this.legend_items.get('in_host').item.hidden = !tiers.host;
+    this.legend_items.get('on_disk').item.hidden = !tiers.disk;
     this.#group = group;
     this.#page_tokens = page_tokens;
     this.#pages = new Array(group.pages);
-    this.#counts = { held: 0, shared: 0, cached: 0, pinned: 0, free: group.pages, on_disk: group.on_disk };
+    this.#counts = { held: 0, shared: 0, cached: 0, pinned: 0, free: group.pages, in_host: group.in_host, on_disk: group.on_disk };
     for (const page of group.map) {
       this.#pages[page.page] = page;
       ++this.#counts[kind_of(page)];

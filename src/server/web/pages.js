@@ -39,9 +39,9 @@ export class PagesView {
       this.#maps.push(new PageMap());
       by_id('maps').append(this.#maps.at(-1).element);
     }
-    groups.forEach((group, i) => this.#maps[i].show(group, group.page_tokens, Boolean(kv.disk)));
+    groups.forEach((group, i) => this.#maps[i].show(group, group.page_tokens, kv));
     set_text(by_id('pages-about'), `${page_tokens} tokens to a page, ${bytes(bytes_per_token)} a token in ${format}. `
-      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_disk(kv.disk)}`);
+      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_host(kv.host)}${about_disk(kv.disk)}`);
     this.#show_pins(kv.pins ?? []);
     this.#show_events(kv.events, groups.length);
   }
@@ -72,6 +72,8 @@ export class PagesView {
   #events_shown = '';
 }
 
+const about_host = (host) => (host
+  ? ` In host memory: ${plural(host.pages, 'page')}, ${bytes(host.used_bytes)} of ${bytes(host.capacity_bytes)}.` : '');
 const about_disk = (disk) => (disk
   ? ` On the disk: ${plural(disk.pages, 'evicted page')}, ${bytes(disk.used_bytes)} of ${bytes(disk.capacity_bytes)}.` : '');
 

@@ -8,7 +8,7 @@ import { StepsFold } from './steps_fold.js';
 
 const kHeight = 20;
 
-const kStateWords = { waiting: 'waiting', loading: 'waiting for the disk', prefill: 'reading the prompt', decode: 'answering' };
+const kStateWords = { waiting: 'waiting', loading: 'waiting for its pages', prefill: 'reading the prompt', decode: 'answering' };
 const is_queued = (state) => state === 'waiting' || state === 'loading';
 
 export class RequestRow {
@@ -163,9 +163,10 @@ function chunk_words(chunks, which) {
 }
 
 function account(request) {
-  const { queue_ms, prompt_tokens, cached_tokens, disk_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
+  const { queue_ms, prompt_tokens, cached_tokens, host_tokens, disk_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
   const parts = [`It waited ${ms(queue_ms)}`];
   parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${why_missed(request)}`);
+  if (host_tokens) parts.push(`${count(host_tokens)} of them from host memory`);
   if (disk_tokens) parts.push(`${count(disk_tokens)} of them from the disk`);
   if (chunks.length) parts.push(`${plural(chunks.length, 'prefill chunk')}`);
   if (kv_pages) parts.push(plural(kv_pages, 'KV page'));
