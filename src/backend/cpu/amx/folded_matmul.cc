@@ -10,8 +10,8 @@ namespace quire {
 namespace {
 
 // Inputs that share the opening of panels: they stay in the second-level cache (2 MB on such machines).
-constexpr size_t kSharedBytes = 5 << 18;
-constexpr size_t kMostSharedTokens = 256;
+constexpr size_t kSharedBytes = 5 << 19;
+constexpr size_t kMostSharedTokens = 512;
 
 size_t tiles_of(size_t tokens) {
   return (tokens + kFoldedTokens - 1) / kFoldedTokens;

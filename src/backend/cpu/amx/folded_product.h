@@ -151,12 +151,10 @@ class FoldedProduct {
 
   // A function, so that it is there once.
   static __attribute__((noinline)) void open_step(const uint8_t* block, size_t step, FoldedPanel& out) {
-    if (step == 0) {
-      prefetch_ahead<Packed::kStart>(block);
-      open_scales(block, out);
-    }
+    if (step == 0) prefetch_ahead<Packed::kStart>(block);
     open_half(block, 2 * step, out.low[step], out.high[step]);
     open_half(block, 2 * step + 1, out.low[step] + 32 * kPanelRows, out.high[step] + 32 * kPanelRows);
+    if (step + 1 == kFoldedSteps) open_scales(block, out);  // until then, what waits may need those before
   }
 
   static ALWAYS_INLINE void open_scales(const uint8_t* block, FoldedPanel& out) {
@@ -204,6 +202,7 @@ class FoldedProduct {
 
   // ---- products
 
+  // Between the products of a step, vectors scale a part of what waits and open a part of what comes.
   template <size_t kPanels>
   static void multiply(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch) {
     zero_sums<kPanels>();
@@ -213,7 +212,7 @@ class FoldedProduct {
       multiply_step<0>(task.panels[0], step);
       if constexpr (kPanels == 2) multiply_step<2>(task.panels[1], step);
       prefetch_input(*task.next_input, step);
-      if (step == 0) finish<kPanels>(scratch);  // what waits may need the panels that are opened over
+      scale_part<kPanels>(scratch, step);
       for (size_t i = 0; i < opening.each && opening.next < opening.end; ++i) open_next<kPanels>(opening);
     }
     scratch.turn ^= 1;
@@ -265,17 +264,25 @@ class FoldedProduct {
   // ---- scales
 
   template <size_t kPanels>
-  static ALWAYS_INLINE void finish(FoldedScratch& scratch) {
-    if (scratch.waiting.panels == nullptr) return;
-#pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p)
-      scale(scratch.waiting.panels[p], *scratch.waiting.input, scratch.ints[scratch.turn][p],
-            scratch.waiting.sums[p]);
+  static void finish(FoldedScratch& scratch) {
+    for (size_t part = 0; part < kFoldedSteps; ++part) scale_part<kPanels>(scratch, part);
     scratch.waiting.panels = nullptr;
   }
 
+  // A quarter of the tokens that wait.
+  template <size_t kPanels>
+  static ALWAYS_INLINE void scale_part(const FoldedScratch& scratch, size_t part) {
+    const FoldedTask& task = scratch.waiting;
+    if (task.panels == nullptr) return;
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p)
+      scale(task.panels[p], *task.input, scratch.ints[scratch.turn][p], task.sums[p], part * kPartTokens);
+  }
+
+  static constexpr size_t kPartTokens = kFoldedTokens / kFoldedSteps;
+
   static ALWAYS_INLINE void scale(const FoldedPanel& panel, const FoldedInput& input,
-                                  const FoldedInts (&ints)[2], float (*sums)[kPanelRows]) {
+                                  const FoldedInts (&ints)[2], float (*sums)[kPanelRows], size_t first) {
     const __m512 scale = _mm512_load_ps(panel.scales), min_scale = _mm512_load_ps(panel.min_scales);
     __m512i mins[kSubs / 2];
     if constexpr (kHasMin) {
@@ -283,7 +290,7 @@ class FoldedProduct {
       for (size_t i = 0; i < kSubs / 2; ++i) mins[i] = _mm512_load_si512(panel.sub_mins[i]);
     }
 #pragma GCC unroll 4
-    for (size_t t = 0; t < kFoldedTokens; ++t) {
+    for (size_t t = first; t < first + kPartTokens; ++t) {
       const __m512i high = _mm512_slli_epi32(_mm512_load_si512(ints[1][t]), Fold<Format>::kBits);
       const __m512i total = _mm512_add_epi32(high, _mm512_load_si512(ints[0][t]));
       __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scale);
