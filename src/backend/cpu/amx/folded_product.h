@@ -1,176 +1,317 @@
 #pragma once
 
-#include "backend/cpu/amx/tile_matmul.h"
-#include "backend/cpu/matmul/panel_scales.h"
+#include "backend/cpu/amx/folded_matmul.h"
+#include "backend/cpu/avx512/panel_reader.h"
 
-// The product of one or two open panels of blocks of 256 and one or two tiles of tokens. A sub-block's scale is a whole
-// number, and a code times it has 14 bits at most, so a panel is opened to such products: a plane of their low seven bits
-// and a plane of what is above, both int8. Then tiles add over all 256 columns, 64 at a time, and only two sums, of the
-// low and of the high plane, are left to scale: sum = low + 128 * high, exactly.
-//
-// `Machine` has eight tiles and vectors of sixteen floats:
+// What multiply_folded wants of an instruction set: AVX-512 with VNNI, and a machine
 //
 //   struct Machine {
+//     static void configure();  // eight tiles of 16 rows of 64 bytes
+//     static void release();
 //     template <size_t kTile> static void zero();
 //     template <size_t kTile> static void load(const void* rows, size_t stride_bytes);
 //     template <size_t kTile> static void store(void* rows, size_t stride_bytes);
-//     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply();  // sums += inputs * codes
-//     struct Lanes {
-//       static Lanes load(const float*);
-//       static Lanes broadcast(const float*);
-//       void store(float*) const;
-//     };
-//     struct Pairs { static Pairs load(const int16_t*); };  // two numbers for each of sixteen rows
-//     struct Ints { static Ints zero(); };                  // one
-//     static Ints add_products(Ints sum, Pairs, const int16_t* two);  // of each row's two with these
-//     static Lanes to_floats(Ints);
-//     static Lanes to_floats(const int32_t* low, const int32_t* high);  // low + 128 * high
-//     static Lanes multiply(a, b);
-//     static Lanes multiply_add(a, b, c);       // a * b + c, rounded once
-//     static Lanes multiply_subtract(a, b, c);  // c - a * b, rounded once
+//     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply_signed();    // sums += inputs * codes
+//     template <size_t kSums, size_t kInputs, size_t kCodes> static void multiply_unsigned();  // the codes are unsigned
 //   };
 //
 // It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
 //
-// Tiles 0 and 1 hold the low sums of the tokens' tiles, 2 and 3 the high ones, [tokens][16 rows]; 4 a tile of activations, [tokens][64],
-// and 5 a plane's tile, [16][16 rows][4]. Two operands, even though one is loaded twice: see bf16_tile_product.h.
+// Tiles 0 and 1 hold the low and the high sums of the first panel, 2 and 3 those of the second, 4 inputs, 5 a plane of weights. There are no more
+// than two operands at a time, even where that means to load one again: see grouped_product.h.
 
 namespace quire {
 
-inline constexpr size_t kFoldBits = 7;
-inline constexpr size_t kFoldCols = 64;  // multiplied at a time
+// How a code and its sub-block's scale become two planes. Codes of five bits that are not negative have scales of six bits, which are cut in
+// two: code * (scale % 8) and code * (scale / 8) both fit in a byte, so bytes are multiplied as they are, two at a time, and nothing is carried.
+// Other products have 14 bits with their sign, which are cut in two themselves.
+template <class Format>
+struct Fold {
+  static constexpr bool kCutsScales = kIsAnyOf<Format, format::Q2_K, format::Q4_K, format::Q5_K>;
+  static constexpr unsigned kBits =
+      kCutsScales ? 3 : 8;  // a sum is that of the low plane and 2^kBits that of the high one
 
-struct TileShape {
-  size_t rows, row_bytes;
-};
-constexpr ALWAYS_INLINE TileShape tile_shape(size_t tile, size_t tokens) {
-  return tile < 5 ? TileShape{tokens, 64} : TileShape{16, 64};
-}
-
-template <class Machine, size_t kSub, bool kHasMin, size_t kPanels, size_t kTokenTiles>
-class FoldedProduct {
- public:
-  using Lanes = typename Machine::Lanes;
-  static constexpr size_t kBlock = 256;
-  static_assert(kChunkCols == kBlock);  // what is opened at a time
-
-  FoldedProduct(const TileBlock& block, TileScratch& scratch, TileResults& results)
-      : block_(block), scratch_(scratch), results_(results) {}
-
-  void run() {
-    for (size_t p = 0; p < kPanels; ++p) multiply_panel(p);
-    for (size_t p = 0; p < kPanels; ++p) {
-      for (size_t i = 0; i < kTokenTiles; ++i) scale(p, i);
+  // Those of sixteen rows, in both halves of 32 bits.
+  struct Scales {
+    __m512i low, high;
+  };
+  static ALWAYS_INLINE Scales scales(const uint8_t* bytes) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    const __m512i twice =
+        _mm512_cvtepi8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(all, all), _mm_unpacklo_epi8(all, all)));
+    if constexpr (kCutsScales) {
+      return {_mm512_and_si512(twice, _mm512_set1_epi16(7)), _mm512_srli_epi16(twice, 3)};
+    } else {
+      return {twice, _mm512_slli_epi16(twice, 8)};
     }
+  }
+
+  // Four columns.
+  static ALWAYS_INLINE void put(__m512i codes, const Scales& scales, uint8_t* low, uint8_t* high) {
+    if constexpr (kCutsScales) {
+      _mm512_store_si512(low, _mm512_mullo_epi16(codes, scales.low));
+      _mm512_store_si512(high, _mm512_mullo_epi16(codes, scales.high));
+    } else {
+      constexpr int kAndOr = (0xf0 & 0xcc) | 0xaa;  // (a & b) | c
+      constexpr int kSelect = 0xca;                 // a ? b : c, bit by bit
+      const __m512i is_even = _mm512_set1_epi16(0x00ff);
+      // Each 256 times itself: the upper half of the product with a scale is what is above eight bits, and with 256 times
+      // the scale all of it.
+      const __m512i even = _mm512_slli_epi16(codes, 8), odd = _mm512_andnot_si512(is_even, codes);
+      const __m512i lows = _mm512_ternarylogic_epi32(_mm512_mulhi_epi16(even, scales.high), is_even,
+                                                     _mm512_mullo_epi16(odd, scales.low), kAndOr);
+      const __m512i highs = _mm512_ternarylogic_epi32(is_even, _mm512_mulhi_epi16(even, scales.low),
+                                                      _mm512_mulhi_epi16(odd, scales.high), kSelect);
+      _mm512_store_si512(low, lows);
+      _mm512_store_si512(high, highs);
+    }
+  }
+};
+
+// ---- activations -------------------------------------------------------------------------------------------------------
+
+// One function for all types: products of the same activations share what it packs.
+template <class Machine>
+struct FoldedInputs {
+  static size_t tile_bytes(size_t cols) { return cols / kFoldedCols * sizeof(FoldedInput); }
+
+  static void pack(const PackInputArgs& args) {
+    FoldedInput* blocks = reinterpret_cast<FoldedInput*>(args.tile);
+    for (size_t b = args.col_begin / kFoldedCols; b < args.col_end / kFoldedCols; ++b) {
+      for (size_t t = 0; t < kFoldedTokens; ++t) {
+        if (t < args.tokens) {
+          pack_token(Q8Row(args.rows + t * args.stride_bytes, args.cols, kFoldedCols), b, t, blocks[b]);
+        } else {
+          clear_token(t, blocks[b]);
+        }
+      }
+    }
+  }
+
+  static constexpr InputFormat kFormat = {
+      .most_rows = kFoldedLeastTokens - 1, .tile_bytes = tile_bytes, .pack = pack};
+
+ private:
+  static ALWAYS_INLINE void pack_token(const Q8Row& row, size_t b, size_t t, FoldedInput& out) {
+    const int8_t* values = row.values + b * kFoldedCols;
+    for (size_t step = 0; step < kFoldedSteps; ++step)
+      _mm512_store_si512(out.values[step][t], _mm512_loadu_si512(values + step * kFoldedStepCols));
+    out.scales[t] = row.scales[b];
+    __builtin_memcpy(out.sums32[t], row.sums32 + b * (kFoldedCols / 32), sizeof(out.sums32[t]));
+    __builtin_memcpy(out.sums16[t], row.sums16 + b * (kFoldedCols / 16), sizeof(out.sums16[t]));
+  }
+  static ALWAYS_INLINE void clear_token(size_t t, FoldedInput& out) {
+    for (size_t step = 0; step < kFoldedSteps; ++step)
+      _mm512_store_si512(out.values[step][t], _mm512_setzero_si512());
+    out.scales[t] = 0;
+    __builtin_memset(out.sums32[t], 0, sizeof(out.sums32[t]));
+    __builtin_memset(out.sums16[t], 0, sizeof(out.sums16[t]));
+  }
+};
+
+// ---- products -------------------------------------------------------------------------------------------------------
+
+template <class Machine, class Format>
+class FoldedProduct {
+  using Packed = PackedBlock<Format>;
+  static constexpr size_t kSub = Packed::kSub, kSubs = Packed::kSubs;
+  static constexpr bool kHasMin = Packed::Uniform::kHasMin;
+  static constexpr size_t kRowBytes = 64;
+  static constexpr size_t kAheadBytes =
+      8192;  // of what is read from memory: fetched to the second-level cache
+  static constexpr size_t kInputs = 4, kCodes = 5;  // tiles
+  static_assert(Packed::kValues == kFoldedCols);
+
+ public:
+  static constexpr FoldedKernels kernels() {
+    return {.block_bytes = Packed::kBytes,
+            .configure = Machine::configure,
+            .release = Machine::release,
+            .open = {open<1>, open<2>},
+            .multiply = {multiply<1>, multiply<2>},
+            .finish = {finish<1>, finish<2>},
+            .outliers = kOutlierKernels<Format>,
+            .inputs = FoldedInputs<Machine>::kFormat};
   }
 
  private:
-  static constexpr size_t kSteps = kBlock / kFoldCols;
-  static constexpr size_t kNextRows = kTileTokens * kTokenTiles / (kSteps * kPanels);
+  // ---- opening
 
-  void multiply_panel(size_t p) const {
-    zero<0>();
-    zero<1>();
-    zero<2>();
-    zero<3>();
-    const uint8_t* low = block_.panels[p].codes;
-    const uint8_t* high = low + kPanelRows * kBlock;
+  template <size_t kPanels>
+  static void open(FoldedOpening& opening) {
+    while (opening.next < opening.end) open_next<kPanels>(opening);
+  }
+
+  template <size_t kPanels>
+  static ALWAYS_INLINE void open_next(FoldedOpening& opening) {
+    const size_t panel = opening.next % kPanels, step = opening.next / kPanels;
+    open_step(opening.blocks[panel], step, opening.out[panel]);
+    ++opening.next;
+  }
+
+  // A function, so that it is there once.
+  static __attribute__((noinline)) void open_step(const uint8_t* block, size_t step, FoldedPanel& out) {
+    if (step == 0) prefetch_ahead<Packed::kStart>(block);
+    open_half(block, 2 * step, out.low[step], out.high[step]);
+    open_half(block, 2 * step + 1, out.low[step] + 32 * kPanelRows, out.high[step] + 32 * kPanelRows);
+    if (step + 1 == kFoldedSteps) open_scales(block, out);  // until then, what waits may need those before
+  }
+
+  static ALWAYS_INLINE void open_scales(const uint8_t* block, FoldedPanel& out) {
+    using Scales = PanelScales<Format, PerRow>;
+    Scales::block_scales(block).store(out.scales);
+    if constexpr (kHasMin) {
+      Scales::block_min_scales(block).store(out.min_scales);
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kSubs / 2; ++i) {
+        const __m256i mins =
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + Packed::kSubMins + 32 * i));
+        _mm512_store_si512(out.sub_mins[i], _mm512_cvtepi8_epi16(mins));
+      }
+    }
+  }
+
+  // 32 columns, as a packed block has them.
+  static ALWAYS_INLINE void open_half(const uint8_t* block, size_t half, uint8_t* low, uint8_t* high) {
+    constexpr size_t kSubsInHalf = 32 / kSub;
+    const uint8_t* step = block + Packed::kStart + half * Packed::kStepBytes;
+    const uint8_t* bytes = block + Packed::kSubScales + kPanelRows * kSubsInHalf * half;
+    prefetch_ahead<Packed::kStepBytes>(step);
+    const typename Fold<Format>::Scales first = Fold<Format>::scales(bytes);
+    const typename Fold<Format>::Scales second =
+        kSubsInHalf == 1 ? first : Fold<Format>::scales(bytes + kPanelRows);
+    const auto put = [&]<size_t g>() __attribute__((always_inline)) {
+      Fold<Format>::put(Codes<Format, 0>::template read<g>(step), g < 4 ? first : second, low + kRowBytes * g,
+                        high + kRowBytes * g);
+    };
+    put.template operator()<0>();
+    put.template operator()<1>();
+    put.template operator()<2>();
+    put.template operator()<3>();
+    put.template operator()<4>();
+    put.template operator()<5>();
+    put.template operator()<6>();
+    put.template operator()<7>();
+  }
+
+  template <size_t kBytes>
+  static ALWAYS_INLINE void prefetch_ahead(const uint8_t* now) {
+#pragma GCC unroll 16
+    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(now + kAheadBytes + line, 0, 2);
+  }
+
+  // ---- products
+
+  // Between the products of a step, vectors scale a part of what waits and open a part of what comes.
+  template <size_t kPanels>
+  static void multiply(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch) {
+    zero_sums<kPanels>();
 #pragma GCC unroll 4
-    for (size_t step = 0; step < kSteps; ++step) {
-      const size_t at = step * kPanelRows * kFoldCols;
-      load_inputs<0>(step * kFoldCols);
-      Machine::template load<5>(low + at, kPanelRows * 4);
-      multiply<0, 4, 5>();
-      load_inputs<1>(step * kFoldCols);
-      multiply<1, 4, 5>();
-      Machine::template load<5>(high + at, kPanelRows * 4);
-      multiply<3, 4, 5>();
-      if constexpr (kTokenTiles == 2) load_inputs<0>(step * kFoldCols);
-      multiply<2, 4, 5>();
-      prefetch_next(p * kSteps + step);
+    for (size_t step = 0; step < kFoldedSteps; ++step) {
+      Machine::template load<kInputs>(task.input->values[step], kRowBytes);
+      multiply_step<0>(task.panels[0], step);
+      if constexpr (kPanels == 2) multiply_step<2>(task.panels[1], step);
+      prefetch_input(*task.next_input, step);
+      scale_part<kPanels>(scratch, step);
+      for (size_t i = 0; i < opening.each && opening.next < opening.end; ++i) open_next<kPanels>(opening);
     }
-    store<0>(p);
-    store<1>(p);
-    store<2>(p);
-    store<3>(p);
+    scratch.turn ^= 1;
+    FoldedInts(&ints)[2][2] = scratch.ints[scratch.turn];
+    Machine::template store<0>(ints[0][0], kRowBytes);
+    Machine::template store<1>(ints[0][1], kRowBytes);
+    if constexpr (kPanels == 2) {
+      Machine::template store<2>(ints[1][0], kRowBytes);
+      Machine::template store<3>(ints[1][1], kRowBytes);
+    }
+    scratch.waiting = task;
   }
 
-  static constexpr bool has_tile(size_t tile) {
-    return tile % 2 < kTokenTiles;
-  }
-  template <size_t kTile>
-  ALWAYS_INLINE void zero() const {
-    if constexpr (has_tile(kTile)) Machine::template zero<kTile>();
-  }
-  template <size_t kSums, size_t kInputs, size_t kCodes>
-  ALWAYS_INLINE void multiply() const {
-    if constexpr (has_tile(kSums)) Machine::template multiply<kSums, kInputs, kCodes>();
-  }
-  template <size_t kTile>
-  ALWAYS_INLINE void store(size_t p) const {
-    if constexpr (has_tile(kTile)) {
-      Machine::template store<kTile>(scratch_.sums[kTile][p], sizeof(TileInts) / kTileTokens);
-    }
-  }
-  template <size_t kTile>
-  ALWAYS_INLINE void load_inputs(size_t column) const {
-    if constexpr (kTile < kTokenTiles)
-      Machine::template load<4>(block_.inputs[kTile] + block_.col_begin + column, block_.input_stride_bytes);
-  }
-
-  // Brings what the next tokens' rows have in as many columns to the first-level cache, a part with each step: nothing else fetches
-  // it in time.
-  ALWAYS_INLINE void prefetch_next(size_t step) const {
-    const std::byte* row = block_.next_inputs + step * kNextRows * block_.input_stride_bytes;
-    const size_t scale = block_.cols + block_.next_col / kBlock * sizeof(float);
-    for (size_t i = 0; i < kNextRows; ++i, row += block_.input_stride_bytes) {
-#pragma GCC unroll 4
-      for (size_t c = 0; c < kBlock; c += 64) __builtin_prefetch(row + block_.next_col + c);
-      __builtin_prefetch(row + scale);
+  template <size_t kPanels>
+  static ALWAYS_INLINE void zero_sums() {
+    Machine::template zero<0>();
+    Machine::template zero<1>();
+    if constexpr (kPanels == 2) {
+      Machine::template zero<2>();
+      Machine::template zero<3>();
     }
   }
 
-  // The sums of a panel and a tile of tokens.
-  void scale(size_t p, size_t i) const {
-    constexpr size_t kSubs = kBlock / kSub;
-    const OpenPanel& panel = block_.panels[p];
-    const Q8Row row(block_.inputs[i], block_.cols, kBlock);
-    const size_t block = block_.col_begin / kBlock;
-    const std::byte* factors = reinterpret_cast<const std::byte*>(row.scales + block);
-    const std::byte* sums =
-        reinterpret_cast<const std::byte*>((kSub == 32 ? row.sums32 : row.sums16) + kSubs * block);
-    const TileInts &low = scratch_.sums[i][p], &high = scratch_.sums[2 + i][p];
-    TileFloats& results = results_.sums[2 * p + i];
-    const Lanes scale = Lanes::load(panel.scales), min_scale = Lanes::load(panel.min_scales);
-    typename Machine::Pairs mins[kSubs / 2];
+  template <size_t kSums>
+  static ALWAYS_INLINE void multiply_step(const FoldedPanel& panel, size_t step) {
+    Machine::template load<kCodes>(panel.low[step], kRowBytes);
+    Machine::template multiply_unsigned<kSums, kInputs, kCodes>();
+    Machine::template load<kCodes>(panel.high[step], kRowBytes);
+    if constexpr (Fold<Format>::kCutsScales) {
+      Machine::template multiply_unsigned<kSums + 1, kInputs, kCodes>();
+    } else {
+      Machine::template multiply_signed<kSums + 1, kInputs, kCodes>();
+    }
+  }
+
+  // A quarter of it.
+  static ALWAYS_INLINE void prefetch_input(const FoldedInput& input, size_t step) {
+#pragma GCC unroll 16
+    for (size_t t = 0; t < kFoldedTokens; ++t) __builtin_prefetch(input.values[step][t]);
+    if (step == 0) __builtin_prefetch(input.scales);
+    if constexpr (kHasMin) {
+      const std::byte* sums =
+          reinterpret_cast<const std::byte*>(kSub == 32 ? input.sums32[0] : input.sums16[0]);
+      __builtin_prefetch(sums + step * kRowBytes);
+      if constexpr (kSub == 16) __builtin_prefetch(sums + (4 + step) * kRowBytes);
+    }
+  }
+
+  // ---- scales
+
+  template <size_t kPanels>
+  static void finish(FoldedScratch& scratch) {
+    for (size_t part = 0; part < kFoldedSteps; ++part) scale_part<kPanels>(scratch, part);
+    scratch.waiting.panels = nullptr;
+  }
+
+  // A quarter of the tokens that wait.
+  template <size_t kPanels>
+  static ALWAYS_INLINE void scale_part(const FoldedScratch& scratch, size_t part) {
+    const FoldedTask& task = scratch.waiting;
+    if (task.panels == nullptr) return;
+#pragma GCC unroll 2
+    for (size_t p = 0; p < kPanels; ++p)
+      scale(task.panels[p], *task.input, scratch.ints[scratch.turn][p], task.sums[p], part * kPartTokens);
+  }
+
+  static constexpr size_t kPartTokens = kFoldedTokens / kFoldedSteps;
+
+  static ALWAYS_INLINE void scale(const FoldedPanel& panel, const FoldedInput& input,
+                                  const FoldedInts (&ints)[2], float (*sums)[kPanelRows], size_t first) {
+    const __m512 scale = _mm512_load_ps(panel.scales), min_scale = _mm512_load_ps(panel.min_scales);
+    __m512i mins[kSubs / 2];
     if constexpr (kHasMin) {
 #pragma GCC unroll 8
-      for (size_t j = 0; j < kSubs / 2; ++j)
-        mins[j] = Machine::Pairs::load(panel.sub_mins + 2 * kPanelRows * j);
+      for (size_t i = 0; i < kSubs / 2; ++i) mins[i] = _mm512_load_si512(panel.sub_mins[i]);
     }
-#pragma GCC unroll 2
-    for (size_t t = 0; t < block_.tokens; ++t) {
-      Lanes scaled = Machine::multiply(Machine::to_floats(low[t], high[t]), scale);
+#pragma GCC unroll 4
+    for (size_t t = first; t < first + kPartTokens; ++t) {
+      const __m512i high = _mm512_slli_epi32(_mm512_load_si512(ints[1][t]), Fold<Format>::kBits);
+      const __m512i total = _mm512_add_epi32(high, _mm512_load_si512(ints[0][t]));
+      __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scale);
       if constexpr (kHasMin) {
-        const int16_t* own = reinterpret_cast<const int16_t*>(sums + t * block_.input_stride_bytes);
-        typename Machine::Ints total = Machine::Ints::zero();
+        const int16_t* of_token = kSub == 32 ? input.sums32[t] : input.sums16[t];
+        __m512i min_total = _mm512_setzero_si512();
 #pragma GCC unroll 8
-        for (size_t j = 0; j < kSubs / 2; ++j) total = Machine::add_products(total, mins[j], own + 2 * j);
-        scaled = Machine::multiply_subtract(Machine::to_floats(total), min_scale, scaled);
+        for (size_t i = 0; i < kSubs / 2; ++i)
+          min_total = _mm512_dpwssd_epi32(min_total, mins[i], two_at(of_token + 2 * i));
+        scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min_total), min_scale, scaled);
       }
-      const float* factor = reinterpret_cast<const float*>(factors + t * block_.input_stride_bytes);
-      Machine::multiply_add(scaled, Lanes::broadcast(factor), Lanes::load(results[t])).store(results[t]);
+      const __m512 sum = _mm512_fmadd_ps(scaled, _mm512_set1_ps(input.scales[t]), _mm512_load_ps(sums[t]));
+      _mm512_store_ps(sums[t], sum);
     }
   }
 
-  const TileBlock& block_;
-  TileScratch& scratch_;
-  TileResults& results_;
+  static ALWAYS_INLINE __m512i two_at(const int16_t* numbers) {
+    int32_t both;
+    __builtin_memcpy(&both, numbers, sizeof(both));
+    return _mm512_set1_epi32(both);
+  }
 };
-
-template <class Machine, size_t kSub, bool kHasMin, size_t kPanels, size_t kTokenTiles>
-void multiply_folded(const TileBlock& block, TileScratch& scratch, TileResults& results) {
-  FoldedProduct<Machine, kSub, kHasMin, kPanels, kTokenTiles>(block, scratch, results).run();
-}
 
 }  // namespace quire

@@ -139,7 +139,7 @@ TEST_F(GroupedMatmul, TakesInputsThatWerePackedForAllRowsAtOnce) {
   }
 }
 
-// Two matrices of one input and a third of another type: the first two share packed tiles.
+// Three matrices of one input, one of another type: they share packed tiles.
 TEST_F(GroupedMatmul, OfTheBackendIsThatOfItsTwinForAnyNumberOfTokens) {
   CpuBackend backend(kernels, 3);
   for (size_t tokens : {1u, 5u, 33u, 200u}) {

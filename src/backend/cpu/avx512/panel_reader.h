@@ -128,7 +128,9 @@ template <class Format>
 struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format, 0>;
-  static constexpr size_t kMany = kOutlierSpan / 5;
+  // Whether the place of a column need not be known before it is read.
+  static constexpr bool kFindsPlaces = Packed::kCodes == Coding::four || Packed::kCodes == Coding::six;
+  static constexpr size_t kMany = kFindsPlaces ? kOutlierSpan * 2 / 5 : kOutlierSpan / 5;
   struct Scales {
     PerRow scale, min;
   };
@@ -154,6 +156,23 @@ struct Columns {
     const __m128i to_top = _mm_cvtsi32_si128(24 - 8 * int(place));
     const __m512i four = Read::template read<g>(step);
     store(_mm512_srai_epi32(_mm512_sll_epi32(four, to_top), 24), scales, out);
+  }
+
+  // A column of a step of 32: its bits are moved to the bottom of each row's 32, without a branch on where they are.
+  static ALWAYS_INLINE void read_any(const uint8_t* step, size_t column, const Scales& scales,
+                                     float* out) requires kFindsPlaces {
+    const size_t g = column / 4, place = 8 * (column % 4);
+    const auto bits = [](const uint8_t* bytes, size_t from, int mask) __attribute__((always_inline)) {
+      return _mm512_and_si512(_mm512_srl_epi32(load_bytes(bytes), _mm_cvtsi32_si128(int(from))),
+                              _mm512_set1_epi32(mask));
+    };
+    __m512i code = bits(step + g % 4 * 64, place + g / 4 * 4, 15);
+    if constexpr (Packed::kCodes == Coding::six) {
+      const __m512i high = bits(step + 256 + g / 4 * 64, place + g % 4 * 2, 3);
+      code = _mm512_add_epi32(_mm512_or_si512(code, _mm512_slli_epi32(high, 4)),
+                              _mm512_set1_epi32(kLowest<Format>));
+    }
+    store(code, scales, out);
   }
 
   template <size_t g>

@@ -24,13 +24,12 @@ struct OpenPanel {
   int32_t* sub_factors;  // [subs][16]: a sub-block's scale, or that less the next one's
   int16_t* sub_mins;     // [subs / 2][16][2]
 
-  // `planes`: of codes, one after the other.
-  static size_t bytes(size_t cols, size_t sub, size_t group, size_t planes = 1) {
-    return kPanelRows * (planes * cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
+  static size_t bytes(size_t cols, size_t sub, size_t group) {
+    return kPanelRows * (cols + sizeof(float) * ((cols + group - 1) / group + 2 * (cols / sub)));
   }
-  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group, size_t planes = 1)
+  OpenPanel(std::byte* memory, size_t cols, size_t sub, size_t group)
       : codes(reinterpret_cast<uint8_t*>(memory)),
-        starts(reinterpret_cast<float*>(codes + kPanelRows * planes * cols)),
+        starts(reinterpret_cast<float*>(codes + kPanelRows * cols)),
         differences(starts + kPanelRows * ((cols + group - 1) / group)),
         mins(differences + kPanelRows * (cols / sub)),
         scales(starts),

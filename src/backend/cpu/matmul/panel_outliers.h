@@ -125,6 +125,8 @@ static inline __attribute__((always_inline)) void with_place(size_t g, const Use
 //     // Column 4 g + place of a step of 32; columns 4 g to 4 g + 3.
 //     template <size_t g> static void read(const uint8_t* step, size_t place, const Scales&, float* out);
 //     template <size_t g> static void read_four(const uint8_t* step, const Scales&, float* out);
+//     // Instead of read, where it can: a column of a step of 32.
+//     static void read_any(const uint8_t* step, size_t column, const Scales&, float* out);
 //   };
 template <class Columns>
 class OutlierColumns {
@@ -157,9 +159,13 @@ class OutlierColumns {
         sub_end = begin + Packed::kSub;
       }
       const uint8_t* step = step_at(panel, column);
-      with_place(column % 32 / 4, [&]<size_t g>() {
-        Columns::template read<g>(step, column % 4, scales, weights + kPanelRows * cols[k]);
-      });
+      float* out = weights + kPanelRows * cols[k];
+      if constexpr (requires { Columns::read_any(step, column, scales, out); }) {
+        Columns::read_any(step, column % 32, scales, out);
+      } else {
+        with_place(column % 32 / 4,
+                   [&]<size_t g>() { Columns::template read<g>(step, column % 4, scales, out); });
+      }
     }
   }
 

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "backend/cpu/matmul/panel_outliers.h"
+
+// Products of types in blocks of 256 by instructions that multiply tiles of int8, but for what a machine does itself. The arithmetic is that
+// of all sets (docs/decisions, 5): in a block of 256 columns everything is a whole number, and so the same however it is added up.
+//
+// A tile instruction adds 64 columns at a time and cannot scale in between, so a code is multiplied with its sub-block's scale when a panel is
+// opened. What that comes to has up to 14 bits and is kept as two planes of bytes; a block's sum is that of the low plane, and 2^n times that
+// of the high one. Only these two are stored and scaled, once for 256 columns.
+//
+// Tiles of activations are [16 tokens][64 columns], those of weights [16][16 rows][4 columns], and so tiles of sums are [16 tokens][16 rows].
+
+namespace quire {
+
+inline constexpr size_t kFoldedLeastTokens = 8;  // for fewer, vectors are as fast
+inline constexpr size_t kFoldedStreamTiles =
+    2;  // up to so many tiles of tokens, opening takes turns with products
+inline constexpr size_t kFoldedCols = 256;     // of a block
+inline constexpr size_t kFoldedStepCols = 64;  // multiplied at a time
+inline constexpr size_t kFoldedSteps = kFoldedCols / kFoldedStepCols;
+inline constexpr size_t kFoldedTokens = kInputTileTokens;  // of a tile
+
+// A block of sixteen tokens' activations. Those of a tile of tokens follow each other.
+struct alignas(64) FoldedInput {
+  int8_t values[kFoldedSteps][kFoldedTokens][kFoldedStepCols];
+  float scales[kFoldedTokens];
+  int16_t sums32[kFoldedTokens][kFoldedCols / 32], sums16[kFoldedTokens][kFoldedCols / 16];  // as in Q8Row
+};
+
+// A block of a panel, open.
+struct alignas(64) FoldedPanel {
+  uint8_t low[kFoldedSteps][kFoldedStepCols * kPanelRows], high[kFoldedSteps][kFoldedStepCols * kPanelRows];
+  float scales[kPanelRows], min_scales[kPanelRows];
+  int16_t sub_mins[kFoldedCols / 32][kPanelRows][2];  // of two sub-blocks
+};
+
+using FoldedInts = int32_t[kFoldedTokens][kPanelRows];
+
+// A block of one or two panels and of a tile of tokens.
+struct FoldedTask {
+  const FoldedPanel* panels;  // of as many as there are
+  const FoldedInput* input;
+  const FoldedInput* next_input;  // what comes after it, to be fetched
+  float (*sums[2])[kPanelRows];   // of each panel, [tokens][rows]: added to
+};
+
+// Of a block of one or two panels: these steps of 64 columns are still to be opened, the panels in turns.
+struct FoldedOpening {
+  const uint8_t* blocks[2];  // packed
+  FoldedPanel* out;          // of as many
+  size_t next, end;          // steps of all panels
+  size_t each;               // so many at a time, between products
+};
+
+// A thread's own. The sums of the last task are stored and not scaled until the products of the next one are under way: vectors would
+// wait for tiles.
+struct alignas(64) FoldedScratch {
+  FoldedPanel open[2][2];    // two halves that take turns while few tokens stream by; by panel
+  FoldedInts ints[2][2][2];  // in turns; by panel; low and high
+  size_t turn;
+  FoldedTask waiting;  // without panels: none is
+};
+
+struct FoldedKernels {
+  size_t block_bytes;  // of a packed block
+  void (*configure)();
+  void (*release)();
+  // By panels less one.
+  void (*open[2])(FoldedOpening& opening);  // all that is left
+  void (*multiply[2])(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch);
+  void (*finish[2])(FoldedScratch& scratch);  // scales what waits
+  OutlierKernels outliers;
+  InputFormat inputs;
+};
+
+// REQUIRES: the weight is packed as panel_format does it; there are kFoldedLeastTokens tokens or more.
+void multiply_folded(const MatmulArgs& args, const FoldedKernels& kernels);
+
+}  // namespace quire
