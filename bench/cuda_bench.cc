@@ -1,6 +1,6 @@
 // Products of an 8 B model on the current GPU: decode steps as a share of the bandwidth with which memory can be read,
-// prefill in TFLOP/s, with cuBLASLt beside it where its library is found (QUIRE_CUBLASLT names it), and a mixture's
-// experts. Words after the program's name choose: decode, prefill, experts.
+// prefill in TFLOP/s, with cuBLASLt beside it where its library is found (QUIRE_CUBLASLT names it), a mixture's experts,
+// and what becomes of the results. Words after the program's name choose: decode, prefill, experts, outputs.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include "backend/cuda/matmul/random_weight.h"
 #include "base/error.h"
 #include "cuda_experts.h"
+#include "cuda_outputs.h"
 #include "cuda_yardsticks.h"
 
 namespace quire::cuda {
@@ -87,12 +88,14 @@ class Bench {
     stream_.wait();
   }
 
-  // Some of "decode", "prefill", "experts", or all.
+  // Some of "decode", "prefill", "experts", "outputs", or all.
   void run(const std::vector<std::string>& parts) {
     const auto wanted = [&](const char* part) {
       return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
     };
+    if (wanted("outputs")) bench_outputs();
     for (const DType dtype : kTypes) {
+      if (!wanted("decode") && !wanted("prefill") && !(wanted("experts") && dtype == DType::bf16)) continue;
       std::optional<Model> model(std::in_place, dtype, stream_.get());
       if (dtype == DType::bf16) {
         bandwidth_ = read_bandwidth(model->memory(), stream_.get());

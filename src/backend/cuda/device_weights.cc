@@ -87,17 +87,19 @@ Weight DeviceWeights::add(const Weight& weight, const WeightUse& use, cudaStream
 
 void DeviceWeights::add_gated(Weight& gate, Weight& up, const WeightUse& use, cudaStream_t stream) {
   const MatrixView sources[] = {gate.view, up.view};
-  const bool alike = gate.view.dtype == up.view.dtype && gate.view.rows == up.view.rows;
+  const size_t width = gate.view.rows / use.stacked;
+  const bool alike = gate.view.dtype == up.view.dtype && gate.view.rows == up.view.rows && width % 8 == 0;
   if (!alike && use.stacked > 1)
     throw Error(
-        "the gates and ups of the experts are of different types, which the GPU's kernels do not take");
+        "the gates and ups of the experts are of different types or their width is no multiple of 8, which "
+        "the "
+        "GPU's kernels do not take");
   if (!alike) {
     gate = add(gate, use, stream);
     up = add(up, use, stream);
     return;
   }
-  const auto rows = uint32_t(2 * gate.view.rows / use.stacked);
-  const RowOrder order = interleaved_halves(rows, rows);
+  const RowOrder order = gated_rows(uint32_t(width));
   const WeightShape shape = use.stacked > 1 ? expert_shape(sources, uint32_t(use.stacked), order)
                                             : packed_shape(std::span<const MatrixView>(sources), order);
   gate.packed = take(shape.bytes() * use.stacked);

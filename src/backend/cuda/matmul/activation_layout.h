@@ -26,4 +26,11 @@ constexpr size_t activation_place(uint32_t tokens, uint32_t token, uint32_t k) {
   return (size_t(part) * tokens + token) * kActivationRowBytes + piece * 16 + position % 8 * 2;
 }
 
+// Byte of the number that pair `pair` of a gated unit becomes, of `width` of them.
+constexpr size_t gated_place(uint32_t tokens, uint32_t token, uint32_t pair, uint32_t width) {
+  if (!in_whole_block(pair, width)) return activation_place(tokens, token, pair);
+  const uint32_t piece = (pair % 64 / 8) ^ (token % 8);
+  return (size_t(pair / 64) * tokens + token) * kActivationRowBytes + piece * 16 + pair % 8 * 2;
+}
+
 }  // namespace quire::cuda

@@ -33,7 +33,7 @@ __device__ uint2 sum_before(uint2 (&values)[kMostSortedExperts]) {
 __global__ void __launch_bounds__(kSortThreads) sort_pairs(const ExpertSorting sorting) {
   __shared__ uint32_t counts[kMostSortedExperts];
   __shared__ uint2 begins[kMostSortedExperts];  // of an expert: its first slot and its first item
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   const uint32_t expert = threadIdx.x, pairs = sorting.counts.pairs();
   counts[expert] = 0;
   __syncthreads();
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_pairs(const ExpertSorting s
 // A thread copies a piece of 16 bytes: [slot][part][piece].
 __global__ void __launch_bounds__(kThreads)
     gather_pieces(const ExpertSorting sorting, const ActivationBlock in, uint8_t* gathered) {
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   const uint32_t parts = round_up(in.cols, kBlockK) / 64;
   const size_t index = size_t(blockIdx.x) * kThreads + threadIdx.x;
   const uint32_t piece = index % 8, part = index / 8 % parts, slot = uint32_t(index / 8 / parts);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) add_rows(const ExpertSum sum, uint32_t row_blocks) {
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   const uint32_t token = blockIdx.x / row_blocks;
   const uint32_t col = blockIdx.x % row_blocks * kThreads + threadIdx.x;
   const uint32_t dim = uint32_t(sum.out.width);

@@ -48,7 +48,7 @@ class Experts : public DeviceTest {
     const DeviceBuffer staging(100'000);
     const PackStaging through = {staging.as<uint8_t>(), staging.bytes()};
     const MatrixView first[] = {gate.view(), up.view()}, second[] = {down.view()};
-    const RowOrder order = interleaved_halves(2 * width, 2 * width);
+    const RowOrder order = gated_rows(width);
     first_memory_ = DeviceBuffer(expert_shape(first, experts, order).bytes() * experts);
     second_memory_ = DeviceBuffer(expert_shape(second, experts, {}).bytes() * experts);
     first_ = pack_experts(first, experts, order, through, first_memory_.as<uint8_t>(), stream_->get());

@@ -15,7 +15,7 @@ struct ExpertPlainArguments {
 template <WeightFormat kFormat, class Output>
 __global__ void __launch_bounds__(128, 2)
     experts_plain(const ExpertPlainArguments args, const Output output) {
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   const uint32_t index = blockIdx.x / args.product.tiles;
   if (index >= *args.item_count) return;
   const ExpertItem item = args.items[index];

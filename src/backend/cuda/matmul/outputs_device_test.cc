@@ -2,6 +2,7 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ float rounded(float value) {
 // Outputs of every kernel against the same arithmetic on the host, on top of the reference's products.
 class ProductOutputs : public DeviceTest {
  protected:
-  static constexpr uint32_t kMostTokens = 100;
+  static constexpr uint32_t kMostTokens = 200;
   static constexpr uint32_t kSquares = 37;  // one more than the 32 lanes and a bit
   static constexpr float kEpsilon = 1e-5f;
 
@@ -63,7 +64,7 @@ class ProductOutputs : public DeviceTest {
       const RandomBlocks source(dtype, rows, cols, 11);
       const ProductCase c(source.view(), tokens, stream_->get());
       const std::vector<float> y = c.expected.download<float>();
-      for (const uint32_t count : {1u, 3u, 8u, 16u, 17u, 64u, 100u}) {
+      for (const uint32_t count : {1u, 3u, 8u, 16u, 17u, 64u, 100u, 190u, 200u}) {  // tiles of every width
         DeviceBuffer activations(activation_bytes(count, cols));
         const ActivationBlock block = {activations.as<uint8_t>(), count, cols};
         write_activations(tokens.rows.as<float>(), cols, block, stream_->get());
@@ -116,13 +117,13 @@ TEST_F(ProductOutputs, ScaledRowsAreTimesTheirTokensScale) {
 }
 
 TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) {
-  for (const uint32_t rows : {256u, 192u}) {  // 192 numbers leave 64 of padding
+  for (const uint32_t rows : {256u, 192u, 32u}) {  // 192 numbers leave 64 of padding, 32 leave 96
     const uint32_t padded = round_up(rows, kBlockK), count = rows / 16;
     std::vector<float> before(size_t(kMostTokens) * rows), gain(rows), bias(rows);
     for (size_t i = 0; i < before.size(); ++i) before[i] = float(i % 101) * 0.03f - 1.4f;
     for (uint32_t row = 0; row < rows; ++row) gain[row] = 0.8f + float(row % 7) * 0.1f;
     // With a bias and a factor, and without.
-    const bool more = rows == 192;
+    const bool more = rows != 256;
     const float factor = more ? 0.37f : 1.0f;
     for (uint32_t row = 0; more && row < rows; ++row) bias[row] = float(row % 11) * 0.21f - 1.0f;
     const DeviceBuffer gains = DeviceBuffer::of(gain), biases = DeviceBuffer::of(bias);
@@ -170,37 +171,36 @@ TEST_F(ProductOutputs, AResidualGrowsAndGivesTheNextActivationsAndTheirSquares) 
 }
 
 TEST_F(ProductOutputs, AGatedUnitIsSiluOfTheGateTimesUp) {
-  constexpr uint32_t kRows = 384, kCols = kRows / 2;
-  DeviceBuffer next;
-  std::vector<float> first;  // what the first kernel gave: all others must give the same bits
-  in_every_kernel(
-      kRows, 768,
-      [&](ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& block) {
-        if (kernel == ProductKernel::plain) first.clear();
-        next = DeviceBuffer(activation_bytes(block.tokens, kCols));
-        next.fill(0xff);
-        const NextActivations to = {next.as<uint8_t>(), block.tokens, kCols};
-        product_by(kernel, weight, block, GatedUnit{scales(), to}, *workspace_, stream_->get());
-      },
-      [&](uint32_t tokens, const std::vector<float>& y) {
-        const std::vector<float> got = read_activations(next, tokens, kCols);
-        const uint32_t padded = round_up(kCols, kBlockK);
-        for (uint32_t token = 0; token < tokens; ++token) {
-          for (uint32_t k = 0; k < padded; ++k) {
-            const float value = got[size_t(token) * padded + k];
-            if (k >= kCols) {
-              ASSERT_EQ(value, 0.0f);
-              continue;
+  for (const uint32_t cols : {256u, 192u, 32u}) {  // whole blocks, more than whole ones, less than one
+    const uint32_t rows = 2 * cols, padded = round_up(cols, kBlockK);
+    DeviceBuffer next;
+    std::vector<float> first;  // what the first kernel gave: all others must give the same bits
+    in_every_kernel(
+        rows, 768,
+        [&](ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& block) {
+          if (kernel == ProductKernel::plain) first.clear();
+          next = DeviceBuffer(activation_bytes(block.tokens, cols));
+          next.fill(0xff);
+          const NextActivations to = {next.as<uint8_t>(), block.tokens, cols};
+          product_by(kernel, weight, block, GatedUnit{scales(), to}, *workspace_, stream_->get());
+        },
+        [&](uint32_t tokens, const std::vector<float>& y) {
+          const std::vector<float> got = read_activations(next, tokens, cols);
+          for (uint32_t token = 0; token < tokens; ++token) {
+            for (uint32_t pair = 0; pair < cols; ++pair) {
+              const float* at = &y[size_t(token) * rows + gate_row(pair)];
+              const float gate = at[0] * scale(token), up = at[kUpAfterGate] * scale(token);
+              const float expected = gate / (1.0f + std::exp(-gate)) * up;
+              ASSERT_NEAR(got[size_t(token) * padded + gated_column(pair, cols)], expected,
+                          std::abs(expected) * 0x1p-8f + 1e-30f)
+                  << token << " " << pair;
             }
-            const float gate = y[size_t(token) * kRows + 2 * k] * scale(token);
-            const float up = y[size_t(token) * kRows + 2 * k + 1] * scale(token);
-            const float expected = gate / (1.0f + std::exp(-gate)) * up;
-            ASSERT_NEAR(value, expected, std::abs(expected) * 0x1p-8f + 1e-30f) << token << " " << k;
+            for (uint32_t k = cols; k < padded; ++k) ASSERT_EQ(got[size_t(token) * padded + k], 0.0f) << k;
           }
-        }
-        if (first.empty()) first = got;
-        ASSERT_EQ(got, first);
-      });
+          if (first.empty()) first = got;
+          ASSERT_EQ(got, first);
+        });
+  }
 }
 
 double expected_gated(const Gate& function, double gate, double up) {
@@ -221,11 +221,11 @@ double expected_gated(const Gate& function, double gate, double up) {
 }
 
 TEST_F(ProductOutputs, AGatedUnitHasEveryNonlinearityItsBiasesAndNoScaleIfNoneIsGiven) {
-  constexpr uint32_t kRows = 128, kCols = kRows / 2;
+  constexpr uint32_t kRows = 320, kCols = kRows / 2;
   std::vector<float> gate_bias(kCols), up_bias(kCols);
   for (uint32_t i = 0; i < kCols; ++i) {
-    gate_bias[i] = float(i) * 0.15f - 5.0f;
-    up_bias[i] = 4.0f - float(i) * 0.11f;
+    gate_bias[i] = float(i) * 0.06f - 5.0f;
+    up_bias[i] = 4.0f - float(i) * 0.05f;
   }
   const DeviceBuffer gates = DeviceBuffer::of(gate_bias), ups = DeviceBuffer::of(up_bias);
   for (const Nonlinearity kind :
@@ -246,9 +246,10 @@ TEST_F(ProductOutputs, AGatedUnitHasEveryNonlinearityItsBiasesAndNoScaleIfNoneIs
         [&](uint32_t tokens, const std::vector<float>& y) {
           const std::vector<float> got = read_activations(next, tokens, kCols);
           for (uint32_t token = 0; token < tokens; ++token) {
-            for (uint32_t k = 0; k < kCols; ++k) {
-              const float* at = &y[size_t(token) * kRows + 2 * k];
-              const float gate = at[0] + gate_bias[k], up = at[1] + up_bias[k];
+            for (uint32_t pair = 0; pair < kCols; ++pair) {
+              const float* at = &y[size_t(token) * kRows + gate_row(pair)];
+              const uint32_t k = gated_column(pair, kCols);
+              const float gate = at[0] + gate_bias[k], up = at[kUpAfterGate] + up_bias[k];
               const double expected = expected_gated(function, double(gate), double(up));
               ASSERT_NEAR(got[size_t(token) * round_up(kCols, kBlockK) + k], expected,
                           std::abs(expected) * 0x1p-8 + 1e-5)
@@ -298,38 +299,55 @@ TEST_F(ProductOutputs, PartsGoToTheirPlacesWithTheirBiasesAndScales) {
   }
 }
 
-TEST_F(ProductOutputs, HeadsAreRotatedPairByPair) {
-  constexpr uint32_t kRows = 320, kHead = 64, kRotated = 256;
-  std::vector<float> angles(kMostTokens * kHead);  // [token, pair] of cosine and sine
-  for (size_t i = 0; i < angles.size() / 2; ++i) {
-    angles[2 * i] = std::cos(float(i) * 0.37f);
-    angles[2 * i + 1] = std::sin(float(i) * 0.37f);
+// A weight of more tiles than there are multiprocessors, so that blocks take several and share the last.
+TEST_F(ProductOutputs, AreThoseOfThePlainKernelWhereABlockHasManyTiles) {
+  constexpr uint32_t kRows = 150 * 128, kTokens = 380;
+  const ProductWorkspace workspace({kRows, kTokens});
+  if (workspace.device().capability != 90) GTEST_SKIP() << "this GPU has no tile kernel";
+  const std::vector<float> gain(kRows, 0.7f), before(size_t(kTokens) * kRows, 0.25f);
+  const DeviceBuffer gains = DeviceBuffer::of(gain);
+  DeviceBuffer rows(before.size() * 4), next(activation_bytes(kTokens, kRows)),
+      squares(size_t(kTokens) * (kRows / 16) * 4);
+  const std::vector<float> read(size_t(kTokens) * kSquares, 2.5f);
+  const DeviceBuffer scale_squares = DeviceBuffer::of(read);
+  const TokenScales scaled = {scale_squares.as<float>(), kSquares, kSquares * 16, kEpsilon};
+  for (const DType dtype : {DType::bf16, DType::q8_0, DType::q4_k}) {
+    for (const uint32_t cols : {256u, 512u}) {  // one slice, and four
+      const RandomBlocks source(dtype, kRows, cols, 5);
+      DeviceBuffer packed(packed_shape(source.view(), {}).bytes());
+      const PackedWeight weight = pack(source.view(), {}, packed.as<uint8_t>(), stream_->get());
+      const Tokens tokens(kTokens, cols);
+      for (const uint32_t count : {30u, 64u, 128u, 380u}) {
+        DeviceBuffer activations(activation_bytes(count, cols));
+        const ActivationBlock block = {activations.as<uint8_t>(), count, cols};
+        write_activations(tokens.rows.as<float>(), cols, block, stream_->get());
+        const auto written = [&](ProductKernel kernel, const auto& output) {
+          rows.upload(before.data(), before.size() * 4);
+          next.fill(0xff);
+          squares.fill(0xff);
+          product_by(kernel, weight, block, output, workspace, stream_->get());
+          stream_->wait();
+          return std::tuple(rows.download<uint32_t>(), next.download<uint16_t>(),
+                            squares.download<uint32_t>());
+        };
+        const auto expect_same = [&](const char* name, const auto& output) {
+          const bool same = written(ProductKernel::tile, output) == written(ProductKernel::plain, output);
+          EXPECT_TRUE(same) << name << ", " << traits(dtype).name << ", " << cols << " columns, " << count
+                            << " tokens";
+        };
+        const NextActivations all = {next.as<uint8_t>(), count, kRows};
+        const NextActivations half = {next.as<uint8_t>(), count, kRows / 2};
+        expect_same("residual", AddToResidual{rows.as<float>(), kRows, gains.as<float>(), all,
+                                              squares.as<float>(), kRows / 16});
+        expect_same("gated", GatedUnit{scaled, half});
+        StoreParts parts;
+        parts.scales = scaled;
+        parts.parts[0] = {rows.as<float>(), kRows, nullptr, 80};
+        parts.parts[1] = {rows.as<float>() + 80, kRows, nullptr, kRows - 80};
+        expect_same("parts", parts);
+      }
+    }
   }
-  const DeviceBuffer on_device = DeviceBuffer::of(angles);
-  DeviceBuffer out(kMostTokens * kRows * 2);
-  in_every_kernel(
-      kRows, 512,
-      [&](ProductKernel kernel, const PackedWeight& weight, const ActivationBlock& block) {
-        out.fill(0xff);
-        product_by(kernel, weight, block,
-                   RotatedHeads{scales(), on_device.as<float>(), kHead, kRotated, out.as<uint16_t>(), kRows},
-                   *workspace_, stream_->get());
-      },
-      [&](uint32_t tokens, const std::vector<float>& y) {
-        const std::vector<uint16_t> got = out.download<uint16_t>();
-        for (uint32_t token = 0; token < tokens; ++token) {
-          for (uint32_t row = 0; row < kRows; ++row) {
-            const float* at = &y[size_t(token) * kRows];
-            float value = at[row] * scale(token);
-            if (row < kRotated) {
-              const float* angle = &angles[(size_t(token) * kHead / 2 + row % kHead / 2) * 2];
-              const float other = at[row ^ 1] * scale(token);
-              value = std::fma(row % 2 == 0 ? -other : other, angle[1], value * angle[0]);
-            }
-            ASSERT_EQ(got[size_t(token) * kRows + row], f32_to_bf16(value)) << token << " " << row;
-          }
-        }
-      });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace {
 
 template <WeightFormat kFormat, uint32_t kTokenTiles, class Output>
 __global__ void __launch_bounds__(128, 3) plain_product(const PlainArguments args, const Output output) {
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   plain_tile<kFormat, kTokenTiles>(args, blockIdx.x % args.tiles, blockIdx.x / args.tiles * kTokenTiles * 8,
                                    output);
 }

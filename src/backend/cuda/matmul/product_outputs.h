@@ -10,7 +10,7 @@
 //
 // An RMS norm takes no kernel of its own. The product that adds to the residual also writes the next product's
 // activations times the norm's gain, and the squares of 16 numbers summed; the next product multiplies its result
-// with the token's scale, 1 / sqrt(mean of squares + epsilon). Up to kStreamTokens tokens it computes the scales
+// with the token's scale, 1 / sqrt(mean of squares + epsilon). Up to kOwnScaleTokens tokens it computes the scales
 // itself on Hopper; of more, and elsewhere, a small kernel before it does (token_scales.h).
 
 namespace quire::cuda {
@@ -75,27 +75,15 @@ struct AddToResidual {
   float factor = 1;
 };
 
-// Rows alternate (interleaved_halves): gate, up, gate, ... With gate = gate * scale + gate_bias[row / 2] and up alike,
-// next[row / 2] = function(gate) * up.
+// Rows are those of gated_rows: eight gates, their eight ups, and so on. With gate = gate * scale + gate_bias and up alike, each
+// of its column of the hidden layer, next[column] = function(gate) * up.
 struct GatedUnit {
   static constexpr bool kScaled = true;
   TokenScales scales;    // or none
-  NextActivations next;  // of rows / 2 columns
+  NextActivations next;  // of rows / 2 columns, a multiple of 8
   Gate function = {};
   const float* gate_bias = nullptr;  // or none
   const float* up_bias = nullptr;    // or none
-};
-
-// Rows of heads, of which rows [0, rotated_rows) are turned pair by pair: rows 2i and 2i+1 of a head by
-// angles[token, i], a cosine and a sine. out[token * stride + row], bf16
-struct RotatedHeads {
-  static constexpr bool kScaled = true;
-  TokenScales scales;             // or none
-  const float* angles = nullptr;  // [token, head_rows / 2, 2]
-  uint32_t head_rows = 0;
-  uint32_t rotated_rows = 0;
-  uint16_t* out = nullptr;
-  size_t stride = 0;
 };
 
 // The scales of an output, or null.
@@ -111,4 +99,4 @@ constexpr const TokenScales* scales_of(const Output& output) {
 
 // For the explicit instantiations of kernels: X(type) for each of them. StoreRows and ScaledRows are StoreParts of one
 // part there.
-#define QUIRE_CUDA_OUTPUTS(X) X(StoreParts) X(AddToResidual) X(GatedUnit) X(RotatedHeads)
+#define QUIRE_CUDA_OUTPUTS(X) X(StoreParts) X(AddToResidual) X(GatedUnit)

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cuda/matmul/weight_layout.h"
+#include "backend/cuda/matmul/activation_layout.h"
 
 // Which kernel multiplies a weight with how many tokens, and how it shares the work: pure functions of shapes, so
 // that they are tested without a GPU. Nothing here shows in a result's bits; those belong to the weight's KPlan.
@@ -22,6 +22,8 @@ enum class ProductKernel : uint8_t {
 };
 
 inline constexpr uint32_t kStreamTokens = 16;
+// On Hopper: up to this many, a product that scales its results computes the scales itself.
+inline constexpr uint32_t kOwnScaleTokens = 64;
 
 // Of the 228 KB of a multiprocessor a block can have 227; 1 KB is taken from each block. Two blocks share it evenly
 // with 113 KB each. The kernels' own variables take a little of it.
@@ -85,14 +87,23 @@ constexpr uint32_t tile_stage_bytes(WeightFormat format, uint32_t tile_tokens) {
   return tile_weight_bytes(format) + tile_tokens * tile_stage_k(format) * 2;
 }
 
+// Shared memory: the ring of stages, which begins at a multiple of 1024, its barriers, then what a tile's end needs: a row of
+// activations and a scale for each token.
+inline constexpr uint32_t kTileBarrierBytes = 256;
+
+constexpr uint32_t tile_end_bytes(uint32_t tile_tokens) {
+  return tile_tokens * (kActivationRowBytes + 4);
+}
+
 constexpr uint32_t tile_stages(WeightFormat format, uint32_t tile_tokens) {
-  const uint32_t room = kSharedBytesOfOne - 2048;  // alignment and barriers
+  const uint32_t room = kSharedBytesOfOne - 1024 - kTileBarrierBytes - tile_end_bytes(tile_tokens);
   const uint32_t stages = room / tile_stage_bytes(format, tile_tokens);
   return stages < 12 ? stages : 12;
 }
 
 constexpr uint32_t tile_shared_bytes(WeightFormat format, uint32_t tile_tokens) {
-  return 2048 + tile_stages(format, tile_tokens) * tile_stage_bytes(format, tile_tokens);
+  return 1024 + tile_stages(format, tile_tokens) * tile_stage_bytes(format, tile_tokens) + kTileBarrierBytes +
+         tile_end_bytes(tile_tokens);
 }
 
 // Tokens of a tile: 32, 64, 128 or 192.
@@ -168,7 +179,7 @@ class TileCursor {
 };
 
 // Memory in which blocks that share a tile leave their slices: [tile][warpgroup][slice] of f32, and a counter for
-// each tile and warpgroup.
+// each tile.
 constexpr size_t tile_sums_bytes(const TileSchedule& schedule, uint32_t tile_tokens) {
   return size_t(schedule.tiles - schedule.whole) * schedule.slices * kTileProductRows * tile_tokens * 4;
 }

@@ -84,7 +84,7 @@ void launch_kernel(ProductKernel kernel, const ProductCall<Output>& call) {
 ProductWorkspace::ProductWorkspace(const Limits& limits)
     : device_(current_device()),
       sums_(device_.capability == 90 ? largest_sums(limits, device_) : 0),
-      counters_(size_t(device_.multiprocessors) * 2 * sizeof(uint32_t)),
+      counters_(size_t(device_.multiprocessors) * sizeof(uint32_t)),
       scales_(size_t(limits.tokens) * sizeof(float)) {
   counters_.fill(0);
 }

@@ -174,7 +174,7 @@ TEST_F(DevicePacking, WritesTheBytesThatTheHostWrites) {
     for (const uint32_t cols : {256u, 768u, 160u, 96u}) {
       if (cols % traits(dtype).block_values != 0) continue;
       const RandomWeight source(dtype, 70, cols, cols);
-      for (const RowOrder& order : {RowOrder{}, interleaved_halves(70, 70), RowOrder{69, 3, 3}}) {
+      for (const RowOrder& order : {RowOrder{}, gated_rows(32), RowOrder{69, 3, 3}}) {
         const std::vector<std::byte> expected = pack_on_host(source.view(), order);
         DeviceBuffer packed(expected.size());
         packed.fill(0xff);
@@ -193,7 +193,7 @@ TEST_F(DevicePacking, PutsSeveralSourcesTogetherThroughASmallStaging) {
     const RandomWeight all(dtype, 150, 512, 17);
     const MatrixView sources[] = {all.view().slice(0, 64), all.view().slice(64, 70),
                                   all.view().slice(134, 16)};
-    for (const RowOrder& order : {RowOrder{}, interleaved_halves(150, 150), RowOrder{149, 70, 70, 0}}) {
+    for (const RowOrder& order : {RowOrder{}, gated_rows(72), RowOrder{149, 70, 70, 0}}) {
       const std::vector<std::byte> expected = pack_on_host(all.view(), order);
       const DeviceBuffer staging(7 * 512 * 2 + 100);  // seven rows at a time, or a few more
       DeviceBuffer packed(expected.size());

@@ -123,6 +123,32 @@ __device__ __forceinline__ void publish_to_copies() {
   QUIRE_CUDA_SM90("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Copies contiguous bytes from shared memory, in multiples of 16, without waiting. A thread's copies since the last commit
+// are a group.
+__device__ __forceinline__ void copy_bulk_out(void* global, uint32_t shared, uint32_t bytes) {
+  QUIRE_CUDA_SM90("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared),
+                  "r"(bytes)
+                  : "memory");
+  QUIRE_CUDA_SM90("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Until this thread's groups have read shared memory, and until they have written as well.
+__device__ __forceinline__ void wait_bulk_read() {
+  QUIRE_CUDA_SM90("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+__device__ __forceinline__ void wait_bulk_written() {
+  QUIRE_CUDA_SM90("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Four matrices of 8 columns of 16 bytes: lane 4g + t has numbers (g, 2t) and (g, 2t+1) of each, and lanes 8i to 8i+7 give
+// the addresses of matrix i's columns.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t shared, const uint32_t (&r)[4]) {
+  QUIRE_CUDA_SM90("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(shared),
+                  "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                  : "memory");
+}
+
 // With programmatic dependent launch: let the next kernel start, and wait until the one before has ended and its
 // writes can be seen. Launched without it, both do nothing.
 __device__ __forceinline__ void launch_dependents() {

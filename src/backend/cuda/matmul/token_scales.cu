@@ -6,7 +6,7 @@ namespace quire::cuda {
 namespace {
 
 __global__ void __launch_bounds__(128) scale_tokens(const TokenScales scales, uint32_t tokens, float* out) {
-  follow_kernel_before();
+  ptx::follow_kernel_before();
   const uint32_t token = blockIdx.x * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (token >= tokens) return;
   const float scale = token_scale(scales, token, lane);

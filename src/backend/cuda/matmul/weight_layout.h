@@ -103,6 +103,24 @@ constexpr uint32_t k_at(uint32_t position) {
   return in_step % 8 / 2 * 32 + 4 * j + in_step % 2 + in_step / 8 * 2;
 }
 
+// A gate and its up are a pair, and pairs are rows of one weight: rows 16i .. 16i+7 are gates, the next eight their ups, so
+// that one lane of the tensor core holds both (gated_rows). Of a hidden layer of `width` numbers pair p is number
+// gated_column(p, width): pairs have the order of positions, which lets eight of them be written side by side, but for what
+// is left behind the last whole block.
+constexpr bool in_whole_block(uint32_t pair, uint32_t width) {
+  return pair / kBlockK < width / kBlockK;
+}
+
+constexpr uint32_t gated_column(uint32_t pair, uint32_t width) {
+  return in_whole_block(pair, width) ? pair / kBlockK * kBlockK + k_at(pair % kBlockK) : pair;
+}
+
+// The row of a pair's gate, and from it to its up.
+constexpr uint32_t gate_row(uint32_t pair) {
+  return pair / 8 * 16 + pair % 8;
+}
+inline constexpr uint32_t kUpAfterGate = 8;
+
 // Of a 32-bit word that holds the codes of eight numbers of a lane: where a bit of number 4 * odd + i is. Codes of even
 // and odd i are 16 bits apart, so that a masked word is two codes side by side.
 constexpr uint32_t half_byte_bit(uint32_t odd, uint32_t i, uint32_t bit) {

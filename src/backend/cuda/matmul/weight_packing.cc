@@ -133,12 +133,13 @@ float nearest_bf16(double value) {
 
 }  // namespace
 
-RowOrder interleaved_halves(uint32_t rows, uint32_t period) {
-  CHECK(period % 2 == 0 && rows % period == 0);
-  RowOrder order(rows);
-  for (uint32_t row = 0; row < rows; ++row) {
-    const uint32_t in_period = row % period;
-    order[row] = row - in_period + in_period / 2 + in_period % 2 * (period / 2);
+RowOrder gated_rows(uint32_t width) {
+  CHECK(width % 8 == 0);
+  RowOrder order(size_t{2} * width);
+  for (uint32_t pair = 0; pair < width; ++pair) {
+    const uint32_t column = gated_column(pair, width);
+    order[gate_row(pair)] = column;
+    order[gate_row(pair) + kUpAfterGate] = width + column;
   }
   return order;
 }

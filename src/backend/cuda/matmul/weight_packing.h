@@ -16,9 +16,8 @@ namespace quire::cuda {
 // Which rows of the source become rows 0, 1, ... of the weight. Empty: all, in order.
 using RowOrder = std::vector<uint32_t>;
 
-// Rows 2i and 2i+1 are row i of the first and of the second half: a gate beside its up, or the two numbers that a
-// rotation mixes. Halves are counted inside every `period` rows. REQUIRES: rows % period == 0, period % 2 == 0.
-RowOrder interleaved_halves(uint32_t rows, uint32_t period);
+// Gates and ups of a hidden layer as weight_layout.h says, from a source that has all gates before all ups. REQUIRES: width % 8 == 0.
+RowOrder gated_rows(uint32_t width);
 
 WeightShape packed_shape(const MatrixView& source, const RowOrder& order);
 

@@ -1,10 +1,12 @@
 #include "backend/cuda/matmul/weight_packing.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/matmul/activation_layout.h"
 #include "backend/cuda/matmul/random_weight.h"
 #include "tensor/float16.h"
 #include "tensor/quantize.h"
@@ -85,23 +87,45 @@ TEST(WeightPacking, PadsRowsAndColumnsWithZeros) {
 
 TEST(WeightPacking, TakesRowsInTheOrderItIsGiven) {
   const RandomWeight weight(DType::q8_0, 64, 128, 6);
-  const RowOrder order = interleaved_halves(64, 64);
-  EXPECT_EQ(order[0], 0u);
-  EXPECT_EQ(order[1], 32u);
-  EXPECT_EQ(order[62], 31u);
+  const RowOrder order = {63, 5, 5, 0, 17};
   const WeightShape shape = packed_shape(weight.view(), order);
+  EXPECT_EQ(shape.rows, 5u);
   const std::vector<std::byte> packed = pack_on_host(weight.view(), order);
   const std::vector<std::byte> plain = pack_on_host(weight.view(), {});
-  for (uint32_t row = 0; row < 64; ++row) {
+  for (uint32_t row = 0; row < 5; ++row) {
     EXPECT_EQ(packed_value(shape, packed, row, 77), packed_value(shape, plain, order[row], 77));
   }
 }
 
-TEST(WeightPacking, InterleavesHalvesInsideEveryPeriod) {
-  const RowOrder order = interleaved_halves(256, 128);
-  EXPECT_EQ(order[1], 64u);
-  EXPECT_EQ(order[127], 127u);
-  EXPECT_EQ(order[129], 192u);
+TEST(WeightPacking, PutsEightUpsBehindTheirEightGates) {
+  for (const uint32_t width : {8u, 96u, 128u, 200u, 384u}) {
+    const RowOrder order = gated_rows(width);
+    ASSERT_EQ(order.size(), 2 * width);
+    std::vector<bool> seen(2 * width);
+    for (uint32_t row = 0; row < 2 * width; ++row) {
+      if (row % 16 < 8) {
+        EXPECT_LT(order[row], width) << row;
+        EXPECT_EQ(order[row + 8], order[row] + width) << row;
+      }
+      seen[order[row]] = true;
+    }
+    EXPECT_TRUE(std::find(seen.begin(), seen.end(), false) == seen.end()) << width;
+  }
+}
+
+TEST(WeightPacking, OrdersGatesSoThatEightOfThemAreSideBySideInTheNextActivations) {
+  constexpr uint32_t kTokens = 11;
+  for (const uint32_t width : {96u, 128u, 200u, 384u}) {
+    for (uint32_t pair = 0; pair < width; ++pair) {
+      for (const uint32_t token : {0u, 3u, 10u}) {
+        const size_t place = gated_place(kTokens, token, pair, width);
+        EXPECT_EQ(place, activation_place(kTokens, token, gated_column(pair, width)));
+        if (in_whole_block(pair, width)) {
+          EXPECT_EQ(place, gated_place(kTokens, token, pair / 8 * 8, width) + pair % 8 * 2);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -85,39 +85,33 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   ptx::grow_registers<232>();
 
   Multiplier multiplier(shared, shared_base);
-  const uint32_t lane = threadIdx.x % 32, tiles = *args.item_count * args.row_tiles;
+  using End = TileEnd<kTokens>;
+  End(ring.end()).make_scales({}, kTokens);
+  const uint32_t tiles = *args.item_count * args.row_tiles;
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     typename Multiplier::Sums sum, total;
 #pragma unroll
     for (float& value : total) value = -0.0f;
+    multiplier.begin_tile(sum);
 #pragma unroll 1
     for (uint32_t slice = 0; slice < args.slices; ++slice) {
-      uint32_t previous = Ring::kStages;
 #pragma unroll 1
       for (uint32_t k = 0; k < args.slice_stages; ++k) {
         ptx::wait_barrier(ring.full(), ring.parity);
-        multiplier.multiply(sum, ring, k == 0, previous);
-        previous = ring.stage;
+        multiplier.multiply(sum, ring, k == 0);
         ring.advance();
       }
-      multiplier.finish_slice(sum, ring, previous);
+      multiplier.finish_slice(sum, ring);
 #pragma unroll
       for (uint32_t i = 0; i < kTokens / 2; ++i) total[i] = __fadd_rn(total[i], sum[i]);
     }
     const ExpertItem item = args.items[tile / args.row_tiles];
     const auto of_item = output.of(item);
-    const uint32_t tile_row = tile % args.row_tiles * kTileProductRows + threadIdx.x / 32 * kTileRows;
-#pragma unroll
-    for (uint32_t j = 0; j < kTokens / 8; ++j) {
-#pragma unroll
-      for (uint32_t c = 0; c < 2; ++c) {
-        const float y[2] = {undo_stored_weight<kFormat>(total[4 * j + c]),
-                            undo_stored_weight<kFormat>(total[4 * j + 2 + c])};
-        const uint32_t token = lane % 4 * 2 + 8 * j + c;
-        finish<TwoRowsPerLane>(of_item, {tile_row, args.rows, token, token < item.count, 1.0f}, lane, y);
-      }
-    }
+    End(ring.end())
+        .template finish<kFormat>(
+            of_item, {tile % args.row_tiles * kTileProductRows, args.rows, 0, item.count}, total);
   }
+  End(ring.end()).leave();
 #endif
 }
 

@@ -2,7 +2,7 @@
 
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/matmul/dequantize.cuh"
-#include "backend/cuda/matmul/epilogue.cuh"
+#include "backend/cuda/matmul/hopper/tile_end.cuh"
 #include "backend/cuda/matmul/hopper/tile_sharing.cuh"
 #include "backend/cuda/matmul/product_kernels.h"
 #include "backend/cuda/matmul/wgmma.cuh"
@@ -25,16 +25,18 @@ struct TileArguments {
   uint32_t slice_stages;  // stages of the ring that a slice takes
   TileSchedule schedule;
   TileSums sums;
-  const float* scales;  // of tokens, or none
+  const float* scales;  // of tokens, or none; not looked at where the kernel computes them
 };
 
-// Shared memory: stages, each of weights then activations and aligned to 1024, then the ring's barriers.
+// Shared memory: stages, each of weights then activations and aligned to 1024, then the ring's barriers; behind them there is
+// room for a tile's end.
 template <WeightFormat kFormat, uint32_t kTokens>
 struct TileRing {
   static constexpr uint32_t kStages = tile_stages(kFormat, kTokens);
   static constexpr uint32_t kStageBytes = tile_stage_bytes(kFormat, kTokens);
   static constexpr uint32_t kWeightBytes = tile_weight_bytes(kFormat);
   static constexpr uint32_t kParts = tile_stage_k(kFormat) / 64;
+  static_assert(kStages * 16 <= kTileBarrierBytes);
 
   uint32_t base;
   uint32_t stage = 0, parity = 0;
@@ -44,6 +46,7 @@ struct TileRing {
   __device__ __forceinline__ uint32_t full() const { return full(stage); }
   __device__ __forceinline__ uint32_t full(uint32_t i) const { return base + kStages * kStageBytes + i * 8; }
   __device__ __forceinline__ uint32_t empty(uint32_t i) const { return full(kStages + i); }
+  __device__ __forceinline__ uint32_t end() const { return full(0) + kTileBarrierBytes; }
   __device__ __forceinline__ void advance() {
     if (++stage == kStages) {
       stage = 0;
@@ -135,9 +138,18 @@ class TileMultiplier {
   __device__ __forceinline__ TileMultiplier(const uint8_t* shared, uint32_t shared_base)
       : generic_(shared), shared_base_(shared_base), lane_(threadIdx.x % 32) {}
 
-  // sum += the stage, or = with `fresh`. Gives `previous` (or none, kStages) back to the copying thread once its
+  // Nothing that a tile begins with is read, but the assembler does not see that: without these values it would keep the last
+  // ones in registers while the tile before ends.
+  __device__ __forceinline__ void begin_tile(Sums& sum) {
+#pragma unroll
+    for (float& value : sum) value = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8 * kGroup; ++i) operands_[i / (4 * kGroup)][i / 4 % kGroup][i % 4] = 0;
+  }
+
+  // sum += the stage, or = with `fresh`. Gives the stage before, if it is of the same sum, back to the copying thread once its
   // products have ended.
-  __device__ __forceinline__ void multiply(Sums& sum, const Ring& ring, bool fresh, uint32_t previous) {
+  __device__ __forceinline__ void multiply(Sums& sum, const Ring& ring, bool fresh) {
     const uint64_t activations = ptx::swizzled_operand(ring.address() + Ring::kWeightBytes);
     if constexpr (kFormat == WeightFormat::bf16) {
       const uint64_t weights = ptx::plain_operand(ring.address() + threadIdx.x / 128 * 8192, 128, 1024);
@@ -148,7 +160,7 @@ class TileMultiplier {
       }
       ptx::commit_products();
       ptx::wait_products<1>();
-      release(ring, previous);
+      if (!fresh) release_before(ring);
     } else {
       LaneBlock<kFormat> block;
       block.load(generic_ + (ring.address() - shared_base_) + threadIdx.x / 32 * block_bytes(kFormat), lane_);
@@ -167,13 +179,13 @@ class TileMultiplier {
         ptx::commit_products();
         ptx::wait_products<1>();
         keep(operands_[(group + 1) % 2]);
-        if (group == 0) release(ring, previous);
+        if (group == 0 && !fresh) release_before(ring);
       }
     }
   }
 
-  // After this `sum` can be read.
-  __device__ __forceinline__ void finish_slice(Sums& sum, const Ring& ring, uint32_t previous) {
+  // After this `sum` can be read. `ring` has advanced.
+  __device__ __forceinline__ void finish_slice(Sums& sum, const Ring& ring) {
     ptx::wait_products<0>();
 #pragma unroll
     for (float& value : sum) asm volatile("" : "+f"(value)::"memory");
@@ -181,7 +193,7 @@ class TileMultiplier {
       keep(operands_[0]);
       keep(operands_[1]);
     }
-    release(ring, previous);
+    release_before(ring);
   }
 
  private:
@@ -189,8 +201,8 @@ class TileMultiplier {
   // of them are needed to hide the start. An even number of groups in a stage keeps the two sets in turn.
   static constexpr int kGroup = kTokens <= 64 ? 4 : 1;
 
-  __device__ __forceinline__ void release(const Ring& ring, uint32_t stage) const {
-    if (stage < Ring::kStages && lane_ == 0) ptx::arrive(ring.empty(stage));
+  __device__ __forceinline__ void release_before(const Ring& ring) const {
+    if (lane_ == 0) ptx::arrive(ring.empty((ring.stage == 0 ? Ring::kStages : ring.stage) - 1));
   }
 
   // These registers stay what they are until here, where the products that read them have ended. The compiler does
@@ -205,30 +217,8 @@ class TileMultiplier {
   const uint8_t* generic_;
   uint32_t shared_base_;
   uint32_t lane_;
-  uint32_t operands_[2][kGroup][4] = {};
+  uint32_t operands_[2][kGroup][4];
 };
-
-// total of all slices -> output.
-template <WeightFormat kFormat, uint32_t kTokens, class Output>
-__device__ __forceinline__ void finish_tile(const Output& output, const TileArguments& args, uint32_t tile,
-                                            const float (&total)[kTokens / 2]) {
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t first_token = tile % args.token_tiles * kTokens + lane % 4 * 2;
-  const uint32_t tile_row = tile / args.token_tiles * kTileProductRows + threadIdx.x / 32 * kTileRows;
-#pragma unroll
-  for (uint32_t j = 0; j < kTokens / 8; ++j) {
-#pragma unroll
-    for (uint32_t c = 0; c < 2; ++c) {
-      const float y[2] = {undo_stored_weight<kFormat>(total[4 * j + c]),
-                          undo_stored_weight<kFormat>(total[4 * j + 2 + c])};
-      const uint32_t token = first_token + 8 * j + c;
-      const bool valid = token < args.tokens;
-      const float scale =
-          Output::kScaled && args.scales != nullptr && valid ? __ldcg(args.scales + token) : 1.0f;
-      finish<TwoRowsPerLane>(output, {tile_row, args.rows, token, valid, scale}, lane, y);
-    }
-  }
-}
 
 template <WeightFormat kFormat, uint32_t kTokens, class Output>
 __global__ void __launch_bounds__(kTileThreads, 1)
@@ -261,22 +251,29 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   ptx::wait_for_kernel_before();  // the output may be what it reads or writes
 
   Multiplier multiplier(shared, shared_base);
+  using End = TileEnd<kTokens>;
+  if constexpr (Output::kScaled && kTokens <= kOwnScaleTokens) {
+    End(ring.end()).make_scales(output.scales, args.tokens);
+  }
   TileCursor cursor(args.schedule, blockIdx.x);
   for (TileWork work; cursor.next(work);) {
+    const uint32_t first_token = work.tile % args.token_tiles * kTokens;
+    if constexpr (Output::kScaled && kTokens > kOwnScaleTokens) {
+      End(ring.end()).fetch_scales(args.scales, first_token, args.tokens);
+    }
     typename Multiplier::Sums sum, total;
 #pragma unroll
     for (float& value : total) value = -0.0f;  // the only number that adding to changes nothing, not even 0
+    multiplier.begin_tile(sum);
 #pragma unroll 1
     for (uint32_t slice = work.first_slice; slice < work.end_slice; ++slice) {
-      uint32_t previous = Ring::kStages;
 #pragma unroll 1
       for (uint32_t k = 0; k < args.slice_stages; ++k) {
         ptx::wait_barrier(ring.full(), ring.parity);
-        multiplier.multiply(sum, ring, k == 0, previous);
-        previous = ring.stage;
+        multiplier.multiply(sum, ring, k == 0);
         ring.advance();
       }
-      multiplier.finish_slice(sum, ring, previous);
+      multiplier.finish_slice(sum, ring);
       if (work.first_slice > 0) SharedTile<kTokens>(args.sums, args.schedule, work.tile).leave(slice, sum);
 #pragma unroll
       for (uint32_t i = 0; i < kTokens / 2; ++i) total[i] = __fadd_rn(total[i], sum[i]);
@@ -287,8 +284,12 @@ __global__ void __launch_bounds__(kTileThreads, 1)
       if (!tile.comes_last(args.schedule)) continue;
       tile.add_all(args.schedule, total);
     }
-    finish_tile<kFormat, kTokens>(output, args, work.tile, total);
+    End(ring.end())
+        .template finish<kFormat>(
+            output, {work.tile / args.token_tiles * kTileProductRows, args.rows, first_token, args.tokens},
+            total);
   }
+  End(ring.end()).leave();
 #endif
 }
 
@@ -304,7 +305,7 @@ void launch_tile_tokens(const ProductCall<Output>& call) {
   args.slice_stages = shape.k_plan().slice_blocks * (kBlockK / tile_stage_k(kFormat));
   args.schedule = schedule_tiles(shape, tokens, blocks);
   args.sums = {call.workspace.sums(), call.workspace.counters()};
-  args.scales = prepare_scales(call);
+  if constexpr (kTokens > kOwnScaleTokens) args.scales = prepare_scales(call);
   CHECK(tile_sums_bytes(args.schedule, kTokens) <= call.workspace.sums_bytes());
   launch(tile_product<kFormat, kTokens, Output>, {blocks, kTileThreads, tile_shared_bytes(kFormat, kTokens)},
          Overlap::with_kernel_before, call.stream, call.weight.map, args, call.output);
