@@ -1,4 +1,6 @@
 // Promise 2 where prompts are pruned: what a request gets depends on what is kept of its own prompt, and on nobody else.
+#include <chrono>
+
 #include "engine_sharing_fixture.h"
 
 namespace quire {
@@ -62,6 +64,51 @@ INSTANTIATE_TEST_SUITE_P(Models, EnginePruning,
                                          SharingCase{"fast_by_layer", "synth:q8_0", fastest_kernels,
                                                      KvFormats::parse("int8,0:k=f16,v=q4")}),
                          [](const auto& info) { return info.param.name; });
+
+// Each look at the clock is a millisecond after the one before.
+class PruningAccount : public testing::TestWithParam<PruningPolicy> {
+ protected:
+  PruningAccount() {
+    options_.page_tokens = 4;
+    options_.now = [this] { return clock_ += std::chrono::milliseconds(1); };
+  }
+  RequestAccount account(double share) {
+    Engine engine(model_.engine_model(), options_);
+    Request request;
+    for (uint32_t i = 0; i < kPrompt; ++i) request.prompt.push_back(1 + i);
+    request.max_tokens = 4;
+    request.pruning = PruningOptions{.policy = GetParam(), .share = share, .window = 4};
+    request.pruning->evaluator = {.layer = 0, .heads = {0}};
+    const Answer answer = engine.run(request);
+    EXPECT_GT(answer.timings.ttft_ms, answer.account.choosing_ms);
+    return answer.account;
+  }
+
+  static constexpr uint32_t kPrompt = 40;
+  BareModel model_{golden_folder("llama3"), exact_kernels(), 1};
+  EngineOptions options_{.context = 96, .max_sequences = 2, .prefill_chunk = 16};
+  Clock::time_point clock_{};
+};
+
+TEST_P(PruningAccount, HasNoChunkWithoutTokensAndSaysWhatChoosingTook) {
+  const RequestAccount pruned = account(0.5);
+  EXPECT_GT(pruned.pruned_tokens, 0u);
+  uint32_t computed = 0;
+  for (const RequestAccount::Chunk& chunk : pruned.prefill) {
+    EXPECT_GT(chunk.tokens, 0u);
+    EXPECT_GT(chunk.took_ms, 0);
+    computed += chunk.tokens;
+  }
+  const bool computes_prompt_once =
+      GetParam() != PruningPolicy::zip && GetParam() != PruningPolicy::evaluator;
+  EXPECT_EQ(computed == kPrompt, computes_prompt_once) << computed;
+  // Of all policies one asks the rows themselves, and nothing is computed for it.
+  EXPECT_EQ(pruned.choosing_ms > 0, GetParam() == PruningPolicy::expected);
+  EXPECT_EQ(account(1).choosing_ms, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, PruningAccount, testing::ValuesIn(kPruningPolicies),
+                         [](const auto& info) { return std::string(name(info.param)); });
 
 }  // namespace
 }  // namespace quire

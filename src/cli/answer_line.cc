@@ -44,7 +44,7 @@ OrderedJson account_json(const Answer& answer) {
           {"prefill_chunks", std::move(chunks)}, {"gap_causes", std::move(causes)},
           {"preemptions", account.preemptions},  {"drafted", account.drafted},
           {"accepted", account.accepted},        {"pruned_tokens", account.pruned_tokens},
-          {"verdict", judge(answer).lines}};
+          {"choosing_ms", account.choosing_ms},  {"verdict", judge(answer).lines}};
 }
 
 }  // namespace

@@ -145,6 +145,7 @@ OrderedJson report_json(const std::string& id, const Answer& answer) {
           {"timings",
            {{"queue_ms", account.queue_ms},
             {"disk_ms", account.disk_ms},
+            {"choosing_ms", account.choosing_ms},
             {"ttft_ms", t.ttft_ms},
             {"itl_ms_p50", t.itl_ms_p50},
             {"itl_ms_p99", t.itl_ms_p99},
