@@ -36,7 +36,7 @@ inline std::vector<float> stored(KvFormat format, std::vector<float> values, siz
     const std::span row(values.data() + i, dim);
     store_kv_row(format, row, bytes.data());
     load_kv_row(format, bytes.data(), row);
-    if (is_rotated(format)) rotate_kv_row(row);
+    if (is_turned(format)) turn_kv_row(row);
   }
   return values;
 }

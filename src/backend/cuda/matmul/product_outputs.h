@@ -86,7 +86,7 @@ struct GatedUnit {
   const float* up_bias = nullptr;    // or none
 };
 
-// Rows of heads, of which rows [0, rotated_rows) are turned pair by pair: rows 2i and 2i+1 of a head by
+// Rows of heads, of which rows [0, rotated_rows) are rotated pair by pair: rows 2i and 2i+1 of a head by
 // angles[token, i], a cosine and a sine. out[token * stride + row], bf16
 struct RotatedHeads {
   static constexpr bool kScaled = true;
