@@ -134,7 +134,7 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
   static bool has_unequal_heads(const KvCache& kv, const PageTable& table) {
     const PageTable* tables[] = {&table};
     return std::ranges::any_of(kv.flatten(tables).groups,
-                               [](const KvTables::Group& group) { return !group.heads_begin.empty(); });
+                               [](const KvTables::Group& group) { return !group.unequal.empty(); });
   }
 
   const std::vector<Result>& alone() {
