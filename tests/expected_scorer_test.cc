@@ -92,7 +92,7 @@ Vector row_of(TextRunner& runner, const TextRunner::RowPlace& place) {
   std::vector<float> values(is_key ? shape.key_dim : shape.value_dim);
   load_kv_row(is_key ? shape.key_format : shape.value_format, runner.bytes(place).data(), values);
   const Vector wide(values.begin(), values.end());
-  return is_key && is_rotated(shape.key_format) ? times(hadamard(shape.key_dim), wide) : wide;
+  return is_key && is_turned(shape.key_format) ? times(hadamard(shape.key_dim), wide) : wide;
 }
 
 // Computes the text in one pass and looks at everything.

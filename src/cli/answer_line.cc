@@ -50,6 +50,7 @@ OrderedJson account_json(const Answer& answer) {
           {"drafted", account.drafted},
           {"accepted", account.accepted},
           {"pruned_tokens", account.pruned_tokens},
+          {"choosing_ms", account.choosing_ms},
           {"verdict", judge(answer).lines}};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace quire::cli {
@@ -78,6 +79,7 @@ void Forecast::add(Parts& parts, const StepShape& shape) const {
 }
 
 Forecast::Time Forecast::first_token(uint32_t prompt, uint32_t chunk) const {
+  CHECK(chunk > 0);
   Parts parts;
   for (uint32_t done = 0; done < prompt;) {
     const uint32_t count = std::min(chunk, prompt - done);
@@ -109,7 +111,7 @@ struct Sizes {
 // Whatever disturbs a run can only make it slower.
 void measure_round(const Subject& subject, const Sizes& sizes, Measured& least) {
   const auto keep = [&](double& seconds, const PhaseShape& shape) {
-    const PhaseRun run = subject.runner->run(shape);
+    const PhaseRun run = subject.run(shape);
     const double steps = shape.phase == Phase::decode ? run.tokens / shape.batch : run.tokens / shape.tokens;
     seconds = std::min(seconds, run.seconds / steps);
   };
@@ -123,8 +125,8 @@ void measure_round(const Subject& subject, const Sizes& sizes, Measured& least) 
 ReachedShares reached(const Subject& subject, const CostModel& costs, const MachineRates& machine,
                       const Sizes& sizes, const Measured& least) {
   const auto attention = [&](uint32_t tokens, uint32_t depth) {
-    const StepCost cost = costs.attention({.sequences = 1, .tokens = tokens, .depth = depth, .logit_rows = 1},
-                                          subject.runner->layout());
+    const StepCost cost =
+        costs.attention({.sequences = 1, .tokens = tokens, .depth = depth, .logit_rows = 1}, *subject.layout);
     return std::max(reading_seconds(cost, machine), computing_seconds(cost, machine));
   };
   const uint32_t middle = sizes.decoded / 2;  // the token there stands for all that were decoded

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,7 +50,7 @@ class Forecast {
     double seconds = 0;
     Bound bound = Bound::reading_weights;
   };
-  // Until the first token of a prompt that is alone, computed in chunks.
+  // Until the first token of a prompt that is alone, computed in chunks. REQUIRES: chunk > 0.
   Time first_token(uint32_t prompt, uint32_t chunk) const;
   // Of one step of `batch` sequences that have `depth` tokens each.
   Time next_token(uint32_t depth, uint32_t batch) const;
@@ -73,7 +74,8 @@ double computing_seconds(const StepCost& cost, const MachineRates& machine);
 
 // What is measured: a model in one KV format, and the batch of the decode that will be predicted.
 struct Subject {
-  PhaseRunner* runner = nullptr;
+  std::function<PhaseRun(const PhaseShape&)> run;
+  const KvLayout* layout = nullptr;
   uint32_t batch = 1;
 };
 // Measures for about `seconds`, the subjects turn by turn: what disturbs the machine for a while disturbs all alike. They

@@ -9,12 +9,12 @@
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
-#include "engine/scorer.h"
+#include "engine/text_loss.h"
 
 namespace quire::cli {
 namespace {
 
-constexpr uint32_t kWindowTokens = 512;  // unless --ctx says otherwise
+constexpr uint32_t kPartTokens = 512;  // unless --ctx says otherwise
 
 struct PerplexityCommand {
   ModelOptions model;
@@ -24,26 +24,26 @@ struct PerplexityCommand {
 
   void operator()() const {
     const std::string text = read_text(file);
-    ModelOptions windowed = model;
-    if (!windowed.context) windowed.context = kWindowTokens;
-    const auto [loaded, engine, no_draft, no_drafter] = windowed.open();
-    const uint32_t window = engine.context;
-    const std::vector<TokenId> tokens = windows(loaded->text().tokenizer, text, window);
+    ModelOptions parted = model;
+    if (!parted.context) parted.context = kPartTokens;
+    const auto [loaded, engine, no_draft, no_drafter] = parted.open();
+    const uint32_t part = engine.context;
+    const std::vector<TokenId> tokens = parts(loaded->text().tokenizer, text, part);
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
-    // Without a cache, a window is computed in one step.
-    const uint32_t chunk = engine.kv_cache ? engine.prefill_chunk : window;
-    const ScoreOptions options{.window = window, .prefill_chunk = chunk, .kv_formats = engine.kv_formats};
+    // Without a cache, a part is computed in one step.
+    const uint32_t chunk = engine.kv_cache ? engine.prefill_chunk : part;
+    const LossOptions options{.part_tokens = part, .prefill_chunk = chunk, .kv_formats = engine.kv_formats};
     std::vector<double> nll;
     {
       Progress progress("scoring");
-      nll = score(loaded->engine_model(), tokens, options,
-                  [&](size_t done) { progress.update(done, tokens.size()); });
+      nll = losses(loaded->engine_model(), tokens, options,
+                   [&](size_t done) { progress.update(done, tokens.size()); });
     }
     const double mean = std::accumulate(nll.begin(), nll.end(), 0.0) / double(nll.size());
     if (!json) {
       std::cout << fmt::format(
           "perplexity {:.4f} over {} scored of {} tokens (windows of {}), {:.5f} nats each\n", std::exp(mean),
-          nll.size(), tokens.size(), window, mean);
+          nll.size(), tokens.size(), part, mean);
       return;
     }
     OrderedJson object = {{"tokens", tokens.size()},
@@ -54,15 +54,15 @@ struct PerplexityCommand {
     std::cout << object.dump() << "\n";
   }
 
-  // The tokens of the text, with the tokenizer's BOS (if it adds one) at the start of every window.
-  static std::vector<TokenId> windows(const Tokenizer& tokenizer, const std::string& text, uint32_t window) {
+  // The tokens of the text, with the tokenizer's BOS (if it adds one) at the start of every part.
+  static std::vector<TokenId> parts(const Tokenizer& tokenizer, const std::string& text, uint32_t part) {
     const std::vector<TokenId> plain = tokenizer.encode(text, {.add_special = false});
     const std::vector<TokenId> empty = tokenizer.encode("", {});
     const bool adds_bos = tokenizer.bos() && !empty.empty() && empty.front() == *tokenizer.bos();
     if (!adds_bos) return plain;
     std::vector<TokenId> tokens;
     for (TokenId token : plain) {
-      if (tokens.size() % window == 0) tokens.push_back(*tokenizer.bos());
+      if (tokens.size() % part == 0) tokens.push_back(*tokenizer.bos());
       tokens.push_back(token);
     }
     return tokens;

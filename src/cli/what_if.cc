@@ -182,7 +182,9 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
         spec, weights, backend,
         PhaseRunner::Options{
             .kv_formats = formats, .prefill_chunk = kChunk, .least_seconds = seconds * kPhaseShare}));
-    subjects.push_back({runners.back().get(), one.how.batch});
+    PhaseRunner& runner = *runners.back();
+    subjects.push_back(
+        {[&runner](const PhaseShape& shape) { return runner.run(shape); }, &runner.layout(), one.how.batch});
   }
   // Measured a second time the same would differ, and not because of the changes.
   if (as_is.kv == other.kv && as_is.batch == other.batch) subjects.pop_back();

@@ -253,9 +253,13 @@ void Engine::score(const StepPlan::Scoring& scoring) {
   steps_.add(record);
   if (!sequence.started) sequence.answer.account.queue_ms = milliseconds_between(sequence.submitted, begin);
   sequence.started = true;
-  sequence.answer.account.prefill.push_back({milliseconds_between(sequence.submitted, begin), record.ms,
-                                             scoring.count, scoring.count, sequence.computed,
-                                             sequence.computed});
+  if (pass.tokens.empty()) {
+    sequence.answer.account.choosing_ms += record.ms;
+  } else {
+    sequence.answer.account.prefill.push_back({milliseconds_between(sequence.submitted, begin), record.ms,
+                                               scoring.count, scoring.count, sequence.computed,
+                                               sequence.computed});
+  }
   if (sequence.prune.pass_done < pass.tokens.size()) return;
   kv_.truncate(sequence.table, pass.row);
   sequence.prune.end_pass();

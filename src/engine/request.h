@@ -111,6 +111,7 @@ struct RequestFigures {
   uint32_t preemptions = 0;
   uint32_t drafted = 0, accepted = 0;             // tokens of a drafter
   uint32_t pruned_tokens = 0;                     // of the prompt, in the layers that see everything
+  double choosing_ms = 0;                         // which of its rows stay, where that computes no token
   std::array<uint32_t, kGapCauses> gap_causes{};  // gaps, by their cause
 };
 

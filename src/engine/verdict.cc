@@ -11,7 +11,7 @@ constexpr double kWaitNoticedMs = 50;  // less than this nobody feels
 constexpr double kLongGap = 2;         // times the median
 
 double own_prefill_ms(const RequestAccount& account) {
-  double ms = 0;
+  double ms = account.choosing_ms;
   for (const RequestAccount::Chunk& chunk : account.prefill)
     ms += chunk.took_ms * chunk.tokens / std::max(1u, chunk.step_tokens);
   return ms;

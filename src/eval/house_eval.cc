@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "engine/scorer.h"
+#include "engine/text_loss.h"
 #include "eval/needle_cases.h"
 #include "eval/text_match.h"
 
@@ -141,12 +141,12 @@ StoryScore HouseEval::stories() {
   const size_t count = limited(data_.stories.size());
   for (size_t i = 0; i < count; ++i) {
     const std::vector<TokenId> tokens = model_.text().tokenizer.encode(data_.stories[i]);
-    const ScoreOptions options{.window = std::max<uint32_t>(2, uint32_t(tokens.size())),
-                               .prefill_chunk = options_.prefill_chunk,
-                               .kv_formats = options_.kv_formats};
-    const std::vector<double> scores = score(model_.engine_model(), tokens, options);
-    score_sum.loss = std::accumulate(scores.begin(), scores.end(), score_sum.loss);
-    score_sum.tokens += scores.size();
+    const LossOptions options{.part_tokens = std::max<uint32_t>(2, uint32_t(tokens.size())),
+                              .prefill_chunk = options_.prefill_chunk,
+                              .kv_formats = options_.kv_formats};
+    const std::vector<double> of_story = losses(model_.engine_model(), tokens, options);
+    score_sum.loss = std::accumulate(of_story.begin(), of_story.end(), score_sum.loss);
+    score_sum.tokens += of_story.size();
     if (progress_) progress_("stories", i + 1, count);
   }
   score_sum.loss /= double(std::max<size_t>(1, score_sum.tokens));
@@ -173,9 +173,9 @@ Tally HouseEval::draft_agreement(const LoadedModel& draft) {
   for (size_t i = 0; i < count; ++i) {
     std::vector<TokenId> tokens = beginnings[i];
     tokens.insert(tokens.end(), answers[i].tokens.begin(), answers[i].tokens.end());
-    const ScoreOptions options{.window = uint32_t(tokens.size()),
-                               .prefill_chunk = options_.prefill_chunk,
-                               .kv_formats = {rest.key, rest.value}};
+    const LossOptions options{.part_tokens = uint32_t(tokens.size()),
+                              .prefill_chunk = options_.prefill_chunk,
+                              .kv_formats = {rest.key, rest.value}};
     for_each_logits(
         draft.engine_model(), tokens, options, [&](size_t position, std::span<const float> logits) {
           if (position + 1 < beginnings[i].size()) return;

@@ -281,7 +281,7 @@ KvTables KvCache::flatten(std::span<const PageTable* const> tables) const {
     }
     const auto is_unequal = [&](const PageTable* table) { return !table->groups_[g].head_cells.empty(); };
     if (!std::ranges::any_of(tables, is_unequal)) continue;
-    for (const PageTable* table : tables) add_head_cells(uint32_t(g), *table, group);
+    for (const PageTable* table : tables) add_head_cells(uint32_t(g), *table, group.unequal);
   }
   return flat;
 }

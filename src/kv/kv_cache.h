@@ -285,7 +285,7 @@ class KvCache {
   void gather(uint32_t group, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
               std::span<const std::optional<PageRef>> to, std::span<const std::vector<uint32_t>> cells);
   // Where the rows of the heads of one table are.
-  void add_head_cells(uint32_t group, const PageTable& table, KvTables::Group& flat) const;
+  void add_head_cells(uint32_t group, const PageTable& table, KvUnequalHeads<KvOwned>& flat) const;
   void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);
 
   KvLayout layout_;

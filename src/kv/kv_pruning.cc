@@ -174,7 +174,7 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   return true;
 }
 
-void KvCache::add_head_cells(uint32_t g, const PageTable& table, KvTables::Group& flat) const {
+void KvCache::add_head_cells(uint32_t g, const PageTable& table, KvUnequalHeads<KvOwned>& flat) const {
   const PageTable::Group& group = table.groups_[g];
   if (group.head_cells.empty()) {
     flat.heads_begin.push_back(kEqualHeads);

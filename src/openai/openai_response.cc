@@ -146,6 +146,7 @@ OrderedJson report_json(const std::string& id, const Answer& answer) {
            {{"queue_ms", account.queue_ms},
             {"host_ms", account.host_ms},
             {"disk_ms", account.disk_ms},
+            {"choosing_ms", account.choosing_ms},
             {"ttft_ms", t.ttft_ms},
             {"itl_ms_p50", t.itl_ms_p50},
             {"itl_ms_p99", t.itl_ms_p99},

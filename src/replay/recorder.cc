@@ -47,18 +47,10 @@ Recorder::~Recorder() {
 void Recorder::add(Make make) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_.size() == kMostWaiting) {
-      ++left_out_;
-      return;
-    }
+    if (waiting_.size() == kMostWaiting) return;
     waiting_.push_back(std::move(make));  // there is room: it allocates nothing
   }
   wake_.notify_one();
-}
-
-uint64_t Recorder::left_out() const {
-  const std::lock_guard lock(mutex_);
-  return left_out_;
 }
 
 void Recorder::run() {
@@ -87,9 +79,8 @@ void Recorder::write(const Make& make) {
     } else if (!append(part)) {
       end(fmt::format("cannot write to {}: {}", options_.path, std::strerror(errno)));
     }
-  } catch (const std::exception&) {  // no memory for this one
-    const std::lock_guard lock(mutex_);
-    ++left_out_;
+  } catch (const std::exception&) {
+    // There is no memory for this one: it is left out.
   }
 }
 

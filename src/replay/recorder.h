@@ -33,7 +33,6 @@ class Recorder {
   // out.
   using Make = std::function<RecordedAnswer()>;
   void add(Make make) noexcept;
-  uint64_t left_out() const;
 
  private:
   static constexpr size_t kMostWaiting = 1024;
@@ -48,10 +47,9 @@ class Recorder {
   int file_ = -1;
   uint64_t size_ = 0;  // of what is whole; the recorder's thread only, as the next
   bool ended_ = false;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Make> waiting_;
-  uint64_t left_out_ = 0;
   bool stopping_ = false;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -9,7 +9,6 @@ namespace quire {
 class ByteBudget {
  public:
   explicit ByteBudget(size_t bytes) : bytes_(bytes) {}
-  size_t in_use() const { return in_use_; }
   // Whoever is alone gets what it wants: else nobody could ever have something that is larger than all.
   bool has_room(size_t bytes) const {
     return in_use_ == 0 || (in_use_ < bytes_ && bytes <= bytes_ - in_use_);

@@ -63,7 +63,8 @@ OrderedJson head_json(const RequestEntry& entry, double submitted_ms, const Requ
           {"preemptions", figures.preemptions},
           {"drafted", figures.drafted},
           {"accepted", figures.accepted},
-          {"pruned_tokens", figures.pruned_tokens}};
+          {"pruned_tokens", figures.pruned_tokens},
+          {"choosing_ms", figures.choosing_ms}};
 }
 
 OrderedJson live_json(const BookView& book, const BookView::Live& live) {

@@ -18,7 +18,6 @@ class ByteTrie {
   explicit ByteTrie(std::vector<std::pair<std::string_view, TokenId>> entries);
 
   bool empty() const { return nodes_.size() <= 1; }
-  bool may_start(char first) const { return root_[static_cast<unsigned char>(first)] != 0; }
 
   // Calls found(length, id) for each string that `text` starts with, shortest first.
   template <class Found>

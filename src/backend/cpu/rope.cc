@@ -70,9 +70,9 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         for (size_t h = 0; h < params.key.width; h += head_dim)
           rotate(key + h, cos, sin, pairs, params.pairing);
       }
-      if (is_rotated(shape.key_format)) {  // as the keys will be
+      if (is_turned(shape.key_format)) {  // as the keys will be
         for (size_t h = 0; h < params.query.width; h += shape.key_dim)
-          rotate_kv_row({query + h, shape.key_dim});
+          turn_kv_row({query + h, shape.key_dim});
       }
       if (key == nullptr) continue;
       const uint32_t run = batch_.run_of_token[t];

@@ -204,7 +204,7 @@ void CudaBackend::rope_table(const RopeTableParams& params) {
 DeviceRopeStore CudaBackend::device_rope_store(const RopeStoreParams& params) const {
   const size_t group = group_index(params.kv);
   const KvGroupView& view = kv_[group];
-  if (!view.heads_begin.empty())
+  if (!view.unequal.empty())
     throw Error(
         "heads that keep unequal numbers of rows are not there on a GPU; prune by equal heads, or use "
         "--device cpu");

@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     head.rotate(params.table, angles, params.pairing);
     const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
     const size_t at = (size_t(token) * heads + which) * params.head_dim;
-    if (is_rotated(params.key_format)) turn(own, params.head_dim);  // as the keys are
+    if (is_turned(params.key_format)) turn(own, params.head_dim);  // as the keys are
     if (params.query_f32 != nullptr)
       store_floats(KvFormat::f32, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_f32 + at));
     if (params.query_out != nullptr)

@@ -23,15 +23,15 @@ ExpectedScorer::ExpectedScorer(const PruningOptions& options, const ModelSpec& s
                                uint32_t tokens)
     : TokenScorer(options, spec, layout, tokens) {
   for (const RopeSpec& rope : spec.ropes) {
-    std::vector<Turn>& turns = ahead_.emplace_back();
+    std::vector<Rotation>& rotations = ahead_.emplace_back();
     for (const float frequency : rope.inverse_frequencies) {
-      Turn mean{0, 0};
+      Rotation mean{0, 0};
       for (uint32_t i = 0; i < kPositions; ++i) {
         const double angle = double(tokens + i) * double(frequency);
         mean.cos += std::cos(angle) / kPositions;
         mean.sin += std::sin(angle) / kPositions;
       }
-      turns.push_back(mean);
+      rotations.push_back(mean);
     }
   }
 }
@@ -45,7 +45,7 @@ void ExpectedScorer::move_ahead(std::span<float> query, size_t layer, uint32_t p
   const std::optional<uint32_t> own = spec_.layers[layer].gqa().rope;
   if (!own) return;
   const RopeSpec& rope = spec_.ropes[*own];
-  const std::vector<Turn>& ahead = ahead_[*own];
+  const std::vector<Rotation>& ahead = ahead_[*own];
   const bool interleaved = rope.pairing == RopePairing::interleaved;
   const size_t step = interleaved ? 2 : 1, partner = interleaved ? 1 : ahead.size();
   for (size_t i = 0; i < ahead.size(); ++i) {

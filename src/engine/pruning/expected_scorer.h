@@ -31,7 +31,7 @@ class ExpectedScorer : public TokenScorer {
 
  private:
   // The rotation of one pair, or the mean of several.
-  struct Turn {
+  struct Rotation {
     double cos = 1, sin = 0;
   };
   // Brings a query from its position to those after the prompt; what is not rotated stays as it is.
@@ -43,8 +43,8 @@ class ExpectedScorer : public TokenScorer {
   // Where everything of the full layers is among the values of the pass.
   std::vector<Expectation> places(size_t& count) const;
 
-  std::vector<std::vector<Turn>> ahead_;   // [rope][pair]: the mean of the positions after the prompt
-  std::vector<std::vector<float>> worth_;  // [layer], each [kv_heads, tokens]; empty: not known yet
+  std::vector<std::vector<Rotation>> ahead_;  // [rope][pair]: the mean of the positions after the prompt
+  std::vector<std::vector<float>> worth_;     // [layer], each [kv_heads, tokens]; empty: not known yet
 };
 
 }  // namespace quire

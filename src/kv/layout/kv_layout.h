@@ -28,7 +28,7 @@ size_t kv_row_bytes(KvFormat format, size_t values);
 constexpr bool is_float(KvFormat format) {
   return format == KvFormat::f32 || format == KvFormat::f16 || format == KvFormat::bf16;
 }
-constexpr bool is_rotated(KvFormat format) {
+constexpr bool is_turned(KvFormat format) {
   return format == KvFormat::q4;
 }
 

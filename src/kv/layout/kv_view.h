@@ -5,19 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "kv/layout/kv_head_cells.h"
 #include "kv/layout/kv_layout.h"
 
 namespace quire {
 
-inline constexpr uint32_t kNoPage = 0xffffffffu;      // behind the window: freed, and never read
-inline constexpr uint32_t kEqualHeads = 0xffffffffu;  // all heads of a run have the same rows
-
-// Where one KV head of a run has its rows, if the heads were pruned to unequal numbers of them. A cell is the part of a page
-// that holds one head's rows; cell c is at c * head_bytes, for all are of one size.
-struct KvHeadCells {
-  uint32_t begin = 0;  // in KvGroupView::cells: one for each page_tokens rows of the head
-  int32_t shift = 0;   // rows that the head has more than the run says: whole pages
-};
+inline constexpr uint32_t kNoPage = 0xffffffffu;  // behind the window: freed, and never read
 
 // The page tables of all runs of a step as plain data, by layer group.
 struct KvTables {
@@ -26,10 +19,7 @@ struct KvTables {
     std::vector<uint32_t> table_begin;  // by run: where its table starts in page_ids
     // By run: rows that it has more here than the run says, as pruning passed the group by. Empty: none has any.
     std::vector<uint32_t> row_shift;
-    // Empty where all heads of all tables have the same rows.
-    std::vector<uint32_t> heads_begin;
-    std::vector<KvHeadCells> heads;
-    std::vector<uint32_t> cells;
+    KvUnequalHeads<KvOwned> unequal;
   };
   std::vector<Group> groups;
 };
@@ -42,10 +32,7 @@ struct KvGroupView {
   std::span<const uint32_t> page_ids;        // the tables of all runs
   std::span<const uint32_t> table_begin;     // by run: where its table starts in page_ids
   std::span<const uint32_t> row_shift = {};  // by run: rows that it has more than the run says; empty: none
-  // Empty unless the heads of some run have unequal rows.
-  std::span<const uint32_t> heads_begin = {};  // by run: where its heads start in `heads`; or kEqualHeads
-  std::span<const KvHeadCells> heads = {};     // by head of the group
-  std::span<const uint32_t> cells = {};
+  KvUnequalHeads<KvSeen> unequal = {};
 
   // What the group calls a row of the run (TokenRun).
   uint32_t group_row(uint32_t run, uint32_t row) const {
@@ -64,14 +51,14 @@ struct KvView {
   // What a head calls a row of the run (TokenRun), and how it is asked for below.
   uint32_t head_row(uint32_t run, uint32_t head, uint32_t row) const {
     row = group->group_row(run, row);
-    const KvHeadCells* own = own_cells(run, head);
+    const KvHeadCells* own = group->unequal.find(run, layer->first_cell + head);
     return own == nullptr ? row : row + uint32_t(own->shift);
   }
   // The index-th page of a head: its keys, then their values.
   std::byte* head_page(uint32_t run, uint32_t head, uint32_t index) const {
-    const KvHeadCells* own = own_cells(run, head);
+    const KvHeadCells* own = group->unequal.find(run, layer->first_cell + head);
     if (own == nullptr) return group->page(run, index) + layer->key_offset(head, 0);
-    return group->pages + size_t(group->cells[own->begin + index]) * layer->head_bytes;
+    return group->pages + size_t(group->unequal.cells[own->begin + index]) * layer->head_bytes;
   }
   std::byte* key_row(uint32_t run, uint32_t head, uint32_t row) const {
     const uint32_t page_rows = layer->page_rows;
@@ -81,12 +68,6 @@ struct KvView {
     const uint32_t page_rows = layer->page_rows;
     return head_page(run, head, row / page_rows) + page_rows * layer->key_row_bytes +
            row % page_rows * layer->value_row_bytes;
-  }
-
- private:
-  const KvHeadCells* own_cells(uint32_t run, uint32_t head) const {
-    if (group->heads_begin.empty() || group->heads_begin[run] == kEqualHeads) return nullptr;
-    return &group->heads[group->heads_begin[run] + layer->first_cell + head];
   }
 };
 

@@ -29,8 +29,13 @@ std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
   for (size_t g = 0; g < pages_.size(); ++g) {
     const KvTables::Group& group = tables.groups[g];
     const auto count = uint32_t(pages_[g].size() / layout_.groups[g].page_bytes);
-    views.push_back({&layout_.groups[g], pages_[g].data(), count, group.page_ids, group.table_begin,
-                     group.row_shift, group.heads_begin, group.heads, group.cells});
+    views.push_back({&layout_.groups[g],
+                     pages_[g].data(),
+                     count,
+                     group.page_ids,
+                     group.table_begin,
+                     group.row_shift,
+                     {group.unequal.heads_begin, group.unequal.heads, group.unequal.cells}});
   }
   return views;
 }

@@ -31,7 +31,7 @@ inline constexpr uint32_t kKvNumerics = 5;
 struct KvIdentity {
   std::string model_name;  // for people
   std::string model;       // of the weights: two models that compute differently differ here
-  std::string positions;   // of how positions are turned into numbers, which may depend on the context
+  std::string positions;   // of how positions become numbers, which may depend on the context
   std::string kernels;
   uint32_t numerics = kKvNumerics;
 };

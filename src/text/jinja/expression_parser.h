@@ -79,8 +79,7 @@ class ExpressionParser {
   ExpressionRef parse_test(ExpressionRef value);
   bool at_tuple_end() const;
 
-  template <class Node>
-  ExpressionRef make(uint32_t line, Node node);
+  ExpressionRef make(uint32_t line, ExpressionNode node);
 
   std::vector<Token> tokens_;  // the last is `end`
   size_t position_ = 0;

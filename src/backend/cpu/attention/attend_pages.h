@@ -3,9 +3,8 @@
 #pragma once
 
 #include "backend/cpu/attention/attend_bf16.h"
+#include "backend/cpu/attention/attend_floats.h"
 #include "backend/cpu/attention/attend_nibbles.h"
-#include "backend/cpu/attention/attend_rows.h"
-#include "backend/cpu/attention/attend_shares.h"
 
 namespace quire {
 namespace {
@@ -188,6 +187,7 @@ class PagesAttention {
     const Sight<N> sight = see(tile, page);
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
+    const PageScores<N> scores{scores_, begin, end};
     if (is_scored) {
       // Nothing is left to do.
     } else if (multiplies_keys_) {
@@ -195,16 +195,15 @@ class PagesAttention {
     } else if (sums_keys_) {
       score_as_integers(tile, page.keys, begin, end);
     } else {
-      score_as_floats(tile, page.keys, begin, end);
+      score_floats<Isa, N>(args_.query_lanes + tile.first * args_.key_width, page.keys, shape_.key_dim,
+                           scores);
     }
-    const PageScores<N> scores{scores_, begin, end};
     if (key_format_ == KvFormat::fp8) scale_rows(scores, page.key_scales, key_row_bytes_, kFp8Back);
     if (args_.soft_cap > 0) cap_scores<Isa>(scores, args_.soft_cap);
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide_rows(scores, sight);
-    take_shares<Isa>(scores,
-                     {args_.max + tile.first, args_.sum + tile.first,
-                      args_.values + tile.first * args_.value_width, args_.value_width, tile.live},
-                     rounds_shares_);
+    const RunningSoftmax softmax{args_.max + tile.first, args_.sum + tile.first,
+                                 args_.values + tile.first * args_.value_width, args_.value_width, tile.live};
+    take_shares<Isa>(scores, softmax, rounds_shares_);
     fetch_quarter(tile, page, 2);
     if (value_format_ == KvFormat::fp8)
       scale_rows(scores, page.value_scales, value_row_bytes_, Isa::kFp8Factor);
@@ -214,7 +213,7 @@ class PagesAttention {
     } else if (sums_values_) {
       add_values_as_integers(tile, sight, page.values, begin, end);
     } else {
-      add_values_as_floats(tile, sight, page.values);
+      FloatValues<Isa, N>(page.values, scores_, softmax).add(sight);
     }
   }
 
@@ -349,44 +348,6 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void score_as_floats(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
-    switch (keys.format) {
-      case KvFormat::f32:
-        score<N, KvFormat::f32>(tile, keys, begin, end);
-        break;
-      case KvFormat::f16:
-        if constexpr (Isa::kReadsKeys) score<N, KvFormat::f16>(tile, keys, begin, end);
-        break;
-      case KvFormat::bf16:
-        if constexpr (Isa::kReadsKeys) score<N, KvFormat::bf16>(tile, keys, begin, end);
-        break;
-      case KvFormat::fp8:
-        if constexpr (Isa::kReadsKeys) score<N, KvFormat::fp8>(tile, keys, begin, end);
-        break;
-      default:  // codes were unpacked
-        break;
-    }
-  }
-
-  template <size_t N>
-  void add_values_as_floats(const QueryTile<N>& tile, const Sight<N>& sight, const PageRows& rows) {
-    for (size_t lane = 0; lane < tile.live;) {
-      size_t count = 1;
-      while (count < 4 && lane + count < tile.live && sight.begin[lane + count] == sight.begin[lane] &&
-             sight.end[lane + count] == sight.end[lane])
-        ++count;
-      if (sight.begin[lane] < sight.end[lane]) {
-        const Share share{lane, size_t(sight.begin[lane]), size_t(sight.end[lane])};
-        if (count == 1) add_values<N, 1>(tile, share, rows);
-        if (count == 2) add_values<N, 2>(tile, share, rows);
-        if (count == 3) add_values<N, 3>(tile, share, rows);
-        if (count == 4) add_values<N, 4>(tile, share, rows);
-      }
-      lane += count;
-    }
-  }
-
-  template <size_t N>
   Sight<N> see(const QueryTile<N>& tile, const Page& page) const {
     Sight<N> sight;
     const uint32_t page_end = page.begin + args_.page_tokens;
@@ -406,80 +367,6 @@ class PagesAttention {
       if (sight.end[lane] > sight.most) sight.most = sight.end[lane];
     }
     return sight;
-  }
-
-  template <size_t N, KvFormat format>
-  void score(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
-    constexpr size_t kRows = Isa::kScoreRows;
-    const float* queries = args_.query_lanes + tile.first * args_.key_width;
-    const size_t dims = (shape_.key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
-    if constexpr (kInQuads<Isa, N>) {
-      constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
-      for (size_t row = begin; row < end;) {
-        const std::byte* at = keys.bytes + row * row_bytes;
-        const size_t count = row + kMost <= end ? kMost : 4;
-        prefetch<typename Isa::Fetch>(keys, at, count * row_bytes);
-        if (count == kMost) {
-          score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, scores_ + row * N);
-        } else {
-          score_quads<Isa, N, 4>(queries, at, row_bytes, dims, scores_ + row * N);
-        }
-        row += count;
-      }
-      return;
-    }
-    for (size_t row = begin; row < end; row += kRows) {
-      const std::byte* at = keys.bytes + row * row_bytes;
-      prefetch<typename Isa::Fetch>(keys, at, kRows * row_bytes);
-      score_rows<Isa, N, format>(queries, at, row_bytes, dims, scores_ + row * N);
-    }
-  }
-
-  // Some lanes that see the same rows.
-  struct Share {
-    size_t lane, begin, end;
-  };
-
-  template <size_t N, size_t kQueries>
-  void add_values(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
-    switch (rows.format) {
-      case KvFormat::f32:
-        add_values_as<N, kQueries, KvFormat::f32>(tile, share, rows);
-        break;
-      case KvFormat::f16:
-        add_values_as<N, kQueries, KvFormat::f16>(tile, share, rows);
-        break;
-      case KvFormat::bf16:
-        add_values_as<N, kQueries, KvFormat::bf16>(tile, share, rows);
-        break;
-      case KvFormat::fp8:
-        add_values_as<N, kQueries, KvFormat::fp8>(tile, share, rows);
-        break;
-      default:  // codes were unpacked
-        break;
-    }
-  }
-
-  template <size_t N, size_t kQueries, KvFormat format>
-  void add_values_as(const QueryTile<N>& tile, const Share& share, const PageRows& rows) {
-    constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
-    size_t d = 0;
-    for (; d + kWide * Isa::kLanes <= args_.value_width; d += kWide * Isa::kLanes)
-      add_columns<N, kQueries, format, kWide>(tile, share, rows, d);
-    if constexpr (kNarrow < kWide) {
-      for (; d < args_.value_width; d += kNarrow * Isa::kLanes)
-        add_columns<N, kQueries, format, kNarrow>(tile, share, rows, d);
-    }
-  }
-
-  template <size_t N, size_t kQueries, KvFormat format, size_t kVectors>
-  ALWAYS_INLINE void add_columns(const QueryTile<N>& tile, const Share& share, const PageRows& rows,
-                                 size_t d) {
-    add_value_rows<Isa, N, kQueries, format, kVectors>(
-        scores_ + share.begin * N + share.lane,
-        rows.bytes + share.begin * rows.row_bytes + d * value_bytes(format), rows.row_bytes,
-        share.end - share.begin, rows.ahead, args_.values + (tile.first + share.lane) * args_.value_width + d,
-        args_.value_width);
   }
 
   const AttendArgs& args_;

@@ -156,7 +156,7 @@ class BlockAttention {
     float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
     const float* row = all.values + q * value_width_;
     for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
-    if (is_rotated(layer_.shape.value_format)) rotate_kv_row({out, layer_.shape.value_dim});
+    if (is_turned(layer_.shape.value_format)) turn_kv_row({out, layer_.shape.value_dim});
   }
 
  private:

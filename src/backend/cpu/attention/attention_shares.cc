@@ -132,7 +132,7 @@ Rows CpuBackend::unturned_queries(const AttendParams& params, uint32_t token, ui
   const Rows out = tap_rows(heads, shape.key_dim);
   for (uint32_t i = 0; i < heads; ++i) {
     std::copy_n(params.query.row(token) + (first_head + i) * shape.key_dim, shape.key_dim, out.row(i));
-    if (is_rotated(shape.key_format)) rotate_kv_row({out.row(i), shape.key_dim});
+    if (is_turned(shape.key_format)) turn_kv_row({out.row(i), shape.key_dim});
   }
   return out;
 }

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/amx/plain_attend_tiles.h"
 #include "backend/cpu/attention/attend_pages.h"
-#include "backend/cpu/attention/attention_case.h"
+#include "backend/cpu/attention/attention_cases.h"
 #include "backend/cpu/kernel_choice.h"
 
 namespace quire {

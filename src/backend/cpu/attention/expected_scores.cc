@@ -89,7 +89,7 @@ void CpuBackend::expected_scores(const ExpectedScoresParams& params) {
       for (uint32_t row = first; row < std::min(rows, first + page_tokens); ++row) {
         const std::span<float> read = std::span(key).first(shape.key_dim);
         load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, row), read);
-        if (is_rotated(shape.key_format)) rotate_kv_row(read);
+        if (is_turned(shape.key_format)) turn_kv_row(read);
         for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
           params.scores.row(h)[row] = score_of(moments[h], key.data(), width, params.scale);
         load_kv_row(shape.value_format, params.kv.value_row(run, kv_head, row), value);

@@ -87,7 +87,7 @@ void store_q4(std::span<const float> values, std::byte* row) {
 
 }  // namespace
 
-void rotate_kv_row(std::span<float> values) {
+void turn_kv_row(std::span<float> values) {
   const size_t block = values.size() & -values.size();
   const float norm = 1.0f / std::sqrt(float(block));
   for (size_t begin = 0; begin < values.size(); begin += block) {
@@ -130,7 +130,7 @@ void store_kv_row(KvFormat format, std::span<const float> values, std::byte* row
   }
   thread_local std::vector<float> turned;
   turned.assign(values.begin(), values.end());
-  rotate_kv_row(turned);
+  turn_kv_row(turned);
   store_q4(turned, row);
 }
 

@@ -15,6 +15,6 @@ void load_kv_row(KvFormat format, const std::byte* row, std::span<float> values)
 
 // Multiplies with the orthonormal Hadamard matrix of the largest power of two that divides the row's size, block by
 // block. Twice is the identity, but for rounding. Scores of turned queries and keys are those of the rows as they were.
-void rotate_kv_row(std::span<float> values);
+void turn_kv_row(std::span<float> values);
 
 }  // namespace quire

@@ -27,7 +27,7 @@ std::vector<float> round_trip(KvFormat format, const std::vector<float>& row) {
   EXPECT_EQ(bytes.back(), std::byte{0x5a}) << "a row is written no further than its bytes";
   std::vector<float> read(row.size());
   load_kv_row(format, bytes.data(), read);
-  if (is_rotated(format)) rotate_kv_row(read);
+  if (is_turned(format)) turn_kv_row(read);
   return read;
 }
 
@@ -71,15 +71,15 @@ TEST(KvRows, TurningTwiceIsNothingAndKeepsProducts) {
   for (const size_t dim : {1u, 2u, 24u, 64u, 80u, 128u}) {
     const std::vector<float> a = random_row(dim, 1), b = random_row(dim, 2);
     std::vector<float> turned_a = a, turned_b = b;
-    rotate_kv_row(turned_a);
-    rotate_kv_row(turned_b);
+    turn_kv_row(turned_a);
+    turn_kv_row(turned_b);
     double product = 0, turned = 0;
     for (size_t i = 0; i < dim; ++i) {
       product += double(a[i]) * double(b[i]);
       turned += double(turned_a[i]) * double(turned_b[i]);
     }
     EXPECT_NEAR(product, turned, 1e-5) << dim;
-    rotate_kv_row(turned_a);
+    turn_kv_row(turned_a);
     EXPECT_LT(relative_error(a, turned_a), 1e-6) << dim;
   }
 }

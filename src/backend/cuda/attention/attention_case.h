@@ -360,9 +360,9 @@ inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row,
     for (uint32_t d = 0; d < test_.value_dim; ++d) values[d] += p * double(value_row[d]);
   }
   for (double& value : values) value /= sum;
-  if (!is_rotated(test_.value_format)) return values;
+  if (!is_turned(test_.value_format)) return values;
   std::vector<float> turned(values.begin(), values.end());
-  rotate_kv_row(turned);
+  turn_kv_row(turned);
   return {turned.begin(), turned.end()};
 }
 

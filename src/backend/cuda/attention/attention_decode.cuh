@@ -256,7 +256,7 @@ struct DecodeRows {
     }
     meet();
     const DecodeOutput<kHeadDim> output{args, unit, kv_head};
-    if (unit.splits == 1 && is_rotated(args.value_format)) {
+    if (unit.splits == 1 && is_turned(args.value_format)) {
       each_column([&](int n, int e, uint32_t column) {
         finish_column(n, e, column, output,
                       [&](uint32_t dim, float value) { sums()[column * kShareStride + dim] = value; });

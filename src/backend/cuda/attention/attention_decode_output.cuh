@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kHeadDim) merge_splits(const DecodeArgs args) 
   }
   const MergeWeights weights = output.merge_sink(column, reference, total);
   value = merged(value, 0.0f, weights) * reciprocal(total);
-  if (is_rotated(args.value_format)) {
+  if (is_turned(args.value_format)) {
     __shared__ float row[kHeadDim];
     row[dim] = value;
     __syncthreads();

@@ -296,7 +296,7 @@ struct GeneralRows {
 
   __device__ __forceinline__ void finish() {
     divide();
-    if (is_rotated(params.value_format)) turn_rows();
+    if (is_turned(params.value_format)) turn_rows();
     for (int r = 0; r < 2; ++r) {
       if (row_of(r) / params.group() >= tile.tokens) continue;
       const size_t at = out_row(row_of(r)) * params.rows.value_dim + 2 * t;

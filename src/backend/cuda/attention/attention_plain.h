@@ -137,11 +137,11 @@ struct PlainRule {
       const float value = a.sink != nullptr ? merged(s.totals[d], 0.0f, weights) : s.totals[d];
       s.totals[d] = value * reciprocal(total_sum);
     });
-    if (is_rotated(a.value_format)) turn_back(team, s.totals);
+    if (is_turned(a.value_format)) turn_back(team, s.totals);
     team.each(dims, [&](uint32_t d) { a.out[d] = s.totals[d]; });
   }
 
-  // As rotate_kv_row of the CPU does. Not in `out`, where another may compute the same row.
+  // As turn_kv_row of the CPU does. Not in `out`, where another may compute the same row.
   template <class Team>
   QUIRE_BOTH void turn_back(const Team& team, float* values) const {
     const uint32_t dims = a.rows.value_dim, block = dims & (~dims + 1);

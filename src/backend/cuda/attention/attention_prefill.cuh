@@ -289,12 +289,12 @@ struct PrefillRows {
       const int r = i / 2 % 2;
       values[i] = merged(values[i], 0.0f, weights[r]) * inverse[r];
     }
-    if (is_rotated(args.value_format)) turn_back();
+    if (is_turned(args.value_format)) turn_back();
     if (args.out_f32 != nullptr) write_f32();
     if (args.out != nullptr) write_rounded();
   }
 
-  // As rotate_kv_row of the CPU does: a step of 1 is between neighbours of a thread, of 2 and 4 between threads.
+  // As turn_kv_row of the CPU does: a step of 1 is between neighbours of a thread, of 2 and 4 between threads.
   __device__ __forceinline__ void turn_back() {
     const float norm = 1.0f / square_root(float(kHeadDim));
 #pragma unroll

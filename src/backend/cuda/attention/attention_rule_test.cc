@@ -98,9 +98,9 @@ struct Sequence {
       for (uint32_t d = 0; d < kDim; ++d) out[d] += p * double(values[d]);
     }
     for (double& value : out) value /= sum;
-    if (!is_rotated(value_format)) return out;
+    if (!is_turned(value_format)) return out;
     std::vector<float> turned(out.begin(), out.end());
-    rotate_kv_row(turned);
+    turn_kv_row(turned);
     return {turned.begin(), turned.end()};
   }
 };

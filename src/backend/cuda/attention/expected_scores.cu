@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads) score_rows(const DeviceExpectedScore
   for (uint32_t d = lane; d < dim; d += 32)
     keys[warp][d] = row < params.row_count ? row_value(params.key_format, pages.key(row), dim, d) : 0.0f;
   __syncwarp();
-  if (is_rotated(params.key_format)) turn(keys[warp], dim);  // as it was
+  if (is_turned(params.key_format)) turn(keys[warp], dim);  // as it was
   __syncthreads();
   for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const HeadMoments moments = moments_of(params, head);

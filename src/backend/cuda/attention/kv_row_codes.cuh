@@ -131,7 +131,7 @@ __device__ __forceinline__ void store_kv_row(KvFormat format, float* values, uin
   if (is_float(format)) return store_floats(format, values, count, row);
   if (format == KvFormat::int8) return store_int8(values, count, row);
   if (format == KvFormat::fp8) return store_fp8(values, count, row);
-  if (is_rotated(format)) turn(values, count);
+  if (is_turned(format)) turn(values, count);
   store_q4(values, count, row);
 }
 

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     for (uint32_t d = threadIdx.x; d < dim; d += kThreads)
       query[d] = query_number(attend, tap.token, tap.first_head + i, d);
     __syncthreads();
-    if (is_rotated(attend.key_format) && threadIdx.x < 32) turn(query, dim);
+    if (is_turned(attend.key_format) && threadIdx.x < 32) turn(query, dim);
     __syncthreads();
     join_row(tap, i, params.values, dim, [&](uint32_t d) { return query[d]; });
   }

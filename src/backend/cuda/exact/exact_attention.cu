@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) attend_exactly(const ExactAttention 
     if (d < value_dim) result[d] = float(own.values[j] / own.sum);
   }
   __syncthreads();
-  if (is_rotated(params.value_format) && threadIdx.x < 32) turn(result, value_dim);
+  if (is_turned(params.value_format) && threadIdx.x < 32) turn(result, value_dim);
   __syncthreads();
   for (uint32_t d = threadIdx.x; d < value_dim; d += kThreads)
     params.out.data[own.token * params.out.stride + size_t(own.head) * value_dim + d] = result[d];

@@ -1,76 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <optional>
 
 #include "text/jinja/builtins.h"
 
 namespace quire::jinja {
-
-Value strip(Heap& heap, const TextRef& text, const Value* chars, bool left, bool right) {
-  const std::string_view bytes = text->bytes;
-  heap.copy_bytes(bytes.size());
-  std::u32string set;
-  if (chars) {
-    const std::string_view wanted = as_string(*chars, "strip's argument");
-    constexpr size_t kMaxSet = 1000;  // it is searched for every character
-    for (size_t i = 0; i < wanted.size() && set.size() < kMaxSet;) {
-      size_t length = 1;
-      set += char_at(wanted, i, &length);
-      i += length;
-    }
-    heap.step(set.size());
-  }
-  const auto goes = [&](char32_t character) {
-    return chars ? set.find(character) != std::u32string::npos : is_space(character);
-  };
-  size_t begin = 0;
-  size_t end = bytes.size();
-  while (left && begin < end) {
-    size_t length = 1;
-    if (!goes(char_at(bytes, begin, &length))) break;
-    begin += length;
-  }
-  while (right && end > begin) {
-    size_t start = end - 1;
-    while (start > begin && (bytes[start] & 0xC0) == 0x80) --start;
-    size_t length = 1;
-    const char32_t character = char_at(bytes, start, &length);
-    if (start + length != end || !goes(character)) break;
-    end = start;
-  }
-  return slice_text(&heap, text, begin, end);
-}
-
-Value replace(Heap& heap, const Text& text, const Text& from, const Text& to, int64_t limit) {
-  TextBuilder builder(&heap);
-  const std::string_view bytes = text.bytes;
-  heap.copy_bytes(bytes.size());
-  size_t done = 0;
-  size_t search = 0;
-  for (int64_t count = 0; limit < 0 || count < limit; ++count) {
-    if (search > bytes.size()) break;
-    const size_t found = find_bytes(bytes, from.bytes, search);
-    if (found == std::string_view::npos) break;
-    heap.step();
-    builder.append(text, done, found);
-    builder.append(to);
-    done = found + from.bytes.size();
-    // Nothing is found between all characters, and at both ends.
-    search = from.bytes.empty() ? found + (found < bytes.size() ? char_bytes(bytes, found) : 1) : done;
-  }
-  builder.append(text, std::min(done, bytes.size()), bytes.size());
-  return builder.finish();
-}
-
-Value join(Heap& heap, const Text& separator, const std::vector<Value>& items) {
-  TextBuilder builder(&heap);
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) builder.append(separator);
-    builder.append(*to_text(heap, items[i]));
-  }
-  return builder.finish();
-}
 
 namespace {
 
@@ -362,43 +296,6 @@ Value zfill_method(Call& call) {
   return builder.finish();
 }
 
-// Which item a list's index or count is about.
-Value sequence_index(Call& call) {
-  const auto& items = call[0].get<SequenceRef>()->items;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (equal(call.heap, items[i], call[1])) return i;
-  }
-  throw Failure("{} is not in list", repr(call.heap, call[1]));
-}
-
-Value sequence_count(Call& call) {
-  const auto& items = call[0].get<SequenceRef>()->items;
-  return std::count_if(items.begin(), items.end(),
-                       [&](const Value& item) { return equal(call.heap, item, call[1]); });
-}
-
-Value dict_get(Call& call) {
-  const Value* found = call[0].get<DictRef>()->find(call.heap, call[1]);
-  if (found) return *found;
-  if (call.given[2]) return call[2];
-  return None{};
-}
-
-template <SequenceKind kKind>
-Value dict_view(Call& call) {
-  std::vector<Value> items;
-  for (const auto& [key, value] : call[0].get<DictRef>()->entries) {
-    if (kKind == SequenceKind::keys) items.push_back(key);
-    if (kKind == SequenceKind::values) items.push_back(value);
-    if (kKind == SequenceKind::items) items.push_back(call.list({key, value}, SequenceKind::tuple));
-  }
-  return call.list(std::move(items), kKind);
-}
-
-Value return_self(Call& call) {
-  return call[0];
-}
-
 constexpr std::array kStringMethods = {
     Builtin{"strip", "(self) chars?", strip_method<true, true>},
     Builtin{"lstrip", "(self) chars?", strip_method<true, false>},
@@ -439,32 +336,10 @@ constexpr std::array kStringMethods = {
     Builtin{"islower", "(self)", test_chars<CharClass::lower>},
 };
 
-constexpr std::array kSequenceMethods = {
-    Builtin{"index", "(self) value", sequence_index},
-    Builtin{"count", "(self) value", sequence_count},
-    Builtin{"copy", "(self)", return_self},
-};
-
-constexpr std::array kDictMethods = {
-    Builtin{"get", "(self) key default?", dict_get},
-    Builtin{"keys", "(self)", dict_view<SequenceKind::keys>},
-    Builtin{"values", "(self)", dict_view<SequenceKind::values>},
-    Builtin{"items", "(self)", dict_view<SequenceKind::items>},
-    Builtin{"copy", "(self)", return_self},
-};
-
 }  // namespace
 
 std::span<const Builtin> string_methods() {
   return kStringMethods;
-}
-
-std::span<const Builtin> sequence_methods() {
-  return kSequenceMethods;
-}
-
-std::span<const Builtin> dict_methods() {
-  return kDictMethods;
 }
 
 }  // namespace quire::jinja

@@ -1,0 +1,48 @@
+#include "engine/text_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "engine/text_runner.h"
+
+namespace quire {
+namespace {
+
+double negative_log_likelihood(std::span<const float> logits, TokenId token) {
+  const float max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(double(logit) - double(max));
+  return std::log(sum) + double(max) - double(logits[token]);
+}
+
+}  // namespace
+
+void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, const LossOptions& options,
+                     const std::function<void(size_t position, std::span<const float> logits)>& take) {
+  CHECK(options.part_tokens >= 2 && options.prefill_chunk >= 1);
+  const uint32_t chunk = std::min(options.prefill_chunk, options.part_tokens);
+  TextRunner runner(model, options.kv_formats, options.part_tokens, chunk);
+  for (size_t begin = 0; begin < tokens.size(); begin += options.part_tokens) {
+    const auto part = tokens.subspan(begin, std::min<size_t>(options.part_tokens, tokens.size() - begin));
+    runner.restart();
+    while (runner.done() + 1 < part.size()) {  // the last token predicts nothing inside the part
+      const uint32_t done = runner.done(),
+                     count = std::min<uint32_t>(chunk, uint32_t(part.size()) - 1 - done);
+      const StepOutput output = runner.compute(part.subspan(done, count));
+      for (uint32_t i = 0; i < count; ++i) take(begin + done + i, output.logits_of(i));
+    }
+  }
+}
+
+std::vector<double> losses(const EngineModel& model, std::span<const TokenId> tokens,
+                           const LossOptions& options, const std::function<void(size_t)>& progress) {
+  std::vector<double> all;
+  for_each_logits(model, tokens, options, [&](size_t position, std::span<const float> logits) {
+    all.push_back(negative_log_likelihood(logits, tokens[position + 1]));
+    if (progress) progress(position + 1);
+  });
+  return all;
+}
+
+}  // namespace quire
