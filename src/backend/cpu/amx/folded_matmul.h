@@ -37,39 +37,39 @@ struct alignas(64) FoldedPanel {
 
 using FoldedInts = int32_t[kFoldedTokens][kPanelRows];
 
-// A block of one or two panels and of a tile of tokens.
+// A block of a panel and of a tile of tokens.
 struct FoldedTask {
-  const FoldedPanel* panels;  // of as many as there are
+  const FoldedPanel* panel;
   const FoldedInput* input;
   const FoldedInput* next_input;  // what comes after it, to be fetched
-  float (*sums[2])[kPanelRows];   // of each panel, [tokens][rows]: added to
+  float (*sums)[kPanelRows];      // [tokens][rows]: added to
 };
 
-// Of a block of one or two panels: these steps of 64 columns are still to be opened, the panels in turns.
+// A block of a panel that is opened between products: these steps of 64 columns are still to be done.
 struct FoldedOpening {
-  const uint8_t* blocks[2];  // packed
-  FoldedPanel* out;          // of as many
-  size_t next, end;          // steps of all panels
-  size_t each;               // so many at a time, between products
+  const uint8_t* block;  // packed
+  FoldedPanel* out;
+  size_t next, end;
+  size_t every;  // one of them after so many steps of products,
+  size_t clock;  // which are counted here
 };
 
 // A thread's own. The sums of the last task are stored and not scaled until the products of the next one are under way: vectors would
 // wait for tiles.
 struct alignas(64) FoldedScratch {
-  FoldedPanel open[2][2];    // two halves that take turns while few tokens stream by; by panel
-  FoldedInts ints[2][2][2];  // in turns; by panel; low and high
+  FoldedPanel open[2];    // take turns while few tokens stream by
+  FoldedInts ints[2][2];  // in turns; low and high
   size_t turn;
-  FoldedTask waiting;  // without panels: none is
+  FoldedTask waiting;  // without a panel: none is
 };
 
 struct FoldedKernels {
   size_t block_bytes;  // of a packed block
   void (*configure)();
   void (*release)();
-  // By panels less one.
-  void (*open[2])(FoldedOpening& opening);  // all that is left
-  void (*multiply[2])(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch);
-  void (*finish[2])(FoldedScratch& scratch);  // scales what waits
+  void (*open)(const uint8_t* block, FoldedPanel& out);
+  void (*multiply)(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch);
+  void (*finish)(FoldedScratch& scratch);  // scales what waits
   OutlierKernels outliers;
   InputFormat inputs;
 };

@@ -17,8 +17,9 @@
 //
 // It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
 //
-// Tiles 0 and 1 hold the low and the high sums of the first panel, 2 and 3 those of the second, 4 inputs, 5 a plane of weights. There are no more
-// than two operands at a time, even where that means to load one again: see grouped_product.h.
+// Four tiles are in use: two sums, and two operands, of which the weights take turns. When two threads share a core, more of them cost more than
+// the loads they spare (docs/decisions, 14), and what a thread works on must leave half of the first-level cache to the other: an open block of a
+// panel is 8 KB, inputs and sums are 7.
 
 namespace quire {
 
@@ -119,7 +120,8 @@ class FoldedProduct {
   static constexpr size_t kRowBytes = 64;
   static constexpr size_t kAheadBytes =
       8192;  // of what is read from memory: fetched to the second-level cache
-  static constexpr size_t kInputs = 4, kCodes = 5;  // tiles
+  static constexpr size_t kLow = 0, kHigh = 1, kInputs = 2,
+                          kCodes = 3;  // tiles: sums of both planes, and operands
   static_assert(Packed::kValues == kFoldedCols);
 
  public:
@@ -127,9 +129,9 @@ class FoldedProduct {
     return {.block_bytes = Packed::kBytes,
             .configure = Machine::configure,
             .release = Machine::release,
-            .open = {open<1>, open<2>},
-            .multiply = {multiply<1>, multiply<2>},
-            .finish = {finish<1>, finish<2>},
+            .open = open,
+            .multiply = multiply,
+            .finish = finish,
             .outliers = kOutlierKernels<Format>,
             .inputs = FoldedInputs<Machine>::kFormat};
   }
@@ -137,16 +139,8 @@ class FoldedProduct {
  private:
   // ---- opening
 
-  template <size_t kPanels>
-  static void open(FoldedOpening& opening) {
-    while (opening.next < opening.end) open_next<kPanels>(opening);
-  }
-
-  template <size_t kPanels>
-  static ALWAYS_INLINE void open_next(FoldedOpening& opening) {
-    const size_t panel = opening.next % kPanels, step = opening.next / kPanels;
-    open_step(opening.blocks[panel], step, opening.out[panel]);
-    ++opening.next;
+  static void open(const uint8_t* block, FoldedPanel& out) {
+    for (size_t step = 0; step < kFoldedSteps; ++step) open_step(block, step, out);
   }
 
   // A function, so that it is there once.
@@ -203,48 +197,33 @@ class FoldedProduct {
   // ---- products
 
   // Between the products of a step, vectors scale a part of what waits and open a part of what comes.
-  template <size_t kPanels>
   static void multiply(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch) {
-    zero_sums<kPanels>();
+    Machine::template zero<kLow>();
+    Machine::template zero<kHigh>();
 #pragma GCC unroll 4
     for (size_t step = 0; step < kFoldedSteps; ++step) {
-      Machine::template load<kInputs>(task.input->values[step], kRowBytes);
-      multiply_step<0>(task.panels[0], step);
-      if constexpr (kPanels == 2) multiply_step<2>(task.panels[1], step);
+      multiply_step(task, step);
       prefetch_input(*task.next_input, step);
-      scale_part<kPanels>(scratch, step);
-      for (size_t i = 0; i < opening.each && opening.next < opening.end; ++i) open_next<kPanels>(opening);
+      scale_part(scratch, step);
+      if (opening.next < opening.end && opening.clock++ % opening.every == 0)
+        open_step(opening.block, opening.next++, *opening.out);
     }
     scratch.turn ^= 1;
-    FoldedInts(&ints)[2][2] = scratch.ints[scratch.turn];
-    Machine::template store<0>(ints[0][0], kRowBytes);
-    Machine::template store<1>(ints[0][1], kRowBytes);
-    if constexpr (kPanels == 2) {
-      Machine::template store<2>(ints[1][0], kRowBytes);
-      Machine::template store<3>(ints[1][1], kRowBytes);
-    }
+    FoldedInts(&ints)[2] = scratch.ints[scratch.turn];
+    Machine::template store<kLow>(ints[0], kRowBytes);
+    Machine::template store<kHigh>(ints[1], kRowBytes);
     scratch.waiting = task;
   }
 
-  template <size_t kPanels>
-  static ALWAYS_INLINE void zero_sums() {
-    Machine::template zero<0>();
-    Machine::template zero<1>();
-    if constexpr (kPanels == 2) {
-      Machine::template zero<2>();
-      Machine::template zero<3>();
-    }
-  }
-
-  template <size_t kSums>
-  static ALWAYS_INLINE void multiply_step(const FoldedPanel& panel, size_t step) {
-    Machine::template load<kCodes>(panel.low[step], kRowBytes);
-    Machine::template multiply_unsigned<kSums, kInputs, kCodes>();
-    Machine::template load<kCodes>(panel.high[step], kRowBytes);
+  static ALWAYS_INLINE void multiply_step(const FoldedTask& task, size_t step) {
+    Machine::template load<kInputs>(task.input->values[step], kRowBytes);
+    Machine::template load<kCodes>(task.panel->low[step], kRowBytes);
+    Machine::template multiply_unsigned<kLow, kInputs, kCodes>();
+    Machine::template load<kCodes>(task.panel->high[step], kRowBytes);
     if constexpr (Fold<Format>::kCutsScales) {
-      Machine::template multiply_unsigned<kSums + 1, kInputs, kCodes>();
+      Machine::template multiply_unsigned<kHigh, kInputs, kCodes>();
     } else {
-      Machine::template multiply_signed<kSums + 1, kInputs, kCodes>();
+      Machine::template multiply_signed<kHigh, kInputs, kCodes>();
     }
   }
 
@@ -263,20 +242,16 @@ class FoldedProduct {
 
   // ---- scales
 
-  template <size_t kPanels>
   static void finish(FoldedScratch& scratch) {
-    for (size_t part = 0; part < kFoldedSteps; ++part) scale_part<kPanels>(scratch, part);
-    scratch.waiting.panels = nullptr;
+    for (size_t part = 0; part < kFoldedSteps; ++part) scale_part(scratch, part);
+    scratch.waiting.panel = nullptr;
   }
 
   // A quarter of the tokens that wait.
-  template <size_t kPanels>
   static ALWAYS_INLINE void scale_part(const FoldedScratch& scratch, size_t part) {
     const FoldedTask& task = scratch.waiting;
-    if (task.panels == nullptr) return;
-#pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p)
-      scale(task.panels[p], *task.input, scratch.ints[scratch.turn][p], task.sums[p], part * kPartTokens);
+    if (task.panel == nullptr) return;
+    scale(*task.panel, *task.input, scratch.ints[scratch.turn], task.sums, part * kPartTokens);
   }
 
   static constexpr size_t kPartTokens = kFoldedTokens / kFoldedSteps;
