@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "golden_model.h"
+#include "kv/tiers/kv_export.h"
 #include "late_backend.h"
 
 namespace quire {
@@ -245,6 +246,37 @@ TEST_P(EngineHost, WhatLeavesTheHostGoesToTheDiskAndComesBackFromBoth) {
   EXPECT_GT(from_host, 0u);
   EXPECT_GT(engine->disk()->stats().written_pages, 0u);
   EXPECT_GT(engine->host()->stats().replaced_pages, 0u);
+}
+
+TEST_P(EngineHost, ASnapshotHasWhatIsInTheHostsMemoryAlsoIfItIsStillOnItsWayThere) {
+  const auto engine = make(options());
+  std::vector<Answer> first;
+  for (uint32_t which = 0; which < 6; ++which) first.push_back(engine->run(ask(which)));
+  device_.open = false;
+  engine->run(ask(6));
+  std::vector<KvNode> nodes;
+  {
+    KvExport all(engine->kv());
+    while (true) {
+      const std::vector<KvNode> some = all.take(1000, engine->make_moves());
+      if (some.empty()) break;
+      nodes.insert(nodes.end(), some.begin(), some.end());
+    }
+  }
+  engine->check_invariants();
+  EngineOptions large = options(0);
+  large.kv_bytes *= 40;  // also for the pages of windows, which get a part of it
+  const auto other = make(large);
+  KvImport import(other->kv());
+  for (const KvNode& node : nodes) import.add(node, other->make_moves());
+  EXPECT_EQ(import.commit().nodes_left_out, 0u);
+  for (uint32_t which = 0; which < 6; ++which) {
+    EXPECT_GE(other->lookup(ask(which).prompt).tokens, 56u) << which;
+    const Answer again = other->run(ask(which));
+    EXPECT_EQ(again.tokens, first[which].tokens);
+    EXPECT_EQ(again.logprobs, first[which].logprobs);
+  }
+  other->check_invariants();
 }
 
 TEST_P(EngineHost, PagesAreCopiedBesideTheStepsAndNotBeforeThem) {
