@@ -333,7 +333,8 @@ TEST(EngineHostOnAGpu, AnswersAreTheSameWithItAndWithoutIt) {
     const auto without = answers_of(model, 0, fetched);
     for (const size_t host_pages : {size_t(1000), size_t(40)}) {
       EXPECT_EQ(answers_of(model, host_pages, fetched), without) << name;
-      EXPECT_GT(fetched, 0u) << name;
+      // Prompts that come round in turn may find nothing where there is not room for all of them.
+      EXPECT_TRUE(fetched > 0 || host_pages < 1000) << name;
     }
   }
 }
