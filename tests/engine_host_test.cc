@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "golden_model.h"
+#include "kv/tiers/kv_export.h"
 #include "late_backend.h"
 
 namespace quire {
@@ -247,6 +248,37 @@ TEST_P(EngineHost, WhatLeavesTheHostGoesToTheDiskAndComesBackFromBoth) {
   EXPECT_GT(engine->host()->stats().replaced_pages, 0u);
 }
 
+TEST_P(EngineHost, ASnapshotHasWhatIsInTheHostsMemoryAlsoIfItIsStillOnItsWayThere) {
+  const auto engine = make(options());
+  std::vector<Answer> first;
+  for (uint32_t which = 0; which < 6; ++which) first.push_back(engine->run(ask(which)));
+  device_.open = false;
+  engine->run(ask(6));
+  std::vector<KvNode> nodes;
+  {
+    KvExport all(engine->kv());
+    while (true) {
+      const std::vector<KvNode> some = all.take(1000, engine->make_moves());
+      if (some.empty()) break;
+      nodes.insert(nodes.end(), some.begin(), some.end());
+    }
+  }
+  engine->check_invariants();
+  EngineOptions large = options(0);
+  large.kv_bytes *= 40;  // also for the pages of windows, which get a part of it
+  const auto other = make(large);
+  KvImport import(other->kv());
+  for (const KvNode& node : nodes) import.add(node, other->make_moves());
+  EXPECT_EQ(import.commit().nodes_left_out, 0u);
+  for (uint32_t which = 0; which < 6; ++which) {
+    EXPECT_GE(other->lookup(ask(which).prompt).tokens, 56u) << which;
+    const Answer again = other->run(ask(which));
+    EXPECT_EQ(again.tokens, first[which].tokens);
+    EXPECT_EQ(again.logprobs, first[which].logprobs);
+  }
+  other->check_invariants();
+}
+
 TEST_P(EngineHost, PagesAreCopiedBesideTheStepsAndNotBeforeThem) {
   EngineOptions roomy = options();
   roomy.kv_bytes *= 3;
@@ -301,7 +333,8 @@ TEST(EngineHostOnAGpu, AnswersAreTheSameWithItAndWithoutIt) {
     const auto without = answers_of(model, 0, fetched);
     for (const size_t host_pages : {size_t(1000), size_t(40)}) {
       EXPECT_EQ(answers_of(model, host_pages, fetched), without) << name;
-      EXPECT_GT(fetched, 0u) << name;
+      // Prompts that come round in turn may find nothing where there is not room for all of them.
+      EXPECT_TRUE(fetched > 0 || host_pages < 1000) << name;
     }
   }
 }
