@@ -42,7 +42,7 @@ class OutputBench {
 
   void run(const char* name) {
     for (const uint32_t tokens : {16u, 64u, 256u, 2048u}) {
-      // So large an epsilon makes gates small, as they are in models: powers that overflow take longer.
+      // So large an epsilon makes gates small: powers that overflow take longer, and in models none do.
       const TokenScales scales = {squares_.as<float>(), kDim / 16, kDim, 1e8f};
       StoreParts parts;
       parts.scales = scales;
