@@ -119,10 +119,7 @@ class CudaBackend : public Backend {
   void flush();
   void fold();
   void launch_product(const WaitingProduct& waiting);
-  static bool in_parts(uint32_t tokens) { return tokens > kStreamTokens; }
-  template <class Output>
-  void finish_product(const PackedWeight& weight, const ActivationBlock& in, const Rows& rows,
-                      const Output& output);
+  void add_to_residual(const WaitingProduct& waiting, const AddToResidual& output);
   void launch_norm(const NormQuantizeParams& params);
   DeviceAddNorm device_add_norm(const NormQuantizeParams& params) const;
   DeviceRopeStore device_rope_store(const RopeStoreParams& params) const;  // but for where queries go
@@ -167,8 +164,7 @@ class CudaBackend : public Backend {
   ProductWorkspace::Limits limits_ = {0, 0};
   std::shared_ptr<Sampler> sampler_;
   std::unique_ptr<ExpertWorkspace> experts_;
-  DeviceBuffer partials_, tile_counter_, query_, squares_, gated_rows_, router_scores_, tap_values_,
-      tap_scratch_;
+  DeviceBuffer partials_, tile_counter_, query_, squares_, router_scores_, tap_values_, tap_scratch_;
   std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
 
   // The step.

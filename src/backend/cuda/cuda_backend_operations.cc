@@ -88,12 +88,13 @@ void CudaBackend::flush() {
   norm_.reset();
 }
 
-// Of many tokens the results are written first and finished by a kernel of its own, which is faster and gives the same bits.
-template <class Output>
-void CudaBackend::finish_product(const PackedWeight& weight, const ActivationBlock& in, const Rows& rows,
-                                 const Output& output) {
-  if (!in_parts(in.tokens)) return product(weight, in, output, *products_, stream());
-  product(weight, in, StoreRows{rows.data, rows.stride, nullptr}, *products_, stream());
+// Of many tokens the results are written first and added by a kernel of its own, which is faster and gives the same bits.
+void CudaBackend::add_to_residual(const WaitingProduct& waiting, const AddToResidual& output) {
+  const PackedWeight& weight = weights_.packed(waiting.one.weight);
+  if (waiting.in.tokens <= kAddingProductTokens)
+    return product(weight, waiting.in, output, *products_, stream());
+  const Rows& rows = waiting.one.out;
+  product(weight, waiting.in, StoreRows{rows.data, rows.stride, nullptr}, *products_, stream());
   output_rows(rows, output, *products_, stream());
 }
 
@@ -111,15 +112,14 @@ void CudaBackend::fold() {
                     .width = dim,
                     .epsilon = params.norm->epsilon};
   folded_ = next.data;
-  finish_product(weights_.packed(waiting.one.weight), waiting.in, waiting.one.out,
-                 AddToResidual{.residual = params.stream.data,
-                               .stride = params.stream.stride,
-                               .gain = params.norm->weight.vector(),
-                               .next = {next.data, next.tokens, next.cols},
-                               .squares = squares_.as<float>(),
-                               .square_count = squares,
-                               .bias = vector_of(waiting.one.bias),
-                               .factor = params.branch_scale});
+  add_to_residual(waiting, {.residual = params.stream.data,
+                            .stride = params.stream.stride,
+                            .gain = params.norm->weight.vector(),
+                            .next = {next.data, next.tokens, next.cols},
+                            .squares = squares_.as<float>(),
+                            .square_count = squares,
+                            .bias = vector_of(waiting.one.bias),
+                            .factor = params.branch_scale});
 }
 
 void CudaBackend::norm_quantize(const NormQuantizeParams& params) {
@@ -167,15 +167,13 @@ void CudaBackend::project(const ProjectParams& params) {
 void CudaBackend::activate(const ActivateParams& params) {
   const ActivationBlock next = block_of(params.out);
   if (gated_ && gated_->gate.out.data == params.gate.data) {
-    const size_t width = 2 * params.gate.width;
-    const Rows both{scratch<float>(gated_rows_, in_parts(next.tokens) ? next.tokens * width : 0), next.tokens,
-                    width, width};
-    finish_product(weights_.packed(gated_->gate.weight), gated_->in, both,
-                   GatedUnit{.scales = gated_->scales,
-                             .next = {next.data, next.tokens, next.cols},
-                             .function = params.function,
-                             .gate_bias = vector_of(gated_->gate.bias),
-                             .up_bias = vector_of(gated_->up_bias)});
+    product(weights_.packed(gated_->gate.weight), gated_->in,
+            GatedUnit{.scales = gated_->scales,
+                      .next = {next.data, next.tokens, next.cols},
+                      .function = params.function,
+                      .gate_bias = vector_of(gated_->gate.bias),
+                      .up_bias = vector_of(gated_->up_bias)},
+            *products_, stream());
     gated_.reset();
     return;
   }

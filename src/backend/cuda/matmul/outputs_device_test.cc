@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cuda/matmul/output_rows.h"
 #include "backend/cuda/matmul/product_case.h"
 
 namespace quire::cuda {
@@ -296,6 +297,50 @@ TEST_F(ProductOutputs, PartsGoToTheirPlacesWithTheirBiasesAndScales) {
             }
           }
         });
+  }
+}
+
+TEST_F(ProductOutputs, AddedByAKernelOfTheirOwnAreTheSame) {
+  for (const uint32_t rows : {32u, 200u, 1200u}) {  // padding, and rows that one block does not hold
+    constexpr uint32_t kCols = 256;
+    const RandomBlocks source(DType::bf16, rows, kCols, 7);
+    DeviceBuffer packed(packed_shape(source.view(), {}).bytes());
+    const PackedWeight weight = pack(source.view(), {}, packed.as<uint8_t>(), stream_->get());
+    const ProductWorkspace workspace({rows, kMostTokens});
+    const Tokens tokens(kMostTokens, kCols);
+    const uint32_t square_count = (rows + 15) / 16;
+    std::vector<float> before(size_t(kMostTokens) * rows), gain(rows), bias(rows);
+    for (size_t i = 0; i < before.size(); ++i) before[i] = float(i % 103) * 0.05f - 2.0f;
+    for (uint32_t row = 0; row < rows; ++row) gain[row] = 0.5f + float(row % 9) * 0.2f;
+    for (uint32_t row = 0; row < rows; ++row) bias[row] = float(row % 13) * 0.3f - 1.5f;
+    const DeviceBuffer gains = DeviceBuffer::of(gain), biases = DeviceBuffer::of(bias);
+    for (const uint32_t count : {5u, 40u, 190u}) {
+      DeviceBuffer activations(activation_bytes(count, kCols)), plain(size_t(count) * rows * 4);
+      const ActivationBlock block = {activations.as<uint8_t>(), count, kCols};
+      write_activations(tokens.rows.as<float>(), kCols, block, stream_->get());
+      DeviceBuffer residual(before.size() * 4), next(activation_bytes(count, rows)),
+          squares(size_t(count) * square_count * 4);
+      const AddToResidual output = {
+          residual.as<float>(), rows,         gains.as<float>(),  {next.as<uint8_t>(), count, rows},
+          squares.as<float>(),  square_count, biases.as<float>(), 0.6f};
+      const auto written = [&](const auto& start) {
+        residual.upload(before.data(), before.size() * 4);
+        next.fill(0xff);  // not numbers: what nobody writes is seen
+        squares.fill(0xff);
+        start();
+        stream_->wait();
+        return std::tuple(residual.download<uint32_t>(), next.download<uint16_t>(),
+                          squares.download<uint32_t>());
+      };
+      const auto at_once = written([&] { product(weight, block, output, workspace, stream_->get()); });
+      const auto after = written([&] {
+        product(weight, block, StoreRows{plain.as<float>(), rows, nullptr}, workspace, stream_->get());
+        output_rows({plain.as<float>(), count, rows, rows}, output, workspace, stream_->get());
+      });
+      EXPECT_TRUE(at_once == after) << rows << " rows, " << count << " tokens";
+      const std::vector<uint16_t>& numbers = std::get<1>(after);
+      EXPECT_TRUE(std::find(numbers.begin(), numbers.end(), 0xffff) == numbers.end()) << rows << " rows";
+    }
   }
 }
 
