@@ -13,11 +13,16 @@
 namespace quire::cuda {
 namespace {
 
+// A stream belongs to the device that is current when it is made.
+int selected(int device) {
+  CUDA_CHECK(cudaSetDevice(device));
+  return device;
+}
+
 constexpr uint32_t kRecordedTokens = 256;  // kernels of larger steps take longer than what is between them
 
 }  // namespace
-CudaBackend::CudaBackend(int device, Launches launches) : device_(device), launches_(launches) {
-  use_device();
+CudaBackend::CudaBackend(int device, Launches launches) : device_(selected(device)), launches_(launches) {
   capability_ = compute_capability();
   cudaDeviceProp properties{};
   CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
