@@ -22,6 +22,8 @@ namespace {
 // The host tier, unless somebody says otherwise.
 constexpr size_t kHostShare = 4;        // of the free host memory: one of so many parts
 constexpr size_t kHostTimesDevice = 4;  // at most so many times the device's pages
+constexpr size_t kHostMost =
+    size_t(16) << 30;  // and so much: pinning takes some 60 ms a GiB, and everybody waits for it
 
 struct ServeCommand {
   ModelOptions model;
@@ -163,7 +165,8 @@ struct ServeCommand {
     if (on_cpu || !kv_host.empty()) return asked_host_bytes();
     const KvLayout layout =
         make_kv_layout(kv_shapes(opened.model->spec(), opened.engine.kv_formats), opened.engine.page_tokens);
-    const size_t bytes = std::min(available_memory() / kHostShare, kHostTimesDevice * opened.engine.kv_bytes);
+    const size_t bytes =
+        std::min({available_memory() / kHostShare, kHostTimesDevice * opened.engine.kv_bytes, kHostMost});
     return bytes < TierSlots::node_bytes(layout) ? 0 : bytes;
   }
 
@@ -183,9 +186,10 @@ struct ServeCommand {
       text += fmt::format("KV host tier {}{}: {} tokens more{}\n",
                           engine.host()->memory_kind() == MemoryKind::pinned ? "pinned, " : "",
                           human_bytes(bytes), bytes / per_token,
-                          kv_host.empty() ? " (a quarter of the free host memory, at most 4 times the KV "
-                                            "cache; --kv-host SIZE for another, 0 for none)"
-                                          : "");
+                          kv_host.empty()
+                              ? " (a quarter of the free host memory, at most 16 GiB and 4 times the KV "
+                                "cache; --kv-host SIZE for another, 0 for none)"
+                              : "");
     }
     if (engine.disk() != nullptr) {
       const size_t bytes = engine.disk()->stats().capacity_bytes;
@@ -284,7 +288,7 @@ void add_serve(CLI::App& app) {
   serve->add_option(
       "--kv-host", command->kv_host,
       "host memory for pages that leave a GPU's and may come back, e.g. 32G (default: a quarter "
-      "of what is free, at most 4 times the KV cache; 0: none)");
+      "of what is free, at most 16 GiB and 4 times the KV cache; 0: none)");
   serve->add_option("--kv-disk", command->kv_disk,
                     "disk for pages that leave memory and may come back, e.g. 20G; needs --kv-dir");
   serve->add_option("--max-snapshots", server.snapshots.files, "most snapshots in --kv-dir")
