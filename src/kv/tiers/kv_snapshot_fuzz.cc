@@ -11,6 +11,7 @@
 #include "base/bounded_work.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "kv/host_kv.h"
 #include "kv/tiers/kv_snapshot.h"
 
 namespace {
