@@ -100,8 +100,7 @@ TEST_F(KvGroups, WithoutRoomToCopyAndWithoutTheWindowBeforeThatNothingIsTaken) {
   Run first = start(1, counted(30));
   ASSERT_TRUE(compute(first, 30));
   finish(first);
-  KvExport all(*kv_);
-  std::vector<KvNode> nodes = all.take(SIZE_MAX, kv_->make_moves());
+  std::vector<KvNode> nodes = KvExport(*kv_).take(SIZE_MAX, kv_->make_moves());
   for (size_t page = 1; page < nodes[0].pages.size(); ++page) nodes[0].pages[page].clear();
   const std::unique_ptr<HostKv> source = std::move(kv_);
   for (const uint32_t pages : {3u, 2u}) {
@@ -174,8 +173,7 @@ TEST_F(KvGroups, LeaveOneCacheForAnother) {
   Run first = start(1, counted(30));
   for (uint32_t t = 3; t <= 30; t += 3) ASSERT_TRUE(compute(first, t));
   finish(first);
-  KvExport all(*kv_);
-  const std::vector<KvNode> nodes = all.take(SIZE_MAX, kv_->make_moves());
+  const std::vector<KvNode> nodes = KvExport(*kv_).take(SIZE_MAX, kv_->make_moves());
   ASSERT_EQ(nodes.size(), 4u);
   EXPECT_EQ(nodes.back().tokens.size(), 6u);
   EXPECT_EQ(nodes.back().pages.size(), 3u);
