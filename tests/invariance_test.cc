@@ -162,6 +162,41 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
   EXPECT_EQ(answers({.kv_cache = false, .chunk = 96, .sequences = 4, .threads = 1}), expected);
 }
 
+// Prompts of more than a few hundred tokens take other kernels (tiles, several splits of attention) than short ones.
+class LongPrompts : public Invariance {};
+
+TEST_P(LongPrompts, AnswersDoNotDependOnChunksCompanyOrStart) {
+  const auto answers = [&](uint32_t chunk, uint32_t sequences, uint32_t threads) {
+    Model model(threads);
+    EngineOptions options{.context = 1536, .max_sequences = sequences, .prefill_chunk = chunk};
+    options.kv_formats = GetParam().format;
+    options.pipeline = threads % 2 + 1;
+    Engine engine(model.engine_model(), options);
+    std::vector<SequenceId> ids;
+    for (uint32_t i = 0; i < 3; ++i) {
+      Request request;
+      request.prompt = tokens_from(100 + i, 1301 - 290 * i, model.spec.vocab);
+      request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_k = 40, .seed = 7 + i};
+      request.max_tokens = 12;
+      request.logprobs = true;
+      ids.push_back(engine.submit(request));
+    }
+    while (engine.step()) {
+    }
+    std::vector<std::pair<std::vector<TokenId>, std::vector<float>>> result;
+    for (SequenceId id : ids) {
+      const Answer answer = engine.take_answer(id).value();
+      result.emplace_back(answer.tokens, answer.logprobs);
+    }
+    return result;
+  };
+  const auto expected = answers(2048, 1, 1);
+  for (const auto& [tokens, logprobs] : expected) EXPECT_FALSE(tokens.empty());
+  EXPECT_EQ(answers(2048, 3, 2), expected);
+  EXPECT_EQ(answers(300, 3, 1), expected);
+  EXPECT_EQ(answers(65, 2, 2), expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Invariance,
     testing::Values(
@@ -207,6 +242,24 @@ INSTANTIATE_TEST_SUITE_P(OnAGpu, Invariance,
                                          Case{"q4_pages", "synth:q8_0", nullptr, KvFormat::q4},
                                          Case{"formats_by_layer", "llama3", nullptr,
                                               KvFormats::parse("int8,0:f16,last:k=f16,v=q4")},
+                                         Case{"experts", "qwen3_moe", nullptr, KvFormat::bf16},
+                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", nullptr, KvFormat::bf16}),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Models, LongPrompts,
+                         testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
+                                         Case{"windows", "gemma3", fastest_kernels, KvFormat::int8}),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(OnAGpu, LongPrompts,
+                         testing::Values(Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},
+                                         Case{"q8_0", "synth:q8_0", nullptr, KvFormat::f16},
+                                         Case{"q4_0", "synth:q4_0", nullptr, KvFormat::bf16},
+                                         Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16},
+                                         Case{"fp8_pages", "synth:bf16", nullptr, KvFormat::fp8},
+                                         Case{"int8_pages", "synth:q8_0", nullptr, KvFormat::int8},
+                                         Case{"q4_pages", "synth:q8_0", nullptr, KvFormat::q4},
+                                         Case{"windows", "gemma3", nullptr, KvFormat::bf16},
                                          Case{"experts", "qwen3_moe", nullptr, KvFormat::bf16},
                                          Case{"sinks_and_experts", "gpt_oss_mxfp4", nullptr, KvFormat::bf16}),
                          [](const auto& info) { return info.param.name; });

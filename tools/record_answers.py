@@ -3,10 +3,13 @@
 
   tools/record_answers.py --quire build/release/quire record answers.json     # with the program as it was
   tools/record_answers.py --quire build/release/quire compare answers.json    # with the program as it is
+  tools/record_answers.py --quire build/release/quire --flags "--device cuda:0" invariance    # one program, all requests, every company
 
 200 requests with every option that can change an answer, against servers with every option that must not, or that
 changes it in a way of its own (KV formats, pruning). Requests come in another order and company each time. Compared are
 texts, tokens, log-probabilities to the last digit, and how answers ended. Exits with 1 if anything differs.
+`invariance` asks all requests of servers that must give the same answers: one client alone, many together, too little memory,
+other chunks, guesses, nothing cached.
 """
 import argparse
 import concurrent.futures
@@ -28,6 +31,14 @@ SERVERS = {
     "q4": ["--kv", "q4"],
     "f32": ["--kv", "f32"],
     "no cache": ["--no-kv-cache", "--ctx", "256"],
+}
+ALIKE = {  # flags, clients
+    "alone": (["--max-seqs", "2"], 1),
+    "together": (["--max-seqs", "64"], 64),
+    "starved": (["--kv-memory", "3M", "--max-seqs", "16"], 16),
+    "small chunks": (["--prefill-chunk", "7", "--max-seqs", "16"], 16),
+    "guessing": (["--draft", "lookup", "--max-seqs", "16"], 16),
+    "no cache": (["--no-kv-cache"], 8),
 }
 PROMPTS = [
     "What is a KV cache?",
@@ -68,8 +79,9 @@ def ask(port, body):
         return {"status": error.code, "error": json.load(error)["error"]["code"]}
 
 
-def serve(quire, model, flags, numbers):
-    server = subprocess.Popen([quire, "serve", "-m", model, "--port", "0", *flags], stderr=subprocess.PIPE, text=True)
+def serve(args, flags, numbers, clients=8):
+    command = [args.quire, "serve", "-m", args.model, "--port", "0", *args.flags.split(), *flags]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         line = ""
         for line in server.stderr:
@@ -79,7 +91,7 @@ def serve(quire, model, flags, numbers):
             sys.exit(f"the server did not start: {line}")
         order = list(numbers)
         random.shuffle(order)  # whoever comes first must make no difference
-        with concurrent.futures.ThreadPoolExecutor(8) as clients:
+        with concurrent.futures.ThreadPoolExecutor(clients) as clients:
             answers = list(clients.map(lambda n: ask(found.group(1), options(n)), order))
         return {str(n): answer for n, answer in sorted(zip(order, answers))}
     finally:
@@ -87,16 +99,38 @@ def serve(quire, model, flags, numbers):
         server.wait()
 
 
+def is_refusal(answer):
+    return isinstance(answer, dict)
+
+
+def invariance(args):
+    """All requests of every server of ALIKE, against the first one's answers. Returns how many differ."""
+    first, different = None, 0
+    for name, (flags, clients) in ALIKE.items():
+        answers = serve(args, flags, range(args.requests), clients)
+        first = first or answers
+        asked = [n for n in first if not is_refusal(first[n]) and not is_refusal(answers[n])]
+        wrong = [n for n in asked if first[n] != answers[n]]
+        different += len(wrong)
+        print(f"{name}: {len(asked)} answers, {len(answers) - len(asked)} refusals, {len(wrong)} differ from those of one client alone")
+        for n in wrong[:5]:
+            print(f"  request {n}: {json.dumps(options(int(n)))}\n    alone {json.dumps(first[n])[:300]}\n    here  {json.dumps(answers[n])[:300]}")
+    return different
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["record", "compare"])
-    parser.add_argument("file")
+    parser.add_argument("what", choices=["record", "compare", "invariance"])
+    parser.add_argument("file", nargs="?", default="answers.json")
     parser.add_argument("--quire", default="build/release/quire")
     parser.add_argument("--model", default="house")
+    parser.add_argument("--flags", default="", help="more flags for every server")
     parser.add_argument("--requests", type=int, default=200)
     args = parser.parse_args()
+    if args.what == "invariance":
+        sys.exit(1 if invariance(args) else 0)
     each = -(-args.requests // len(SERVERS))
-    answers = {name: serve(args.quire, args.model, flags, range(i * each, (i + 1) * each))
+    answers = {name: serve(args, flags, range(i * each, (i + 1) * each))
                for i, (name, flags) in enumerate(SERVERS.items())}
     if args.what == "record":
         with open(args.file, "w", encoding="utf-8") as file:
@@ -109,7 +143,7 @@ def main():
     for name, n in different[:10]:
         print(f"server '{name}', request {n}: {json.dumps(options(int(n)))}\n  was {json.dumps(before[name][n])[:300]}\n"
               f"  is  {json.dumps(answers.get(name, {}).get(n))[:300]}")
-    refused = sum(isinstance(a, dict) for name in answers for a in answers[name].values())
+    refused = sum(is_refusal(a) for name in answers for a in answers[name].values())
     print(f"{sum(map(len, before.values()))} answers compared, {refused} of them refusals, {len(different)} differ")
     sys.exit(1 if different else 0)
 
