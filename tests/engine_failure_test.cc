@@ -15,10 +15,16 @@ class BrittleBackend : public CpuBackend {
  public:
   using CpuBackend::CpuBackend;
   void attend(const AttendParams& params) override {
-    if (calls_left_ > 0 && --calls_left_ == 0) throw Error("the device was lost");
+    if (is_dead || (calls_left_ > 0 && --calls_left_ == 0)) throw Error("the device was lost");
     CpuBackend::attend(params);
   }
+  void wait(Mark mark) override {
+    if (is_dead) throw Error("the device does not answer");
+    CpuBackend::wait(mark);
+  }
   void fail_after(int calls) { calls_left_ = calls; }
+
+  std::atomic<bool> is_dead = false;
 
  private:
   std::atomic<int> calls_left_ = 0;
@@ -62,6 +68,24 @@ TEST_F(EngineFailure, ThoseThatTheStepServedEndAndWhatIsCachedStays) {
   if (answer) {  // it was not in that step too
     EXPECT_EQ(answer->tokens, expected);
   }
+  EXPECT_EQ(e->run(request(1)).tokens, expected);
+  EXPECT_EQ(e->kv().stats().held_pages, 0u);
+}
+
+TEST_F(EngineFailure, AllWhoRunEndWhereTheDeviceDoesNotEvenAnswer) {
+  const auto e = engine();
+  const std::vector<TokenId> expected = e->run(request(1)).tokens;
+  const SequenceId runs = e->submit(request(7)), waits = e->submit(request(1));
+  e->step();
+  backend_.is_dead = true;
+  EXPECT_THROW(e->step(), Error);
+  e->check_invariants();
+  EXPECT_EQ(e->scheduler().find(runs), nullptr);
+  EXPECT_TRUE(e->scheduler().running().empty());
+  backend_.is_dead = false;
+  while (e->step()) {
+  }
+  if (const auto answer = e->take_answer(waits)) EXPECT_EQ(answer->tokens, expected);  // it had not begun
   EXPECT_EQ(e->run(request(1)).tokens, expected);
   EXPECT_EQ(e->kv().stats().held_pages, 0u);
 }

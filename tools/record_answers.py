@@ -19,6 +19,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -107,12 +108,14 @@ def invariance(args):
     """All requests of every server of ALIKE, against the first one's answers. Returns how many differ."""
     first, different = None, 0
     for name, (flags, clients) in ALIKE.items():
+        begin = time.monotonic()
         answers = serve(args, flags, range(args.requests), clients)
         first = first or answers
         asked = [n for n in first if not is_refusal(first[n]) and not is_refusal(answers[n])]
         wrong = [n for n in asked if first[n] != answers[n]]
         different += len(wrong)
-        print(f"{name}: {len(asked)} answers, {len(answers) - len(asked)} refusals, {len(wrong)} differ from those of one client alone")
+        print(f"{name}: {len(asked)} answers, {len(answers) - len(asked)} refusals, {len(wrong)} differ from those of one client alone "
+              f"({time.monotonic() - begin:.0f} s)", flush=True)
         for n in wrong[:5]:
             print(f"  request {n}: {json.dumps(options(int(n)))}\n    alone {json.dumps(first[n])[:300]}\n    here  {json.dumps(answers[n])[:300]}")
     return different

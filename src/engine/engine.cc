@@ -295,15 +295,15 @@ bool Engine::step() {
 
 void Engine::recover() {
   const std::vector<SequenceId> served = std::exchange(being_computed_, {});
-  runner_.drain();
   flights_.clear();
   wants_to_wait_ = false;
   try {
+    runner_.drain();
     take_made();
     for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
     if (!served.empty() && kv_.moves_on_their_way() == 0) return;
   } catch (const std::exception&) {
-    // There is no memory even for that.
+    // There is no memory even for that, or the device does not answer.
   }
   // It may be anywhere in what it was changing: only what is empty can be trusted.
   runner_.abandon();

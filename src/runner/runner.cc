@@ -201,7 +201,12 @@ void Runner::drain() {
 }
 
 void Runner::abandon() {
-  drain();
+  try {
+    drain();
+  } catch (const std::exception&) {
+    flights_.clear();  // what cannot be waited for is not wanted either
+    last_draws_.reset();
+  }
   made_.clear();
   asides_.clear();
 }
