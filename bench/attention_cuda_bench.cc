@@ -83,10 +83,10 @@ class Bench {
     for (uint32_t s = 0; s < batch; ++s) runs.push_back({s, 1, depth - 1, s * table});
     const AttentionPlan plan = plan_attention(runs, kShape);
     const DeviceBuffer units = DeviceBuffer::of(plan.units);
-    const DeviceBuffer partials(
-        decode_partial_bytes(plan.units.size(), kShape, plan.decode_columns, head_dim_));
+    const DeviceBuffer partials(decode_partial_bytes(plan.places, kShape, plan.decode_columns, head_dim_));
+    const DeviceBuffer counters = DeviceBuffer::of(std::vector(plan.places * kShape.kv_heads, uint32_t{0}));
     const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
-    const AttentionWorkspace workspace = {partials.as<float>(), nullptr};
+    const AttentionWorkspace workspace = {partials.as<float>(), nullptr, counters.as<uint32_t>()};
     const DecodeWork work = {.units = units.as<DecodeUnit>(),
                              .unit_count = uint32_t(plan.units.size()),
                              .merges = merges.as<uint32_t>(),

@@ -85,7 +85,9 @@ TEST_F(EngineFailure, AllWhoRunEndWhereTheDeviceDoesNotEvenAnswer) {
   backend_.is_dead = false;
   while (e->step()) {
   }
-  if (const auto answer = e->take_answer(waits)) EXPECT_EQ(answer->tokens, expected);  // it had not begun
+  if (const auto answer = e->take_answer(waits)) {  // it had not begun
+    EXPECT_EQ(answer->tokens, expected);
+  }
   EXPECT_EQ(e->run(request(1)).tokens, expected);
   EXPECT_EQ(e->kv().stats().held_pages, 0u);
 }

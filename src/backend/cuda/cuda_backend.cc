@@ -267,6 +267,7 @@ CudaBackend::AttentionWork CudaBackend::plan(const AttentionKind& kind) {
           .tiles = upload_.add(plan.tiles),
           .units = upload_.add(plan.units),
           .merges = upload_.add(plan.merges),
+          .places = plan.places,
           .columns = plan.decode_columns};
 }
 

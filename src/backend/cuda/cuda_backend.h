@@ -91,6 +91,7 @@ class CudaBackend : public Backend {
     StepUpload::Place<PrefillTile> tiles;
     StepUpload::Place<DecodeUnit> units;
     StepUpload::Place<uint32_t> merges;
+    uint32_t places = 0;  // of partial sums
     uint32_t columns = 0;
   };
   // What the host has to do once the device has come so far.
@@ -149,6 +150,13 @@ class CudaBackend : public Backend {
     }
     return buffer.as<T>();
   }
+  // The same, of zeros that kernels leave as they were.
+  uint32_t* counters(DeviceBuffer& buffer, size_t count) {
+    const size_t before = buffer.bytes();
+    uint32_t* result = scratch<uint32_t>(buffer, count);
+    if (buffer.bytes() != before) buffer.fill(0);
+    return result;
+  }
   void later(std::function<void()> then) { then_.push_back(std::move(then)); }
   cudaEvent_t take_event();
 
@@ -164,7 +172,8 @@ class CudaBackend : public Backend {
   ProductWorkspace::Limits limits_ = {0, 0};
   std::shared_ptr<Sampler> sampler_;
   std::unique_ptr<ExpertWorkspace> experts_;
-  DeviceBuffer partials_, tile_counter_, query_, squares_, router_scores_, tap_values_, tap_scratch_;
+  DeviceBuffer partials_, tile_counter_, merge_counters_, query_, squares_, router_scores_, tap_values_,
+      tap_scratch_;
   std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
 
   // The step.

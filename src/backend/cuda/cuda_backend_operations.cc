@@ -274,9 +274,10 @@ void CudaBackend::attend(const AttendParams& params) {
     return;
   }
   const size_t partial_bytes =
-      decode_partial_bytes(work.units.count, kind.shape, work.columns, attention.rows.value_dim);
+      decode_partial_bytes(work.places, kind.shape, work.columns, attention.rows.value_dim);
   const AttentionWorkspace memory{scratch<float>(partials_, partial_bytes / sizeof(float)),
-                                  tile_counter_.as<uint32_t>()};
+                                  tile_counter_.as<uint32_t>(),
+                                  counters(merge_counters_, work.places * kind.shape.kv_heads)};
   launch_prefill_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), memory, stream());
   launch_decode_attention(attention,
                           {.units = upload_.at(work.units),

@@ -36,8 +36,10 @@ struct AttentionParams {
 
 // Memory of a stream's launches.
 struct AttentionWorkspace {
-  float* partials = nullptr;         // decode_partial_bytes
-  uint32_t* tile_counter = nullptr;  // 0 before the first launch; each launch leaves it so
+  float* partials = nullptr;  // decode_partial_bytes
+  // Zero before the first launch; each launch leaves them so.
+  uint32_t* tile_counter = nullptr;
+  uint32_t* merge_counters = nullptr;  // [places, KV heads]
 };
 
 // What the fast kernels know, on the architecture that they need: heads of 64 and 128, keys and values alike, and pages in every

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "backend/cpu/attention/kv_rows.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cuda/attention/attention.h"
@@ -136,9 +138,11 @@ class AttentionFixture {
     const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles), units = DeviceBuffer::of(plan.units);
     const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
     const uint32_t columns = std::max(plan.decode_columns, test_.group);
-    const DeviceBuffer partials(
-        decode_partial_bytes(plan.units.size(), test_.shape(), columns, test_.value_dim));
-    const AttentionWorkspace workspace = {partials.as<float>(), tile_counter_.as<uint32_t>()};
+    const DeviceBuffer partials(decode_partial_bytes(plan.places, test_.shape(), columns, test_.value_dim));
+    const std::vector<uint32_t> zeros(plan.places * test_.shape().kv_heads);
+    const DeviceBuffer counters = DeviceBuffer::of(zeros);
+    const AttentionWorkspace workspace = {partials.as<float>(), tile_counter_.as<uint32_t>(),
+                                          counters.as<uint32_t>()};
     settle();
     launch_prefill_attention(params, tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace,
                              stream_.get());
@@ -150,6 +154,7 @@ class AttentionFixture {
                              .columns = columns},
                             workspace, stream_.get());
     stream_.wait();
+    EXPECT_EQ(counters.download<uint32_t>(), zeros);
     return device_out_.download<float>();
   }
 

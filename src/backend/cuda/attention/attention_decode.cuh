@@ -73,8 +73,14 @@ struct DecodeRows {
       for (int e = 0; e < 2; ++e) {
         last[n][e] = unit.row + args.group.token_of(real_column(8 * n + 2 * t + e));
         first[n][e] = first_visible(last[n][e], args.window);
-        references[n][e] = -infinity();
       }
+    }
+  }
+
+  __device__ __forceinline__ void begin_split() {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+      references[n][0] = references[n][1] = -infinity();
 #pragma unroll
       for (int i = 0; i < kDimTiles; ++i)
         values[n][i][0] = values[n][i][1] = values[n][i][2] = values[n][i][3] = 0;
@@ -192,9 +198,9 @@ struct DecodeRows {
     }
   }
 
-  __device__ __forceinline__ void compute(typename Rings::Place& key_place,
+  __device__ __forceinline__ void compute(uint32_t split, typename Rings::Place& key_place,
                                           typename Rings::Place& value_place) {
-    const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, args.window);
+    const KeySpan keys = keys_of_split(split, unit.row, unit.tokens, args.window);
     for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
       const int chunks = int(chunks_of_block(key, keys.end));
       float scores[kColumnTiles][2][4];
@@ -248,7 +254,7 @@ struct DecodeRows {
     }
   }
 
-  __device__ __forceinline__ void finish() {
+  __device__ __forceinline__ void finish(uint32_t split) {
     if (summed_tile() >= 0) {
       sum = sum + __shfl_xor_sync(~0u, sum, 1);
       sum = sum + __shfl_xor_sync(~0u, sum, 2);
@@ -270,8 +276,49 @@ struct DecodeRows {
       });
     } else {
       each_column([&](int n, int e, uint32_t column) {
-        leave_partial(n, e, output.partial(unit.split - unit.first_split, column), column);
+        leave_partial(n, e, output.partial(split - unit.first_split, column), column);
       });
+      if constexpr (kColumnTiles == 1) {
+        const bool is_last = split + 1 == unit.split + unit.here;
+        if (is_last && unit.units > 0 && comes_last()) merge_columns(output);
+      }
+    }
+  }
+
+  // Whether all other units of these tokens have left their sums, which this block then sees.
+  __device__ __forceinline__ bool comes_last() const {
+    auto* result = reinterpret_cast<uint32_t*>(shared + Layout::kComesLast);
+    meet();
+    if (unit.units == 1) return true;
+    if (threadIdx.x == 0) {
+      uint32_t* counter = args.merge_counters + unit.first_place * args.kv_heads + kv_head;
+      uint32_t before;
+      asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+      *result = before + 1 == unit.units;
+      if (before + 1 == unit.units) *counter = 0;  // as the next kernel wants it
+    }
+    meet();
+    return *result != 0;
+  }
+
+  // A warp has a column at a time.
+  __device__ __forceinline__ void merge_columns(const DecodeOutput<kHeadDim>& output) const {
+    using Merged = MergedColumn<kHeadDim, Sides::kMergedAtOnce>;
+#pragma unroll 1
+    for (uint32_t column = warp; column < columns; column += kDecodeWarps) {
+      Merged merged(output, column, lane);
+      if (is_turned(args.value_format)) {
+        float* row = sums() + column * kShareStride;
+#pragma unroll
+        for (int d = 0; d < Merged::kDims; ++d) row[lane * Merged::kDims + d] = merged.values.value[d];
+        __syncwarp();
+        turn(row, kHeadDim);
+#pragma unroll
+        for (int d = 0; d < Merged::kDims; ++d) merged.values.value[d] = row[lane * Merged::kDims + d];
+      }
+#pragma unroll
+      for (int d = 0; d < Merged::kDims; ++d)
+        output.write(column, lane * Merged::kDims + d, merged.values.value[d]);
     }
   }
 
@@ -316,8 +363,6 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
   extern __shared__ uint8_t memory[];
   const uint32_t address = ptx::shared_address(memory), begin = (address + 1023) & ~1023u;
   const typename Rows::Rings rings{begin};
-  // The next kernel does not come early: while this one has some multiprocessors, or more than its share of some, two blocks of a
-  // product would meet on others, and so would those of all products after it. With 16 sequences that doubles the time of a step.
   if (threadIdx.x == 0) rings.init();
   __syncthreads();
   if (threadIdx.x / 32 == kDecodeWarps) {
@@ -337,6 +382,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     return fetch_chunks(key_copies, value_copies, args, rings);
   }
   ptx::wait_for_kernel_before();
+  if (args.next_comes_early) ptx::launch_dependents();
   Rows rows{args, rings, memory + (begin - address)};
   typename Rows::Rings::Place key_place, value_place;
   const uint32_t all = args.unit_count * args.kv_heads;
@@ -347,8 +393,16 @@ __global__ void __launch_bounds__(kDecodeThreads, 2)
     if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
     if (unit.tokens == 0) continue;
     rows.begin(unit, u % args.kv_heads);
-    rows.compute(key_place, value_place);
-    rows.finish();
+    const auto compute = [&](uint32_t split) {
+      rows.begin_split();
+      rows.compute(split, key_place, value_place);
+      rows.finish(split);
+    };
+    if constexpr (kColumnTiles == 1) {
+      for (uint32_t split = unit.split; split < unit.split + unit.here; ++split) compute(split);
+    } else {
+      compute(unit.split);
+    }
   }
 #endif
 }

@@ -34,6 +34,8 @@ struct DecodeArgs {
   ScoreScale scale;
   const float* sinks;
   float* partials;
+  uint32_t* merge_counters;
+  bool next_comes_early;
   uint8_t* out;
   uint32_t out_tokens;
   float* out_f32;
@@ -53,7 +55,9 @@ struct DecodeLayout {
   static constexpr int kChunks = 6 * 128 / kHeadDim;  // of each ring
   static constexpr uint32_t kBarriers = 2 * kChunks * kChunkBytes;
   static constexpr uint32_t kLargest = kBarriers + 4 * kChunks * 8;  // [warps, columns]
-  static constexpr uint32_t kFactors = kLargest + kDecodeWarps * kColumns * 4;
+  static constexpr uint32_t kComesLast =
+      kLargest + kDecodeWarps * kColumns * 4;  // 16 bytes, of which one word is used
+  static constexpr uint32_t kFactors = kComesLast + 16;
   static constexpr uint32_t kSums = kFactors + kColumns * 4;  // unrounded shares, [columns, kShareStride]
   static constexpr uint32_t kShares = kSums + kColumns * kShareStride * 4;
   static constexpr uint32_t kBytes = kShares + kColumns * kShareStride * 2;
@@ -164,37 +168,40 @@ __device__ __forceinline__ void fetch_chunks(const ChunkCopies& keys_copies, con
     if (u + gridDim.x < all) next = args.units[(u + gridDim.x) / args.kv_heads];
     if (unit.tokens == 0) continue;
     const uint32_t head = u % args.kv_heads;
-    const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, args.window);
-    // A lane knows where the box is that has its number; those behind the end, and those of pages that were freed, are taken
-    // from the last page.
-    const uint32_t last_index = (unit.row + unit.tokens - 1) / args.page_tokens;
-    const uint32_t own_key = keys.begin + lane * args.box_rows, own_index = own_key / args.page_tokens;
-    const uint32_t own_row = own_key - own_index * args.page_tokens;
-    const uint32_t last_page = args.page_ids[unit.table + last_index];
-    const uint32_t listed_page = own_index < last_index ? args.page_ids[unit.table + own_index] : last_page;
-    const uint32_t own_page = listed_page == kNoPage ? last_page : listed_page;
-    const auto fetch = [&](uint32_t chunk, const ChunkCopies& copies, uint32_t ring, uint32_t full,
-                           uint32_t empty, uint32_t parity) {
-      const uint32_t which = chunk * boxes + (boxes == 1 ? 0 : lane % 2);
-      const ChunkRows rows = {__shfl_sync(~0u, own_page, which), __shfl_sync(~0u, own_row, which)};
-      ptx::wait_barrier(empty, parity ^ 1);
-      copies.copy<Layout>(rows, head, ring, full);
-    };
-    uint32_t chunk = 0;
-    for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
-      const uint32_t chunks = chunks_of_block(key, keys.end);
-      if (!waited && key + chunks * kChunkKeys > unit.row) {  // rows that the kernel before has written
-        ptx::wait_for_kernel_before();
-        waited = true;
+    for (uint32_t split = unit.split; split < unit.split + (kColumnTiles == 1 ? unit.here : 1); ++split) {
+      const KeySpan keys = keys_of_split(split, unit.row, unit.tokens, args.window);
+      // A lane knows where the box is that has its number; those behind the end, and those of pages that were freed, are taken
+      // from the last page.
+      const uint32_t last_index = (unit.row + unit.tokens - 1) / args.page_tokens;
+      const uint32_t own_key = keys.begin + lane * args.box_rows, own_index = own_key / args.page_tokens;
+      const uint32_t own_row = own_key - own_index * args.page_tokens;
+      const uint32_t last_page = args.page_ids[unit.table + last_index];
+      const uint32_t listed_page = own_index < last_index ? args.page_ids[unit.table + own_index] : last_page;
+      const uint32_t own_page = listed_page == kNoPage ? last_page : listed_page;
+      const auto fetch = [&](uint32_t chunk, const ChunkCopies& copies, uint32_t ring, uint32_t full,
+                             uint32_t empty, uint32_t parity) {
+        const uint32_t which = chunk * boxes + (boxes == 1 ? 0 : lane % 2);
+        const ChunkRows rows = {__shfl_sync(~0u, own_page, which), __shfl_sync(~0u, own_row, which)};
+        ptx::wait_barrier(empty, parity ^ 1);
+        copies.copy<Layout>(rows, head, ring, full);
+      };
+      uint32_t chunk = 0;
+      for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
+        const uint32_t chunks = chunks_of_block(key, keys.end);
+        if (!waited && key + chunks * kChunkKeys > unit.row) {  // rows that the kernel before has written
+          ptx::wait_for_kernel_before();
+          waited = true;
+        }
+        // All keys of a block before its values: their places are free again before the softmax.
+        for (uint32_t c = 0; c < chunks; ++c, key_place.advance(1))
+          fetch(chunk + c, keys_copies, rings.keys(key_place.index), rings.keys_full(key_place.index),
+                rings.keys_empty(key_place.index), key_place.parity);
+        for (uint32_t c = 0; c < chunks; ++c, value_place.advance(1))
+          fetch(chunk + c, values_copies, rings.values(value_place.index),
+                rings.values_full(value_place.index), rings.values_empty(value_place.index),
+                value_place.parity);
+        chunk += chunks;
       }
-      // All keys of a block before its values: their places are free again before the softmax.
-      for (uint32_t c = 0; c < chunks; ++c, key_place.advance(1))
-        fetch(chunk + c, keys_copies, rings.keys(key_place.index), rings.keys_full(key_place.index),
-              rings.keys_empty(key_place.index), key_place.parity);
-      for (uint32_t c = 0; c < chunks; ++c, value_place.advance(1))
-        fetch(chunk + c, values_copies, rings.values(value_place.index), rings.values_full(value_place.index),
-              rings.values_empty(value_place.index), value_place.parity);
-      chunk += chunks;
     }
   }
 }

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/cuda/attention/attention_decode_fetch.cuh"
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/matmul/activation_layout.h"
 
-// What becomes of a unit's sums: the result, where its split is the only one; otherwise partial sums, which another kernel
-// merges in the order of the splits.
+// What becomes of a unit's sums: the result, where its split is the only one; otherwise partial sums, which the block that comes
+// last to its tokens merges in the order of the splits, or another kernel if they are many.
 
 namespace quire::cuda {
 
@@ -44,6 +45,54 @@ struct DecodeOutput {
     const MergeWeights weights = merge_weights(args.sinks[head_of(column)] * kLog2E, reference);
     total = merged(total, 1.0f, weights);
     return weights;
+  }
+};
+
+// A column's splits in one, by a warp: a lane has kHeadDim / 32 dimensions beside each other. kAtOnce: splits whose loads are under
+// way together.
+template <int kHeadDim, uint32_t kAtOnce>
+struct MergedColumn {
+  static constexpr int kDims = kHeadDim / 32;
+  using Vector = std::conditional_t<kDims == 4, float4, float2>;
+  union Piece {
+    Vector whole;
+    float value[kDims];
+  };
+
+  Piece values;
+
+  __device__ __forceinline__ MergedColumn(const DecodeOutput<kHeadDim>& output, uint32_t column,
+                                          uint32_t lane) {
+    const float* from = output.partial(0, column);
+    const size_t step = size_t(output.args.kv_heads) * output.args.columns * DecodeOutput<kHeadDim>::kPartial;
+    const uint32_t splits = output.unit.splits;
+    float total = 0, reference = -infinity();
+#pragma unroll
+    for (float& value : values.value) value = 0;
+#pragma unroll 1
+    for (uint32_t begin = 0; begin < splits; begin += kAtOnce) {
+      Piece loaded[kAtOnce];
+      float2 ends[kAtOnce];
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (begin + i >= splits) continue;
+        const float* split = from + (begin + i) * step;
+        loaded[i].whole = __ldcg(reinterpret_cast<const Vector*>(split) + lane);
+        ends[i] = __ldcg(reinterpret_cast<const float2*>(split + kHeadDim));
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kAtOnce; ++i) {
+        if (begin + i >= splits) continue;
+        const MergeWeights weights = merge_weights(ends[i].x, reference);
+        total = merged(total, ends[i].y, weights);
+#pragma unroll
+        for (int d = 0; d < kDims; ++d)
+          values.value[d] = merged(values.value[d], loaded[i].value[d], weights);
+      }
+    }
+    const MergeWeights weights = output.merge_sink(column, reference, total);
+#pragma unroll
+    for (float& value : values.value) value = merged(value, 0.0f, weights) * reciprocal(total);
   }
 };
 

@@ -93,6 +93,7 @@ template <class Number, int kHeadDim>
 struct HalfSides {
   using Keys = HalfKeys<Number, kHeadDim>;
   using Values = HalfValues<Number, kHeadDim>;
+  static constexpr uint32_t kMergedAtOnce = 4;  // as many as registers allow
 };
 
 __device__ __forceinline__ uint32_t shared_word(uint32_t at) {
@@ -320,6 +321,7 @@ template <int kHeadDim>
 struct AnySides {
   using Keys = AnyKeys<kHeadDim>;
   using Values = AnyValues<kHeadDim>;
+  static constexpr uint32_t kMergedAtOnce = 2;
 };
 
 }  // namespace quire::cuda

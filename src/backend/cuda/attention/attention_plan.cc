@@ -21,25 +21,30 @@ void add_tiles(const AttentionRun& run, const AttentionShape& shape, std::vector
   }
 }
 
-void add_units(const AttentionRun& run, const AttentionShape& shape, AttentionPlan& plan) {
+void add_units(const AttentionRun& run, const AttentionShape& shape, uint32_t splits_in_place,
+               AttentionPlan& plan) {
   const uint32_t most = tokens_of_unit(shape.group);
   for (uint32_t begin = 0; begin < run.tokens; begin += most) {
     const uint32_t tokens = std::min(most, run.tokens - begin), row = run.row + begin;
     const uint32_t first = first_visible(row, shape.window) / kSplitKeys;
     const uint32_t last = (row + tokens - 1) / kSplitKeys;
-    const uint32_t place = uint32_t(plan.units.size());
-    for (uint32_t split = first; split <= last; ++split) {
+    const uint32_t splits = last - first + 1;
+    const bool joins = splits_in_place > 1 && splits > 1 && row + tokens - last * kSplitKeys <= kFewKeys;
+    const uint32_t first_unit = uint32_t(plan.units.size()), units = splits - (joins ? 1 : 0);
+    for (uint32_t unit = 0; unit < units; ++unit) {
       plan.units.push_back({.token = run.token + begin,
-                            .tokens = tokens,
                             .row = row,
                             .table = run.table,
-                            .split = split,
+                            .tokens = uint8_t(tokens),
+                            .here = uint8_t(unit + 1 == units ? splits - unit : 1),
+                            .units = uint16_t(splits <= splits_in_place ? units : 0),
+                            .split = first + unit,
                             .first_split = first,
-                            .splits = last - first + 1,
-                            .first_place = place});
+                            .splits = splits,
+                            .first_place = plan.places});
     }
-    if (last > first) plan.merges.push_back(place);
-    plan.decode_columns = std::max(plan.decode_columns, tokens * shape.group);
+    plan.places += splits;
+    if (splits > splits_in_place) plan.merges.push_back(first_unit);
   }
 }
 
@@ -57,9 +62,16 @@ void sort_tiles(std::vector<PrefillTile>& tiles, uint32_t window) {
 AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape) {
   CHECK(shape.group >= 1 && shape.group <= kMostGroup);
   AttentionPlan plan;
+  const uint32_t of_unit = tokens_of_unit(shape.group);
+  const auto has_units = [&](const AttentionRun& run) { return run.tokens <= kMostDecodeItems * of_unit; };
   for (const AttentionRun& run : runs) {
-    if (run.tokens <= kMostDecodeItems * tokens_of_unit(shape.group)) {
-      add_units(run, shape, plan);
+    if (has_units(run))
+      plan.decode_columns = std::max(plan.decode_columns, std::min(run.tokens, of_unit) * shape.group);
+  }
+  const bool in_place = runs.size() >= kManyRuns && plan.decode_columns <= kFewColumns;
+  for (const AttentionRun& run : runs) {
+    if (has_units(run)) {
+      add_units(run, shape, in_place ? kSplitsInPlace : 1, plan);
     } else {
       add_tiles(run, shape, plan.tiles);
     }
@@ -76,8 +88,8 @@ AttentionPlan plan_tiles(std::span<const AttentionRun> runs, const AttentionShap
   return plan;
 }
 
-size_t decode_partial_bytes(size_t units, const AttentionShape& shape, uint32_t columns, uint32_t head_dim) {
-  return units * shape.kv_heads * columns * (head_dim + kPartialExtra) * sizeof(float);
+size_t decode_partial_bytes(size_t places, const AttentionShape& shape, uint32_t columns, uint32_t head_dim) {
+  return places * shape.kv_heads * columns * (head_dim + kPartialExtra) * sizeof(float);
 }
 
 }  // namespace quire::cuda

@@ -24,18 +24,23 @@ struct PrefillTile {
   uint32_t unused[3];
 };
 
-// For the kernel of few tokens: one split of the context of some tokens of a run, in turn for every KV head. The splits of the
-// same tokens are beside each other, and a kernel that follows merges them.
+// For the kernel of few tokens: a split of the context of some tokens of a run, or two, in turn for every KV head. The units of
+// the same tokens are beside each other, and whoever computes the last of them merges all splits, or where they are many a kernel
+// that follows, which divides that among all multiprocessors.
 struct DecodeUnit {
-  uint32_t token, tokens, row, table;  // no tokens: nothing to do
+  uint32_t token, row, table;
+  uint8_t tokens;  // 0: nothing to do
+  uint8_t here;    // splits of this unit: 1, or 2 where splits are merged in place
+  uint16_t units;  // of these tokens, if the last of them merges their splits; 0: another kernel does
   uint32_t split, first_split, splits;
-  uint32_t first_place;  // of the first split's partial sums: the number of its unit
+  uint32_t first_place;  // of the first split's partial sums, which lie beside each other
 };
 
 struct AttentionPlan {
   std::vector<PrefillTile> tiles;
   std::vector<DecodeUnit> units;
-  std::vector<uint32_t> merges;  // the first unit of each that has more splits than one
+  std::vector<uint32_t> merges;  // the first unit of all that the kernel that follows merges
+  uint32_t places = 0;           // for partial sums: the splits of all units
   uint32_t decode_columns = 0;   // the most tokens * group of a unit
 };
 
@@ -49,6 +54,10 @@ QUIRE_BOTH constexpr uint32_t tokens_of_tile(uint32_t group) {
 QUIRE_BOTH constexpr uint32_t tokens_of_unit(uint32_t group) {
   return kDecodeColumns / group;
 }
+
+// Where many runs keep all multiprocessors busy, and no unit has more columns than a few, which leaves registers for it, up to so
+// many splits are merged in place, and a last split of few keys is not worth a unit of its own.
+inline constexpr uint32_t kManyRuns = 17, kFewColumns = 8, kSplitsInPlace = 2, kFewKeys = kBlockKeys;
 
 // Of runs up to so many units long, the context is read once by each of them and divided among all multiprocessors; longer
 // ones are worth a tile.
@@ -80,7 +89,7 @@ AttentionPlan plan_attention(std::span<const AttentionRun> runs, const Attention
 // The same with tiles alone, for kernels and tests that want them.
 AttentionPlan plan_tiles(std::span<const AttentionRun> runs, const AttentionShape& shape);
 
-// Bytes of the partial sums of a plan's units: each split's values, reference and sum by column.
-size_t decode_partial_bytes(size_t units, const AttentionShape& shape, uint32_t columns, uint32_t head_dim);
+// Bytes of a plan's partial sums: each split's values, reference and sum by column.
+size_t decode_partial_bytes(size_t places, const AttentionShape& shape, uint32_t columns, uint32_t head_dim);
 
 }  // namespace quire::cuda

@@ -36,27 +36,52 @@ TEST(AttentionPlan, GivesEveryTokenAndHeadToOneTileOrOneUnit) {
   }
 }
 
-TEST(AttentionPlan, HasAUnitForEverySplitThatSomeTokenSees) {
-  for (const uint32_t window : {0u, 1u, 100u, 512u, 2000u}) {
-    const AttentionShape shape{.kv_heads = 2, .group = 4, .window = window};
-    const AttentionRun run{.token = 7, .tokens = 3, .row = 4095, .table = 0};
-    const AttentionPlan plan = plan_attention({&run, 1}, shape);
-    std::set<uint32_t> wanted;
-    for (uint32_t row = run.row; row < run.row + run.tokens; ++row) {
-      for (uint32_t key = first_visible(row, window); key <= row; ++key) wanted.insert(key / kSplitKeys);
-    }
-    std::set<uint32_t> planned;
-    for (const DecodeUnit& unit : plan.units) {
-      planned.insert(unit.split);
-      EXPECT_EQ(unit.splits, wanted.size());
-      EXPECT_EQ(unit.first_place + unit.split - unit.first_split, size_t(&unit - plan.units.data()));
-      const KeySpan keys = keys_of_split(unit.split, unit.row, unit.tokens, window);
+// What is planned for some equal runs.
+struct EqualRuns {
+  uint32_t count, tokens;
+  bool merges_in_place() const { return count >= kManyRuns && tokens == 1; }
+};
+
+void expect_all_splits(const EqualRuns& equal, uint32_t window) {
+  SCOPED_TRACE(testing::Message() << equal.count << " runs of " << equal.tokens << ", window " << window);
+  std::vector<AttentionRun> runs;
+  for (uint32_t i = 0; i < equal.count; ++i)  // the last split has one key
+    runs.push_back(
+        {.token = i * equal.tokens, .tokens = equal.tokens, .row = 4097 - equal.tokens, .table = 0});
+  const AttentionPlan plan = plan_attention(runs, {.kv_heads = 2, .group = 4, .window = window});
+  std::set<uint32_t> wanted, planned;
+  for (uint32_t row = runs[0].row; row < runs[0].row + equal.tokens; ++row) {
+    for (uint32_t key = first_visible(row, window); key <= row; ++key) wanted.insert(key / kSplitKeys);
+  }
+  const bool joins = equal.merges_in_place() && wanted.size() > 1;
+  const bool in_place = wanted.size() <= (equal.merges_in_place() ? kSplitsInPlace : 1);
+  const size_t units = wanted.size() - (joins ? 1 : 0);
+  ASSERT_EQ(plan.units.size(), units * equal.count);
+  for (size_t u = 0; u < units; ++u) {
+    const DecodeUnit& unit = plan.units[u];
+    EXPECT_EQ(unit.splits, wanted.size());
+    EXPECT_EQ(unit.units, in_place ? units : 0);
+    EXPECT_EQ(unit.first_place, 0u);
+    EXPECT_EQ(unit.here, joins && u + 1 == units ? 2 : 1);
+    for (uint32_t split = unit.split; split < unit.split + unit.here; ++split) {
+      const KeySpan keys = keys_of_split(split, unit.row, unit.tokens, window);
       EXPECT_LT(keys.begin, keys.end);
       EXPECT_EQ(keys.begin % kBlockKeys, 0u);
-      EXPECT_LE(keys.end, (unit.split + 1) * kSplitKeys);
+      EXPECT_LE(keys.end, (split + 1) * kSplitKeys);
+      EXPECT_TRUE(planned.insert(split).second);
     }
-    EXPECT_EQ(planned, wanted);
-    EXPECT_EQ(plan.merges, wanted.size() > 1 ? std::vector<uint32_t>{0} : std::vector<uint32_t>{});
+  }
+  EXPECT_EQ(planned, wanted);
+  EXPECT_EQ(plan.merges.size(), in_place ? 0 : equal.count);
+  EXPECT_EQ(plan.places, wanted.size() * equal.count);
+  EXPECT_EQ(plan.units.back().first_place, wanted.size() * (equal.count - 1));
+}
+
+TEST(AttentionPlan, ComputesEverySplitThatSomeTokenSeesOnce) {
+  for (const uint32_t window : {0u, 1u, 100u, 512u, 2000u}) {
+    for (const uint32_t count : {1u, kManyRuns}) {
+      for (const uint32_t tokens : {3u, 1u}) expect_all_splits({count, tokens}, window);
+    }
   }
 }
 
