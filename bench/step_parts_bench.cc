@@ -60,14 +60,13 @@ class TimedBackend : public CpuBackend {
     seconds_.clear();
     steps_ = 0;
   }
-  void print(double whole_seconds) const {
+  void print() const {
     double sum = 0;
     for (const auto& [name, seconds] : seconds_) {
-      std::printf("  %-44s %8.3f ms\n", name.c_str(), 1e3 * seconds / steps_);
+      std::printf("  %-60s %8.3f ms\n", name.c_str(), 1e3 * seconds / steps_);
       sum += seconds;
     }
-    std::printf("  %-44s %8.3f ms\n", "between the operations", 1e3 * (whole_seconds - sum) / steps_);
-    std::printf("  %-44s %8.3f ms\n", "a step", 1e3 * whole_seconds / steps_);
+    std::printf("  %-60s %8.3f ms\n", "all of them", 1e3 * sum / steps_);
   }
 
  private:
@@ -98,9 +97,11 @@ void measure(cli::PhaseRunner& runner, TimedBackend& backend, uint32_t sequences
   runner.run(shape);
   backend.forget();
   const cli::PhaseRun run = runner.run(shape);
-  std::printf("%u sequences, %s: %.1f tok/s\n", std::max(1u, sequences),
-              std::string(cli::name(shape.phase)).c_str(), run.tokens / run.seconds);
-  backend.print(run.seconds);
+  const double step_tokens = sequences == 0 ? shape.tokens : sequences;
+  std::printf("%u sequences, %s: %.1f tok/s, a step %.3f ms\n", std::max(1u, sequences),
+              std::string(cli::name(shape.phase)).c_str(), run.tokens / run.seconds,
+              1e3 * run.seconds * step_tokens / run.tokens);
+  backend.print();
 }
 
 }  // namespace
