@@ -1,9 +1,9 @@
-# quire_module(NAME LINKS ... APART ... WITHOUT ... EACH_ALONE): one library target for a folder of src/, and one test program from its *_test.cc.
+# quire_module(NAME LINKS ... APART ... WITHOUT ... EACH_ALONE NEVER_HOT): one library target for a folder of src/, and one test program from its *_test.cc.
 # A folder sees only what it links: this is what keeps the dependencies pointing down. APART: see quire_unity,
 # which is not for EACH_ALONE: kernels, whose speed must not depend on what is compiled beside them.
-# WITHOUT: folders inside that are libraries of their own.
+# WITHOUT: folders inside that are libraries of their own. NEVER_HOT: nobody waits for it as long as for its compiler.
 function(quire_module name)
-  cmake_parse_arguments(MODULE "EACH_ALONE" "" "LINKS;APART;WITHOUT" ${ARGN})
+  cmake_parse_arguments(MODULE "EACH_ALONE;NEVER_HOT" "" "LINKS;APART;WITHOUT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   foreach(folder ${MODULE_WITHOUT})
     list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}/${folder}/")
@@ -14,6 +14,9 @@ function(quire_module name)
   add_library(quire_${name} STATIC ${sources})
   target_include_directories(quire_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(quire_${name} PUBLIC ${MODULE_LINKS})
+  if(MODULE_NEVER_HOT)
+    target_compile_options(quire_${name} PRIVATE -O1)
+  endif()
   if(NOT MODULE_EACH_ALONE)
     quire_unity(quire_${name} APART ${MODULE_APART})
   endif()
@@ -52,12 +55,12 @@ function(quire_test name)
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endfunction()
 
-# quire_unity(TARGET APART ...): with QUIRE_UNITY the sources of a target are compiled sixteen at a time, because what they
+# quire_unity(TARGET APART ...): with QUIRE_UNITY the sources of a target are compiled twenty-four at a time, because what they
 # include (JSON, fmt, Asio) takes the compiler longer than what they say. APART: sources that stay alone, because their
 # names meet others' or because they are long.
 function(quire_unity target)
   cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 24)
   if(UNITY_APART)
     set_source_files_properties(${UNITY_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()

@@ -26,8 +26,12 @@ struct Amx : TileInstructions {
   }
 };
 
+// Types that are bytes in memory have the same kernels.
+template <class Format>
+using Kernel = std::conditional_t<kGroupedCoding<Format> == GroupedCoding::byte, format::Q8_0, Format>;
+
 template <class Format, ActivationForm kForm>
-constexpr GroupedKernels kKernels = GroupedProduct<Amx, Format, group_values(kForm)>::kernels();
+constexpr GroupedKernels kKernels = GroupedProduct<Amx, Kernel<Format>, group_values(kForm)>::kernels();
 
 template <class Format, ActivationForm kForm>
 void matmul(const MatmulArgs& args) {

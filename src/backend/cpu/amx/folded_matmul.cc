@@ -41,7 +41,6 @@ class FoldedMatmul {
                               (args.input_tiles == nullptr ? tiles_of(args.tokens) * tile_bytes() : 0))),
         scratch_(*reinterpret_cast<FoldedScratch*>(memory_)),
         inputs_(reinterpret_cast<const FoldedInput*>(args.input_tiles)) {
-    scratch_.turn = 0;
     scratch_.waiting = {};
     if (inputs_ == nullptr) pack_inputs(memory_ + sizeof(FoldedScratch) + sums_bytes());
   }
@@ -51,7 +50,8 @@ class FoldedMatmul {
     for (size_t token = 0; token < args_.tokens; token += share_) {
       const size_t tokens = std::min(share_, args_.tokens - token);
       const PanelOutliers outliers(args_, kernels_.outliers, kFoldedCols, token, tokens);
-      const Share share{token, tokens, tiles_of(tokens), inputs_ + token / kFoldedTokens * blocks_, outliers};
+      PanelStore store(args_, outliers, blocks_ * kernels_.block_bytes, token, tokens);
+      const Share share{tiles_of(tokens), inputs_ + token / kFoldedTokens * blocks_, store};
       if (share.tiles <= kFoldedStreamTiles) {
         stream(share);
       } else {
@@ -61,17 +61,24 @@ class FoldedMatmul {
   }
 
  private:
+  using Sums = float (*)[kPanelRows];
+  static constexpr size_t kSumsBytes = kFoldedTokens * kPanelRows * sizeof(float);  // of a tile
+
   // Tokens that are worked on together.
   struct Share {
-    size_t token, tokens, tiles;
+    size_t tiles;
     const FoldedInput* inputs;  // [tiles][blocks]
-    const PanelOutliers& outliers;
+    PanelStore& out;
   };
   size_t tile_bytes() const { return blocks_ * sizeof(FoldedInput); }
-  size_t sums_bytes() const { return tiles_of(share_) * kFoldedTokens * kPanelRows * sizeof(float); }
-  // Of one panel: [tokens][rows].
-  float (*sums() const)[kPanelRows] {
-    return reinterpret_cast<float(*)[kPanelRows]>(memory_ + sizeof(FoldedScratch));
+  // Of one panel, and of the one before, which may still wait while few tokens stream by.
+  size_t sums_bytes() const {
+    const size_t tiles = tiles_of(share_);
+    return std::max(tiles, 2 * std::min(tiles, kFoldedStreamTiles)) * kSumsBytes;
+  }
+  // [tokens][rows]
+  Sums sums(size_t turn, size_t tiles) const {
+    return reinterpret_cast<Sums>(memory_ + sizeof(FoldedScratch) + turn * tiles * kSumsBytes);
   }
 
   // Equal shares of whole tiles.
@@ -99,63 +106,55 @@ class FoldedMatmul {
     return reinterpret_cast<const uint8_t*>(args_.panels) + (panel * blocks_ + block) * kernels_.block_bytes;
   }
 
-  FoldedTask task(size_t block, size_t tile, size_t half, const Share& share) const {
-    const bool is_last = tile + 1 == share.tiles;
-    const size_t next_tile = is_last ? 0 : tile + 1, next_block = is_last ? (block + 1) % blocks_ : block;
-    return {.panel = &scratch_.open[half],
-            .input = share.inputs + tile * blocks_ + block,
-            .next_input = share.inputs + next_tile * blocks_ + next_block,
-            .sums = sums() + tile * kFoldedTokens};
-  }
-
   // ---- many tokens: a block is opened, and then meets all of them
 
   void multiply(const Share& share) const {
-    FoldedOpening none = {};
     for (size_t panel = first_; panel < last_; ++panel) {
-      std::memset(sums(), 0, sums_bytes());
+      std::memset(sums(0, share.tiles), 0, share.tiles * kSumsBytes);
       for (size_t block = 0; block < blocks_; ++block) {
         kernels_.finish(scratch_);
-        kernels_.open(packed(panel, block), scratch_.open[0]);
+        kernels_.open(packed(panel, block), scratch_);
         for (size_t tile = 0; tile < share.tiles; ++tile)
-          kernels_.multiply(task(block, tile, 0, share), none, scratch_);
+          kernels_.multiply(task(block, tile, share), scratch_);
       }
-      store(panel, share);
+      kernels_.finish(scratch_);
+      share.out.put(panel, sums(0, share.tiles));
     }
+  }
+
+  FoldedTask task(size_t block, size_t tile, const Share& share) const {
+    const bool is_last = tile + 1 == share.tiles;
+    const size_t next_tile = is_last ? 0 : tile + 1, next_block = is_last ? (block + 1) % blocks_ : block;
+    return {.input = share.inputs + tile * blocks_ + block,
+            .next_input = share.inputs + next_tile * blocks_ + next_block,
+            .sums = sums(0, share.tiles) + tile * kFoldedTokens};
   }
 
   // ---- few tokens: while they are multiplied with a block, the next one is opened
 
   void stream(const Share& share) const {
-    const size_t end = last_ * blocks_;
-    size_t half = 0;
-    kernels_.open(packed(first_, 0), scratch_.open[half]);
-    for (size_t at = first_ * blocks_; at < end; ++at, half ^= 1) {
-      const size_t panel = at / blocks_, block = at % blocks_;
-      if (block == 0) std::memset(sums(), 0, sums_bytes());
-      FoldedOpening next = {.block = packed(0, at + 1),
-                            .out = &scratch_.open[half ^ 1],
-                            .next = 0,
-                            .end = at + 1 < end ? kFoldedSteps : 0,
-                            .every = share.tiles,
-                            .clock = 0};
-      for (size_t tile = 0; tile < share.tiles; ++tile)
-        kernels_.multiply(task(block, tile, half, share), next, scratch_);
-      CHECK(next.next == next.end);
-      if (block + 1 == blocks_) store(panel, share);
+    const size_t begin = first_ * blocks_, end = last_ * blocks_;
+    kernels_.open_start(packed(0, begin), scratch_);
+    for (size_t at = begin; at < end; ++at) {
+      const size_t panel = at / blocks_, block = at % blocks_, next = (block + 1) % blocks_;
+      const Sums panel_sums = sums(panel % 2, share.tiles);
+      if (block == 0) std::memset(panel_sums, 0, share.tiles * kSumsBytes);
+      FoldedStream now = {.block = packed(0, at),
+                          .next_block = at + 1 < end ? packed(0, at + 1) : nullptr,
+                          .inputs = {},
+                          .next_inputs = {},
+                          .scales = &scratch_.scales[at % 2],
+                          .sums = panel_sums};
+      for (size_t tile = 0; tile < share.tiles; ++tile) {
+        now.inputs[tile] = share.inputs + tile * blocks_ + block;
+        now.next_inputs[tile] = share.inputs + tile * blocks_ + next;
+      }
+      kernels_.stream[share.tiles - 1](now, scratch_);
+      // The last block of a panel is scaled with the first of the next.
+      if (block == 0 && panel > first_) share.out.put(panel - 1, sums((panel - 1) % 2, share.tiles));
     }
-  }
-
-  // What is left to do when all columns are multiplied: outliers, and the wanted rows.
-  void store(size_t panel, const Share& share) const {
-    kernels_.finish(scratch_);
-    share.outliers.add(packed(panel, 0), sums());
-    const size_t first = panel * kPanelRows;
-    const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
-    for (size_t t = 0; t < share.tokens; ++t) {
-      float* out = args_.out + (share.token + t) * args_.out_stride;
-      std::memcpy(out + from, sums()[t] + (from - first), (to - from) * sizeof(float));
-    }
+    kernels_.finish_stream[share.tiles - 1](scratch_);
+    share.out.put(last_ - 1, sums((last_ - 1) % 2, share.tiles));
   }
 
   const MatmulArgs& args_;

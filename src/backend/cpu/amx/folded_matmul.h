@@ -28,48 +28,64 @@ struct alignas(64) FoldedInput {
   int16_t sums32[kFoldedTokens][kFoldedCols / 32], sums16[kFoldedTokens][kFoldedCols / 16];  // as in Q8Row
 };
 
-// A block of a panel, open.
-struct alignas(64) FoldedPanel {
+// The codes of a block of a panel, open.
+struct alignas(64) FoldedPlanes {
   uint8_t low[kFoldedSteps][kFoldedStepCols * kPanelRows], high[kFoldedSteps][kFoldedStepCols * kPanelRows];
+};
+
+// What its sums are scaled with.
+struct alignas(64) FoldedScales {
   float scales[kPanelRows], min_scales[kPanelRows];
   int16_t sub_mins[kFoldedCols / 32][kPanelRows][2];  // of two sub-blocks
 };
 
 using FoldedInts = int32_t[kFoldedTokens][kPanelRows];
 
-// A block of a panel and of a tile of tokens.
+// Sums of a block of a panel and some tiles of tokens that are stored, and not scaled until the products of the next block are under way: vectors
+// would wait for tiles.
+struct FoldedWaiting {
+  const FoldedScales* scales;  // null: none waits
+  const FoldedInput* inputs[kFoldedStreamTiles];
+  float (*sums)[kPanelRows];  // [tokens][rows]: added to
+};
+
+// A thread's own.
+struct alignas(64) FoldedScratch {
+  FoldedPlanes planes;
+  FoldedScales scales[2];                  // in turns
+  FoldedInts ints[kFoldedStreamTiles][2];  // low and high
+  FoldedWaiting waiting;
+};
+
+// An open block and a tile of tokens, of many.
 struct FoldedTask {
-  const FoldedPanel* panel;
   const FoldedInput* input;
   const FoldedInput* next_input;  // what comes after it, to be fetched
-  float (*sums)[kPanelRows];      // [tokens][rows]: added to
+  float (*sums)[kPanelRows];
 };
 
-// A block of a panel that is opened between products: these steps of 64 columns are still to be done.
-struct FoldedOpening {
-  const uint8_t* block;  // packed
-  FoldedPanel* out;
-  size_t next, end;
-  size_t every;  // one of them after so many steps of products,
-  size_t clock;  // which are counted here
-};
-
-// A thread's own. The sums of the last task are stored and not scaled until the products of the next one are under way: vectors would
-// wait for tiles.
-struct alignas(64) FoldedScratch {
-  FoldedPanel open[2];    // take turns while few tokens stream by
-  FoldedInts ints[2][2];  // in turns; low and high
-  size_t turn;
-  FoldedTask waiting;  // without a panel: none is
+// A block and all tiles of tokens, which are few. Its first two steps are open already; meanwhile the others are opened, and then the first two of
+// the next block, in the place of what has been multiplied: so all that a thread works on is half of a first-level cache.
+struct FoldedStream {
+  const uint8_t *block, *next_block;                   // packed; the last has none after it
+  const FoldedInput* inputs[kFoldedStreamTiles];       // by tile
+  const FoldedInput* next_inputs[kFoldedStreamTiles];  // of the next block, to be fetched
+  FoldedScales* scales;                                // its own, which are opened too
+  float (*sums)[kPanelRows];
 };
 
 struct FoldedKernels {
   size_t block_bytes;  // of a packed block
   void (*configure)();
   void (*release)();
-  void (*open)(const uint8_t* block, FoldedPanel& out);
-  void (*multiply)(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch);
+  void (*open)(const uint8_t* block, FoldedScratch& scratch);  // with the first of the scales
+  void (*multiply)(const FoldedTask& task, FoldedScratch& scratch);
   void (*finish)(FoldedScratch& scratch);  // scales what waits
+  void (*open_start)(const uint8_t* block,
+                     FoldedScratch& scratch);  // what FoldedStream wants of the first block
+  void (*stream[kFoldedStreamTiles])(const FoldedStream& block,
+                                     FoldedScratch& scratch);  // by tiles, less one
+  void (*finish_stream[kFoldedStreamTiles])(FoldedScratch& scratch);
   OutlierKernels outliers;
   InputFormat inputs;
 };

@@ -17,9 +17,9 @@
 //
 // It comes from an unnamed namespace, and so what is made of it here stays in the file it is compiled for.
 //
-// Four tiles are in use: two sums, and two operands, of which the weights take turns. When two threads share a core, more of them cost more than
-// the loads they spare (docs/decisions, 14), and what a thread works on must leave half of the first-level cache to the other: an open block of a
-// panel is 8 KB, inputs and sums are 7.
+// Of the tiles, two are operands, of which weights and inputs take turns, and two or four are sums. When two threads share a core, more of them cost
+// more than the loads they spare (docs/decisions, 14), and what a thread works on must leave half of the first-level cache to the other: an open
+// block of a panel is 8 KB, inputs and sums are 7 for many tokens, and for few some 9.
 
 namespace quire {
 
@@ -120,8 +120,10 @@ class FoldedProduct {
   static constexpr size_t kRowBytes = 64;
   static constexpr size_t kAheadBytes =
       8192;  // of what is read from memory: fetched to the second-level cache
-  static constexpr size_t kLow = 0, kHigh = 1, kInputs = 2,
-                          kCodes = 3;  // tiles: sums of both planes, and operands
+  static constexpr size_t kLow = 0, kHigh = 1;              // tiles: the sums of both planes,
+  static constexpr size_t kSecondLow = 2, kSecondHigh = 3;  // those of a second tile of tokens,
+  static constexpr size_t kInputs = 4, kCodes = 5;          // and operands
+  static constexpr size_t kOpenAhead = 2;                   // steps
   static_assert(Packed::kValues == kFoldedCols);
 
  public:
@@ -131,7 +133,10 @@ class FoldedProduct {
             .release = Machine::release,
             .open = open,
             .multiply = multiply,
-            .finish = finish,
+            .finish = finish<1>,
+            .open_start = open_start,
+            .stream = {stream<1>, stream<2>},
+            .finish_stream = {finish<1>, finish<2>},
             .outliers = kOutlierKernels<Format>,
             .inputs = FoldedInputs<Machine>::kFormat};
   }
@@ -139,20 +144,24 @@ class FoldedProduct {
  private:
   // ---- opening
 
-  static void open(const uint8_t* block, FoldedPanel& out) {
-    for (size_t step = 0; step < kFoldedSteps; ++step) open_step(block, step, out);
+  static void open(const uint8_t* block, FoldedScratch& scratch) {
+    for (size_t step = 0; step < kFoldedSteps; ++step) {
+      open_half<0>(block, step, scratch.planes);
+      open_half<1>(block, step, scratch.planes);
+    }
+    open_scales(block, scratch.scales[0]);
   }
 
-  // A function, so that it is there once.
-  static __attribute__((noinline)) void open_step(const uint8_t* block, size_t step, FoldedPanel& out) {
-    if (step == 0) prefetch_ahead<Packed::kStart>(block);
-    open_half(block, 2 * step, out.low[step], out.high[step]);
-    open_half(block, 2 * step + 1, out.low[step] + 32 * kPanelRows, out.high[step] + 32 * kPanelRows);
-    if (step + 1 == kFoldedSteps) open_scales(block, out);  // until then, what waits may need those before
+  static void open_start(const uint8_t* block, FoldedScratch& scratch) {
+    for (size_t step = 0; step < kOpenAhead; ++step) {
+      open_half<0>(block, step, scratch.planes);
+      open_half<1>(block, step, scratch.planes);
+    }
   }
 
-  static ALWAYS_INLINE void open_scales(const uint8_t* block, FoldedPanel& out) {
+  static ALWAYS_INLINE void open_scales(const uint8_t* block, FoldedScales& out) {
     using Scales = PanelScales<Format, PerRow>;
+    prefetch_ahead<Packed::kStart>(block);
     Scales::block_scales(block).store(out.scales);
     if constexpr (kHasMin) {
       Scales::block_min_scales(block).store(out.min_scales);
@@ -166,7 +175,10 @@ class FoldedProduct {
   }
 
   // 32 columns, as a packed block has them.
-  static ALWAYS_INLINE void open_half(const uint8_t* block, size_t half, uint8_t* low, uint8_t* high) {
+  template <size_t kHalf>
+  static ALWAYS_INLINE void open_half(const uint8_t* block, size_t at, FoldedPlanes& out) {
+    const size_t half = 2 * at + kHalf;
+    uint8_t *low = out.low[at] + kHalf * 32 * kPanelRows, *high = out.high[at] + kHalf * 32 * kPanelRows;
     constexpr size_t kSubsInHalf = 32 / kSub;
     const uint8_t* step = block + Packed::kStart + half * Packed::kStepBytes;
     const uint8_t* bytes = block + Packed::kSubScales + kPanelRows * kSubsInHalf * half;
@@ -196,34 +208,85 @@ class FoldedProduct {
 
   // ---- products
 
-  // Between the products of a step, vectors scale a part of what waits and open a part of what comes.
-  static void multiply(const FoldedTask& task, FoldedOpening& opening, FoldedScratch& scratch) {
+  // Many tokens: an open block and one tile of them. Between the products vectors scale a part of what waits.
+  static void multiply(const FoldedTask& task, FoldedScratch& scratch) {
+    constexpr size_t kPart = kFoldedTokens / kFoldedSteps;
+    const FoldedWaiting waiting = scratch.waiting;
     Machine::template zero<kLow>();
     Machine::template zero<kHigh>();
 #pragma GCC unroll 4
     for (size_t step = 0; step < kFoldedSteps; ++step) {
-      multiply_step(task, step);
+      Machine::template load<kInputs>(task.input->values[step], kRowBytes);
+      Machine::template load<kCodes>(scratch.planes.low[step], kRowBytes);
+      Machine::template multiply_unsigned<kLow, kInputs, kCodes>();
+      Machine::template load<kCodes>(scratch.planes.high[step], kRowBytes);
+      multiply_high<kHigh>();
       prefetch_input(*task.next_input, step);
-      scale_part(scratch, step);
-      if (opening.next < opening.end && opening.clock++ % opening.every == 0)
-        open_step(opening.block, opening.next++, *opening.out);
+      if (waiting.scales != nullptr)
+        scale<0, kPart>(waiting, scratch.ints[0], RowScales(*waiting.scales), step * kPart);
     }
-    scratch.turn ^= 1;
-    FoldedInts(&ints)[2] = scratch.ints[scratch.turn];
-    Machine::template store<kLow>(ints[0], kRowBytes);
-    Machine::template store<kHigh>(ints[1], kRowBytes);
-    scratch.waiting = task;
+    Machine::template store<kLow>(scratch.ints[0][0], kRowBytes);
+    Machine::template store<kHigh>(scratch.ints[0][1], kRowBytes);
+    scratch.waiting = {&scratch.scales[0], {task.input, nullptr}, task.sums};
   }
 
-  static ALWAYS_INLINE void multiply_step(const FoldedTask& task, size_t step) {
-    Machine::template load<kInputs>(task.input->values[step], kRowBytes);
-    Machine::template load<kCodes>(task.panel->low[step], kRowBytes);
-    Machine::template multiply_unsigned<kLow, kInputs, kCodes>();
-    Machine::template load<kCodes>(task.panel->high[step], kRowBytes);
+  // Few tokens: a block and all of them. Between the products of a step vectors scale a part of what waits, and open a step that comes.
+  template <size_t kTiles>
+  static void stream(const FoldedStream& now, FoldedScratch& scratch) {
+    constexpr size_t kPart = kFoldedTokens / kFoldedSteps / 2;  // tokens of a tile that are scaled at a time
+    Machine::template zero<kLow>();
+    Machine::template zero<kHigh>();
+    if constexpr (kTiles == 2) {
+      Machine::template zero<kSecondLow>();
+      Machine::template zero<kSecondHigh>();
+    }
+    const FoldedWaiting waiting = scratch.waiting;
+    const RowScales scales(waiting.scales != nullptr ? *waiting.scales : *now.scales);
+    for (size_t step = 0; step < kFoldedSteps; ++step) {
+      const size_t first = step * 2 * kPart, open = (step + kOpenAhead) % kFoldedSteps;
+      const uint8_t* block = open >= kOpenAhead ? now.block : now.next_block;
+      const FoldedInput* const* next = open >= kOpenAhead ? now.inputs : now.next_inputs;
+      const auto scale_part = [&]<size_t kTile>(size_t token) __attribute__((always_inline)) {
+        if (waiting.scales != nullptr) scale<kTile, kPart>(waiting, scratch.ints[kTile], scales, token);
+      };
+      Machine::template load<kCodes>(scratch.planes.low[step], kRowBytes);
+      Machine::template load<kInputs>(now.inputs[0]->values[step], kRowBytes);
+      Machine::template multiply_unsigned<kLow, kInputs, kCodes>();
+      scale_part.template operator()<0>(first);
+      prefetch_input(*next[0], open);
+      if constexpr (kTiles == 2) {
+        Machine::template load<kInputs>(now.inputs[1]->values[step], kRowBytes);
+        Machine::template multiply_unsigned<kSecondLow, kInputs, kCodes>();
+        prefetch_input(*next[1], open);
+      }
+      if (block != nullptr) open_half<0>(block, open, scratch.planes);
+      Machine::template load<kCodes>(scratch.planes.high[step], kRowBytes);
+      if constexpr (kTiles == 2) {
+        multiply_high<kSecondHigh>();
+        scale_part.template operator()<1>(first);
+        Machine::template load<kInputs>(now.inputs[0]->values[step], kRowBytes);
+      }
+      multiply_high<kHigh>();
+      scale_part.template operator()<0>(first + kPart);
+      if (block != nullptr) open_half<1>(block, open, scratch.planes);
+      if constexpr (kTiles == 2) scale_part.template operator()<1>(first + kPart);
+    }
+    open_scales(now.block, *now.scales);
+    Machine::template store<kLow>(scratch.ints[0][0], kRowBytes);
+    Machine::template store<kHigh>(scratch.ints[0][1], kRowBytes);
+    if constexpr (kTiles == 2) {
+      Machine::template store<kSecondLow>(scratch.ints[1][0], kRowBytes);
+      Machine::template store<kSecondHigh>(scratch.ints[1][1], kRowBytes);
+    }
+    scratch.waiting = {now.scales, {now.inputs[0], now.inputs[1]}, now.sums};
+  }
+
+  template <size_t kSums>
+  static ALWAYS_INLINE void multiply_high() {
     if constexpr (Fold<Format>::kCutsScales) {
-      Machine::template multiply_unsigned<kHigh, kInputs, kCodes>();
+      Machine::template multiply_unsigned<kSums, kInputs, kCodes>();
     } else {
-      Machine::template multiply_signed<kHigh, kInputs, kCodes>();
+      Machine::template multiply_signed<kSums, kInputs, kCodes>();
     }
   }
 
@@ -242,40 +305,46 @@ class FoldedProduct {
 
   // ---- scales
 
+  template <size_t kTiles>
   static void finish(FoldedScratch& scratch) {
-    for (size_t part = 0; part < kFoldedSteps; ++part) scale_part(scratch, part);
-    scratch.waiting.panel = nullptr;
+    const FoldedWaiting waiting = scratch.waiting;
+    if (waiting.scales == nullptr) return;
+    const RowScales scales(*waiting.scales);
+    scale<0, kFoldedTokens>(waiting, scratch.ints[0], scales, 0);
+    if constexpr (kTiles == 2) scale<1, kFoldedTokens>(waiting, scratch.ints[1], scales, 0);
+    scratch.waiting.scales = nullptr;
   }
 
-  // A quarter of the tokens that wait.
-  static ALWAYS_INLINE void scale_part(const FoldedScratch& scratch, size_t part) {
-    const FoldedTask& task = scratch.waiting;
-    if (task.panel == nullptr) return;
-    scale(*task.panel, *task.input, scratch.ints[scratch.turn], task.sums, part * kPartTokens);
-  }
-
-  static constexpr size_t kPartTokens = kFoldedTokens / kFoldedSteps;
-
-  static ALWAYS_INLINE void scale(const FoldedPanel& panel, const FoldedInput& input,
-                                  const FoldedInts (&ints)[2], float (*sums)[kPanelRows], size_t first) {
-    const __m512 scale = _mm512_load_ps(panel.scales), min_scale = _mm512_load_ps(panel.min_scales);
+  // A row of a panel each, in registers.
+  struct RowScales {
+    __m512 scale, min_scale;
     __m512i mins[kSubs / 2];
-    if constexpr (kHasMin) {
+    explicit ALWAYS_INLINE RowScales(const FoldedScales& of)
+        : scale(_mm512_load_ps(of.scales)), min_scale(_mm512_load_ps(of.min_scales)) {
 #pragma GCC unroll 8
-      for (size_t i = 0; i < kSubs / 2; ++i) mins[i] = _mm512_load_si512(panel.sub_mins[i]);
+      for (size_t i = 0; i < kSubs / 2; ++i)
+        mins[i] = kHasMin ? _mm512_load_si512(of.sub_mins[i]) : _mm512_setzero_si512();
     }
+  };
+
+  // Some of the tokens that wait, of a tile.
+  template <size_t kTile, size_t kTokens>
+  static ALWAYS_INLINE void scale(const FoldedWaiting& waiting, const FoldedInts (&ints)[2],
+                                  const RowScales& scales, size_t first) {
+    const FoldedInput& input = *waiting.inputs[kTile];
+    float(*sums)[kPanelRows] = waiting.sums + kTile * kFoldedTokens;
 #pragma GCC unroll 4
-    for (size_t t = first; t < first + kPartTokens; ++t) {
+    for (size_t t = first; t < first + kTokens; ++t) {
       const __m512i high = _mm512_slli_epi32(_mm512_load_si512(ints[1][t]), Fold<Format>::kBits);
       const __m512i total = _mm512_add_epi32(high, _mm512_load_si512(ints[0][t]));
-      __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scale);
+      __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(total), scales.scale);
       if constexpr (kHasMin) {
         const int16_t* of_token = kSub == 32 ? input.sums32[t] : input.sums16[t];
         __m512i min_total = _mm512_setzero_si512();
 #pragma GCC unroll 8
         for (size_t i = 0; i < kSubs / 2; ++i)
-          min_total = _mm512_dpwssd_epi32(min_total, mins[i], two_at(of_token + 2 * i));
-        scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min_total), min_scale, scaled);
+          min_total = _mm512_dpwssd_epi32(min_total, scales.mins[i], two_at(of_token + 2 * i));
+        scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min_total), scales.min_scale, scaled);
       }
       const __m512 sum = _mm512_fmadd_ps(scaled, _mm512_set1_ps(input.scales[t]), _mm512_load_ps(sums[t]));
       _mm512_store_ps(sums[t], sum);

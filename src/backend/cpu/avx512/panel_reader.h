@@ -175,6 +175,54 @@ struct Columns {
     store(code, scales, out);
   }
 
+  // Where a column of a step of 32 is, for any panel.
+  static constexpr bool kIsPlain =
+      kFindsPlaces || Packed::kCodes == Coding::widened || Packed::kCodes == Coding::byte;
+  struct Place {
+    size_t line;
+    __m512i shift;
+    size_t high_line = 0;  // of codes of six bits: where the upper two are
+    __m512i high_shift = _mm512_setzero_si512();
+  };
+  static ALWAYS_INLINE Place place_of(size_t column) requires kIsPlain {
+    const size_t g = column / 4;
+    const int bit = 8 * int(column % 4), nibble = bit + int(g / 4) * 4;
+    if constexpr (Packed::kCodes == Coding::byte) {
+      return {.line = g * 64, .shift = _mm512_set1_epi32(24 - bit)};
+    } else if constexpr (Packed::kCodes == Coding::widened) {
+      return {.line = g % 4 * 64, .shift = _mm512_set1_epi32(28 - nibble)};
+    } else {
+      return {.line = g % 4 * 64,
+              .shift = _mm512_set1_epi32(nibble),
+              .high_line = 256 + g / 4 * 64,
+              .high_shift = _mm512_set1_epi32(bit + int(g % 4) * 2)};
+    }
+  }
+
+  // The weights there, by row.
+  static ALWAYS_INLINE __m512 weights_at(const uint8_t* step, const Place& place,
+                                         const Scales& scales) requires kIsPlain {
+    __m512i code;
+    if constexpr (Packed::kCodes == Coding::byte || Packed::kCodes == Coding::widened) {
+      code = _mm512_srai_epi32(_mm512_sllv_epi32(load_bytes(step + place.line), place.shift), 24);
+      if constexpr (Packed::kCodes == Coding::widened) code = _mm512_and_si512(code, _mm512_set1_epi32(~15));
+    } else {
+      code = _mm512_and_si512(_mm512_srlv_epi32(load_bytes(step + place.line), place.shift),
+                              _mm512_set1_epi32(15));
+      if constexpr (Packed::kCodes == Coding::six) {
+        const __m512i high = _mm512_srlv_epi32(load_bytes(step + place.high_line), place.high_shift);
+        code = _mm512_or_si512(code, _mm512_slli_epi32(_mm512_and_si512(high, _mm512_set1_epi32(3)), 4));
+        code = _mm512_add_epi32(code, _mm512_set1_epi32(kLowest<Format>));
+      }
+    }
+    const __m512 number = _mm512_cvtepi32_ps(code);
+    if constexpr (Packed::Uniform::kHasMin) {
+      return _mm512_fmsub_ps(number, scales.scale.v[0], scales.min.v[0]);
+    } else {
+      return _mm512_mul_ps(number, scales.scale.v[0]);
+    }
+  }
+
   template <size_t g>
   static ALWAYS_INLINE void read_four(const uint8_t* step, const Scales& scales, float* out) {
     const __m512i four = Read::template read<g>(step);
@@ -199,8 +247,57 @@ void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weig
 }
 
 template <class Format>
-inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
-                                                   add_outlier_columns};
+struct OutliersByColumn {
+  using Packed = PackedBlock<Format>;
+  using Read = Columns<Format>;
+
+  template <size_t kPanels>
+  static void add(const OutlierProducts& to, size_t first, const OutlierUse* uses, size_t count) {
+    typename Read::Scales scales[kPanels] = {};
+    size_t sub_end = 0;
+    for (const OutlierUse* end = uses + count; uses != end; ++uses) {
+      const size_t column = first + uses->col;
+      if (column >= sub_end) {
+        const size_t begin = column / Packed::kSub * Packed::kSub;
+#pragma GCC unroll 4
+        for (size_t p = 0; p < kPanels; ++p) scales[p] = Read::scales(to.panel + p * to.panel_bytes, begin);
+        sub_end = begin + Packed::kSub;
+      }
+      const uint8_t* step = step_at<Packed>(to.panel, column);
+      const typename Read::Place place = Read::place_of(column % 32);
+      const __m512 value = _mm512_set1_ps(uses->value);
+      float* out = to.out + uses->token * to.stride;
+#pragma GCC unroll 4
+      for (size_t p = 0; p < kPanels; ++p, step += to.panel_bytes, out += kPanelRows) {
+        const __m512 weights = Read::weights_at(step, place, scales[p]);
+        _mm512_storeu_ps(out, _mm512_fmadd_ps(weights, value, _mm512_loadu_ps(out)));
+      }
+    }
+  }
+
+  static void add_any(const OutlierProducts& to, size_t first, const OutlierUse* uses, size_t count) {
+    static_assert(kOutlierPanels == 4);
+    switch (to.panels) {
+      case 1:
+        return add<1>(to, first, uses, count);
+      case 2:
+        return add<2>(to, first, uses, count);
+      case 3:
+        return add<3>(to, first, uses, count);
+      default:
+        return add<4>(to, first, uses, count);
+    }
+  }
+};
+
+template <class Format>
+constexpr OutlierKernels outlier_kernels() {
+  OutlierKernels kernels = {OutlierColumns<Columns<Format>>::read, add_outlier_columns};
+  if constexpr (Columns<Format>::kIsPlain) kernels.add_by_column = OutliersByColumn<Format>::add_any;
+  return kernels;
+}
+template <class Format>
+inline constexpr OutlierKernels kOutlierKernels = outlier_kernels<Format>();
 
 }  // namespace
 }  // namespace quire

@@ -9,6 +9,7 @@
 #include "backend/cpu/avx512/avx512_kernels.h"
 #include "backend/cpu/nonlinearity.h"
 #include "backend/cpu/scalar/matmul.h"
+#include "base/check.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -103,6 +104,35 @@ ALWAYS_INLINE float magnitude_sum(const float* values, size_t count) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// As scalar::round_without_outliers. Groups of 256 gated values have three outliers or four, so this is what most of them take.
+ALWAYS_INLINE float round_without_outliers(const float* values, size_t count, float most, int8_t* out,
+                                           size_t first_col, const scalar::SpanOutliers& outliers) {
+  __mmask16 stays[group_values(ActivationForm::q8_256) / 16];
+  __m512 peaks = _mm512_setzero_ps();  // of those that stay
+  uint32_t listed = *outliers.count;
+  for (size_t i = 0; i < count; i += 16) {
+    const __m512 magnitudes = _mm512_abs_ps(_mm512_loadu_ps(values + i));
+    const __mmask16 stay = _mm512_cmp_ps_mask(magnitudes, _mm512_set1_ps(most), _CMP_LE_OQ);
+    peaks = _mm512_mask_max_ps(peaks, stay, peaks, magnitudes);
+    stays[i / 16] = stay;
+    for (uint32_t left = uint16_t(~stay); left != 0; left &= left - 1) {
+      const size_t at = i + size_t(__builtin_ctz(left));
+      CHECK(listed < outliers.most);
+      outliers.list[listed++] = {uint32_t(first_col + at), values[at]};
+    }
+  }
+  *outliers.count = listed;
+  const float peak = _mm512_reduce_max_ps(peaks);
+  const bool is_nothing = peak < 0x1p-100f;
+  const Floats16 inverse = all(is_nothing ? 0.0f : 127.0f / peak);
+  for (size_t i = 0; i < count; i += 16) {
+    const Ints16 rounded = Ints16(load(values + i) * inverse + all(kRound)) - Ints16(all(kRound));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm512_maskz_cvtepi32_epi8(stays[i / 16], __m512i(rounded)));
+  }
+  return is_nothing ? 0.0f : peak / 127.0f;
+}
+
 // Returns the scale. A multiple of 32 values.
 ALWAYS_INLINE float quantize_group(const float* values, size_t count, float most, int8_t* out,
                                    size_t first_col, scalar::SpanOutliers outliers) {
@@ -113,7 +143,7 @@ ALWAYS_INLINE float quantize_group(const float* values, size_t count, float most
     for (size_t i = 0; i < count; i += 16) _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), nothing);
     return bits < 0x7f800000u ? 0.0f : __builtin_nanf("");
   }
-  if (peak > most) return scalar::round_without_outliers(values, count, most, out, first_col, outliers);
+  if (peak > most) return round_without_outliers(values, count, most, out, first_col, outliers);
   const Floats16 inverse = all(127.0f / peak);
   for (size_t i = 0; i < count; i += 16) {
     const Ints16 rounded = Ints16(load(values + i) * inverse + all(kRound)) - Ints16(all(kRound));

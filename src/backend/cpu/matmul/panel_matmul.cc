@@ -31,30 +31,32 @@ class Chunk {
     }
   }
 
-  void multiply(size_t panel) const {
+  void multiply(size_t first, size_t last) const {
     const size_t bytes = cols_ / kernels_.block_values * kernels_.block_bytes;
-    const uint8_t* packed = reinterpret_cast<const uint8_t*>(args_.panels) + panel * bytes;
-    PanelInput inputs[kMaxTileTokens];
-    float products[kMaxTileTokens][kPanelRows];
-    if (is_direct_) {
-      fill(begin_, end_ - begin_, inputs);
-      kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
-      outliers_.add(packed, products);
-      store(panel, begin_, end_ - begin_, products);
-      return;
+    PanelStore store(args_, outliers_, bytes, begin_, end_ - begin_);
+    for (size_t panel = first; panel < last; ++panel) {
+      const uint8_t* packed = reinterpret_cast<const uint8_t*>(args_.panels) + panel * bytes;
+      float products[kChunkTokens][kPanelRows];
+      multiply_panel(packed, products);
+      store.put(panel, products);
     }
-    kernels_.open(packed, cols_, open_);
-    float waiting[kChunkTokens][kPanelRows];  // for their outliers
-    for (size_t t = begin_; t < end_; t += kernels_.tile_tokens) {
-      const size_t count = std::min(kernels_.tile_tokens, end_ - t);
-      fill(t, count, inputs);
-      kernels_.tiles[count - 1](open_, cols_, inputs, waiting + (t - begin_));
-    }
-    outliers_.add(packed, waiting);
-    store(panel, begin_, end_ - begin_, waiting);
   }
 
  private:
+  void multiply_panel(const uint8_t* packed, float (*products)[kPanelRows]) const {
+    PanelInput inputs[kMaxTileTokens];
+    if (is_direct_) {
+      fill(begin_, end_ - begin_, inputs);
+      return kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
+    }
+    kernels_.open(packed, cols_, open_);
+    for (size_t t = begin_; t < end_; t += kernels_.tile_tokens) {
+      const size_t count = std::min(kernels_.tile_tokens, end_ - t);
+      fill(t, count, inputs);
+      kernels_.tiles[count - 1](open_, cols_, inputs, products + (t - begin_));
+    }
+  }
+
   size_t open_bytes() const { return is_direct_ ? 0 : OpenPanel::bytes(cols_, kernels_.sub, kernels_.group); }
   size_t correction_bytes() const {
     return kernels_.excess == 0 ? 0 : cols_ / kernels_.sub * sizeof(int32_t);
@@ -67,16 +69,6 @@ class Chunk {
   void fill(size_t begin, size_t count, PanelInput* inputs) const {
     for (size_t i = 0; i < count; ++i) {
       inputs[i] = {row(begin + i), kernels_.excess == 0 ? nullptr : corrections(begin + i)};
-    }
-  }
-
-  // The wanted rows of a panel's products with tokens [begin, begin + count).
-  void store(size_t panel, size_t begin, size_t count, const float (*products)[kPanelRows]) const {
-    const size_t first = panel * kPanelRows;
-    const size_t from = std::max(first, args_.row_begin), to = std::min(first + kPanelRows, args_.row_end);
-    for (size_t t = 0; t < count; ++t) {
-      float* out = args_.out + (begin + t) * args_.out_stride;
-      for (size_t r = from; r < to; ++r) out[r] = products[t][r - first];
     }
   }
 
@@ -96,7 +88,7 @@ void multiply_panels(const MatmulArgs& args, const PanelKernels& kernels) {
   const size_t first = args.row_begin / kPanelRows, last = (args.row_end + kPanelRows - 1) / kPanelRows;
   for (size_t begin = 0; begin < args.tokens; begin += kChunkTokens) {
     const Chunk chunk(args, kernels, begin, std::min(begin + kChunkTokens, args.tokens));
-    for (size_t panel = first; panel < last; ++panel) chunk.multiply(panel);
+    chunk.multiply(first, last);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -19,6 +20,16 @@ struct OutlierUse {
 };
 static_assert(kOutlierSpan == 1 << 9);
 
+// Products of panels that follow each other, in rows: those of panel p and token t begin at out[t * stride + p * kPanelRows].
+struct OutlierProducts {
+  const uint8_t* panel;  // the first, packed
+  size_t panel_bytes;
+  size_t panels;  // kOutlierPanels at most
+  float* out;
+  size_t stride;
+};
+inline constexpr size_t kOutlierPanels = 4;
+
 // What an instruction set does for them.
 struct OutlierKernels {
   // weights[col] of some columns, ascending, of the span of a packed panel that begins at column `first`: for each row scale *
@@ -26,13 +37,21 @@ struct OutlierKernels {
   void (*read)(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count, float* weights);
   // products[token][r] = fma(weights[col][r], value, products[token][r]), use by use. Those of a token follow each other.
   void (*add)(const OutlierUse* uses, size_t count, const float* weights, float (*products)[kPanelRows]);
+  // Both at once, for uses of the span that begins at column `first` in the order of columns: where few tokens share a column, finding it is what
+  // takes time, and is done once for several panels. Null where an instruction set has none.
+  void (*add_by_column)(const OutlierProducts& products, size_t first, const OutlierUse* uses,
+                        size_t count) = nullptr;
 };
+
+// In what order a span's outliers are listed. Those of a token are always by column.
+enum class OutlierOrder : uint8_t { by_token, by_column };
 
 // The rows of some tokens.
 struct OutlierRows {
   const std::byte* first;
   size_t stride_bytes;
   size_t cols, group, tokens;
+  OutlierOrder order = OutlierOrder::by_token;
 
   bool operator==(const OutlierRows&) const = default;
 };
@@ -41,12 +60,14 @@ struct OutlierRows {
 struct OutlierList {
   std::vector<OutlierUse> uses;
   std::vector<uint32_t> use_ends;
-  std::vector<uint32_t> columns;  // where any of the tokens has an outlier
+  std::vector<uint32_t> columns;  // where any of the tokens has an outlier; only by token
   std::vector<uint32_t> column_ends;
 
   void fill(const OutlierRows& rows);
 
  private:
+  void fill_by_token(const OutlierRows& rows, size_t span);
+  void fill_by_column(const OutlierRows& rows, size_t span);
   template <class Count>
   void sort_tokens(size_t tokens, const Count& count_of);
   void list_columns(size_t first, size_t tokens);
@@ -54,22 +75,37 @@ struct OutlierList {
   std::vector<uint32_t> order_, ends_;  // room to sort in
 };
 
+// A list that several threads use, and one of them makes.
+class SharedOutlierList {
+ public:
+  // When it is made.
+  const OutlierList& wait() const {
+    is_made_.wait(false, std::memory_order_acquire);
+    return list_;
+  }
+
+ private:
+  friend class OutlierLists;
+  OutlierRows rows_;
+  OutlierList list_;
+  std::atomic<bool> is_made_ = false;
+};
+
 // The lists of products that are computed together. Rows do not change meanwhile, and a list depends on nothing else: whichever
-// thread wants one first makes it for all. Any thread.
+// thread wants one first makes it for all, and the others go on until they need it. Any thread.
 class OutlierLists {
  public:
   // Before the next products, which have other rows. Memory stays. No thread may hold a list.
   void clear();
   // Stays where it is until clear().
-  const OutlierList& of(const OutlierRows& rows);
+  const SharedOutlierList& begin(const OutlierRows& rows);
+  const OutlierList& of(const OutlierRows& rows) { return begin(rows).wait(); }
 
  private:
-  struct Entry {
-    OutlierRows rows;
-    OutlierList list;
-  };
+  SharedOutlierList* find(const OutlierRows& rows);
+
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::unique_ptr<SharedOutlierList>> entries_;
   size_t used_ = 0;
 };
 
@@ -84,10 +120,44 @@ class PanelOutliers {
   // Adds to the products of a packed panel with these tokens.
   void add(const uint8_t* panel, float (*products)[kPanelRows]) const;
 
+  // Whether products of several panels are better added to at once. REQUIRES of add_to: it is so.
+  bool takes_several() const { return is_by_column_; }
+  void add_to(const OutlierProducts& products) const;
+
  private:
+  const OutlierList& list() const { return shared_ != nullptr ? shared_->wait() : *own_; }
+
   const OutlierKernels& kernels_;
-  const OutlierList* list_;
+  bool is_by_column_;
+  const SharedOutlierList* shared_ = nullptr;
+  const OutlierList* own_ = nullptr;
   float* weights_;  // [kOutlierSpan][kPanelRows]
+};
+
+// Where the products of some tokens with panels that follow each other go: their outliers are added, and the wanted rows stored.
+class PanelStore {
+ public:
+  PanelStore(const MatmulArgs& args, const PanelOutliers& outliers, size_t panel_bytes, size_t first_token,
+             size_t tokens)
+      : args_(args), outliers_(outliers), panel_bytes_(panel_bytes), token_(first_token), tokens_(tokens) {}
+  ~PanelStore() { finish(); }
+  PanelStore(const PanelStore&) = delete;
+  PanelStore& operator=(const PanelStore&) = delete;
+
+  // REQUIRES: the panel comes after those that were put before.
+  void put(size_t panel, float (*products)[kPanelRows]);
+
+ private:
+  const uint8_t* packed(size_t panel) const {
+    return reinterpret_cast<const uint8_t*>(args_.panels) + panel * panel_bytes_;
+  }
+  void finish();
+
+  const MatmulArgs& args_;
+  const PanelOutliers& outliers_;
+  size_t panel_bytes_;
+  size_t token_, tokens_;
+  size_t first_ = 0, stored_ = 0;  // panels that are stored, and whose outliers are still to be added
 };
 
 // Calls use.template operator()<g>() for a g below 8 that is known only now.
@@ -111,6 +181,13 @@ static inline __attribute__((always_inline)) void with_place(size_t g, const Use
     default:
       return use.template operator()<7>();
   }
+}
+
+// The step of 32 columns of a packed panel that a column is in.
+template <class Packed>
+static inline __attribute__((always_inline)) const uint8_t* step_at(const uint8_t* panel, size_t column) {
+  return panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
+         column % Packed::kValues / 32 * Packed::kStepBytes;
 }
 
 // OutlierKernels::read. `Columns` is an instruction set's own for a format, from an unnamed namespace, so that what is made
@@ -142,11 +219,6 @@ class OutlierColumns {
  private:
   using Packed = typename Columns::Packed;
 
-  static const uint8_t* step_at(const uint8_t* panel, size_t column) {
-    return panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
-           column % Packed::kValues / 32 * Packed::kStepBytes;
-  }
-
   static void read_some(const uint8_t* panel, size_t first, const uint32_t* cols, size_t count,
                         float* weights) {
     typename Columns::Scales scales = {};
@@ -158,7 +230,7 @@ class OutlierColumns {
         scales = Columns::scales(panel, begin);
         sub_end = begin + Packed::kSub;
       }
-      const uint8_t* step = step_at(panel, column);
+      const uint8_t* step = step_at<Packed>(panel, column);
       float* out = weights + kPanelRows * cols[k];
       if constexpr (requires { Columns::read_any(step, column, scales, out); }) {
         Columns::read_any(step, column % 32, scales, out);
@@ -174,7 +246,7 @@ class OutlierColumns {
     const size_t begin = (first + cols[0]) / 32 * 32, end = first + cols[count - 1] + 1;
     float* out = weights + kPanelRows * (begin - first);
     for (size_t c = begin; c < end; c += 32, out += 32 * kPanelRows) {
-      const uint8_t* step = step_at(panel, c);
+      const uint8_t* step = step_at<Packed>(panel, c);
       const typename Columns::Scales low = Columns::scales(panel, c);
       Columns::template read_four<0>(step, low, out);
       Columns::template read_four<1>(step, low, out + 4 * kPanelRows);

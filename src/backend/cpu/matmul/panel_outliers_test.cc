@@ -90,6 +90,32 @@ TEST(OutlierList, NamesEachColumnOfASpanOnce) {
   }
 }
 
+TEST(OutlierList, HasAllOutliersOfASpanInTheOrderOfColumnsIfThatIsAskedFor) {
+  const Rows given;
+  OutlierRows by_column = given.rows;
+  by_column.order = OutlierOrder::by_column;
+  OutlierList list;
+  list.fill(by_column);
+  ASSERT_EQ(list.use_ends.size(), outlier_spans(kCols));
+  size_t use = 0;
+  for (size_t span = 0; span < list.use_ends.size(); ++span) {
+    size_t expected = 0;
+    for (size_t t = 0; t < kTokens; ++t) expected += given.row(t).outlier_counts[span];
+    ASSERT_EQ(list.use_ends[span], use + expected);
+    std::vector<size_t> next(kTokens, 0);  // by token: which of its outliers comes next
+    for (size_t last = 0; use < list.use_ends[span]; ++use) {
+      const OutlierUse& one = list.uses[use];
+      EXPECT_GE(one.col, last);
+      last = one.col;
+      const Outlier& outlier =
+          given.row(one.token).outliers[span * most_outliers(given.rows.group) + next[one.token]++];
+      EXPECT_EQ(one.col, outlier.col);
+      EXPECT_EQ(one.value, outlier.value);
+    }
+  }
+  EXPECT_EQ(use, list.uses.size());
+}
+
 TEST(OutlierLists, AreMadeOnceForTheSameRowsWhicheverThreadWantsThem) {
   const Rows given;
   OutlierRows half = given.rows;
@@ -126,6 +152,22 @@ TEST(OutlierLists, ChangeNoProduct) {
       OutlierLists lists;
       EXPECT_EQ(test.product(kernels, tokens, 16, &lists), test.product(kernels, tokens, 16, nullptr))
           << kernels.name << ", " << tokens << " tokens";
+    }
+  }
+}
+
+TEST(PanelStore, AddsOutliersToAnyNumberOfPanelsAndTokensAsTheTwinDoes) {
+  for (const CpuKernels& kernels : present_kernels()) {
+    for (DType dtype :
+         {DType::q4_0, DType::q8_0, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k}) {
+      for (const size_t tokens : {4u, 5u, 17u, 32u, 33u}) {
+        const MatmulCase test = MatmulCase(dtype, 9 * kPanelRows + 5, kCols, tokens).add_outliers();
+        const std::vector<float> expected = test.product(kernels.twin());
+        for (const size_t call_rows : {test.rows, size_t(40), 3 * kPanelRows})
+          ASSERT_EQ(test.product(kernels, tokens, call_rows), expected)
+              << kernels.name << ", " << traits(dtype).name << ", " << tokens << " tokens, " << call_rows
+              << " rows";
+      }
     }
   }
 }
