@@ -11,7 +11,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "engine/model_drafter.h"
-#include "late_backend.h"
+#include "split_case.h"
 #include "synth_file.h"
 
 // Many requests of every kind, and engines of every setting that answer them.
@@ -24,6 +24,7 @@ struct SharingCase {
   CpuKernels (*kernels)() = exact_kernels;
   KvFormats formats = {};
   uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
+  Placement placement = {};   // where it is not all the device's
 };
 
 inline void PrintTo(const SharingCase& c, std::ostream* out) {
@@ -55,7 +56,7 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
   };
 
   EngineSharing()
-      : model_(model_path(GetParam().model), GetParam().kernels(), 2),
+      : model_(model_path(GetParam().model), backend(CpuDevice::eager), GetParam().placement),
         requests_(mixed_requests(model_.spec.vocab)) {
     set_window_pages(model_.spec, GetParam().window_pages);
   }
@@ -92,9 +93,15 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
 
   EngineModel engine_model(const Setting& setting) {
     EngineModel model = model_.engine_model();
-    if (setting.late) model.backend = &late_;
-    if (setting.amends) model.backend = &amending_;
+    const bool is_split = GetParam().placement != Placement{};
+    if (setting.late) model.backend = is_split ? late_split_.get() : &late_;
+    if (setting.amends) model.backend = is_split ? amending_split_.get() : &amending_;
     return model;
+  }
+
+  static std::unique_ptr<Backend> backend(CpuDevice device) {
+    if (GetParam().placement != Placement{}) return split_of_cpus(GetParam().kernels(), 2, device);
+    return std::make_unique<CpuBackend>(GetParam().kernels(), 2);
   }
 
   std::vector<Result> answers(const Setting& setting) {
@@ -184,6 +191,8 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
 
   BareModel model_;
   LateBackend late_{model_.backend}, amending_{model_.backend, 3};
+  std::unique_ptr<Backend> late_split_ = backend(CpuDevice::late),
+                           amending_split_ = backend(CpuDevice::amending);
   std::vector<Request> requests_;
   std::vector<Result> alone_;
   uint64_t preemptions_ = 0, shared_ = 0, pruned_pages_ = 0, accepted_ = 0, loaded_ = 0, fetched_ = 0,

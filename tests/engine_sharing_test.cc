@@ -212,7 +212,10 @@ TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineSharing,
                          testing::Values(SharingCase{"llama3", "llama3"}, SharingCase{"gemma3", "gemma3"},
-                                         SharingCase{"gemma3_wide", "gemma3", exact_kernels, {}, 16}),
+                                         SharingCase{"gemma3_wide", "gemma3", exact_kernels, {}, 16},
+                                         SharingCase{"split_layers", "gemma3", exact_kernels, {}, 0, {2, 0}},
+                                         SharingCase{
+                                             "split_experts", "qwen3_moe", exact_kernels, {}, 0, {2, 2}}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

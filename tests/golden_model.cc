@@ -42,9 +42,20 @@ Golden read_golden(const std::string& name) {
 BareModel::BareModel(const std::string& path, CpuKernels kernels, uint32_t threads)
     : BareModel(path, std::make_unique<CpuBackend>(kernels, threads)) {}
 
-BareModel::BareModel(const std::string& path, std::unique_ptr<Backend> its)
+namespace {
+
+ModelSpec placed_spec(const ModelFile& file, const Placement& placement) {
+  ModelSpec spec =
+      read_model_spec(file, {.context = 64});  // longrope: the short factors, as the goldens want
+  place(spec, placement);
+  return spec;
+}
+
+}  // namespace
+
+BareModel::BareModel(const std::string& path, std::unique_ptr<Backend> its, const Placement& placement)
     : file(open_model_file(path)),
-      spec(read_model_spec(*file, {.context = 64})),  // longrope: the short factors, as the goldens want
+      spec(placed_spec(*file, placement)),
       weights(load_weights(file, spec)),
       own(std::move(its)) {
   prepare_weights(weights, backend);

@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "model/model_file.h"
+#include "model/placement.h"
 
 namespace quire {
 
@@ -25,7 +26,8 @@ std::string golden_folder(const std::string& name);
 // A model without text, on the CPU or another device.
 struct BareModel {
   BareModel(const std::string& path, CpuKernels kernels, uint32_t threads);
-  BareModel(const std::string& path, std::unique_ptr<Backend> backend);
+  // `placement`: of a backend with two sides.
+  BareModel(const std::string& path, std::unique_ptr<Backend> backend, const Placement& placement = {});
   BareModel(std::shared_ptr<const ModelFile> file, ModelSpec spec, CpuKernels kernels, uint32_t threads);
   EngineModel engine_model();
 

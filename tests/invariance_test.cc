@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kernel_choice.h"
+#include "device/open_backend.h"
 #include "runner/runner.h"
+#include "split_case.h"
 #include "synth_file.h"
 
 namespace quire {
@@ -21,6 +23,8 @@ struct Case {
   CpuKernels (*kernels)();  // null: on the GPU
   KvFormats format;
   uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
+  Placement placement =
+      {};  // where it is not all the device's: that is a CPU, early or late, with another beside it
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
@@ -52,12 +56,19 @@ class Invariance : public testing::TestWithParam<Case> {
     if (GetParam().kernels == nullptr && open_gpu() == nullptr) GTEST_SKIP() << "this machine has no GPU";
   }
   static std::unique_ptr<Backend> open(uint32_t threads) {
+    if (GetParam().kernels == nullptr && GetParam().placement != Placement{})
+      return open_split_backend(
+          {.device = usual_device(), .kernels = threads % 2 == 1 ? "auto" : "eager", .threads = threads});
     // A GPU has no threads of its own; its kernels are started in two ways instead.
     if (GetParam().kernels == nullptr) return open_gpu(threads % 2 == 1 ? "auto" : "eager");
+    if (GetParam().placement != Placement{})
+      return split_of_cpus(GetParam().kernels(), threads,
+                           threads % 2 == 1 ? CpuDevice::late : CpuDevice::eager);
     return std::make_unique<CpuBackend>(GetParam().kernels(), threads);
   }
   struct Model : BareModel {
-    explicit Model(uint32_t threads) : BareModel(model_path(GetParam().model), open(threads)) {
+    explicit Model(uint32_t threads)
+        : BareModel(model_path(GetParam().model), open(threads), GetParam().placement) {
       set_window_pages(spec, GetParam().window_pages);
     }
   };
@@ -225,26 +236,44 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"q4_k_m_exact", "synth:q4_k_m", exact_kernels, KvFormat::f16}),
     [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(OnAGpu, Invariance,
-                         testing::Values(Case{"f32_weights", "llama3", nullptr, KvFormat::bf16},
-                                         Case{"f16_pages", "llama3", nullptr, KvFormat::f16},
-                                         Case{"windows", "gemma3", nullptr, KvFormat::bf16},
-                                         Case{"query_key_norms", "qwen3", nullptr, KvFormat::bf16},
-                                         Case{"soft_caps", "gemma2", nullptr, KvFormat::bf16},
-                                         Case{"biases", "qwen2", nullptr, KvFormat::bf16},
-                                         Case{"layer_norms", "gpt2", nullptr, KvFormat::bf16},
-                                         Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},
-                                         Case{"q8_0", "synth:q8_0", nullptr, KvFormat::bf16},
-                                         Case{"q4_0", "synth:q4_0", nullptr, KvFormat::f16},
-                                         Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16},
-                                         Case{"int8_pages", "llama3", nullptr, KvFormat::int8},
-                                         Case{"fp8_pages", "synth:bf16", nullptr, KvFormat::fp8},
-                                         Case{"q4_pages", "synth:q8_0", nullptr, KvFormat::q4},
-                                         Case{"formats_by_layer", "llama3", nullptr,
-                                              KvFormats::parse("int8,0:f16,last:k=f16,v=q4")},
-                                         Case{"experts", "qwen3_moe", nullptr, KvFormat::bf16},
-                                         Case{"sinks_and_experts", "gpt_oss_mxfp4", nullptr, KvFormat::bf16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Split, Invariance,
+    testing::Values(
+        Case{"layers", "synth:q8_0", fastest_kernels, KvFormat::f16, 0, {.device_layers = 3}},
+        Case{"all_layers_beside", "llama3", exact_kernels, KvFormat::f32, 0, {.device_layers = 0}},
+        Case{"layers_with_windows", "gemma3", exact_kernels, KvFormat::int8, 0, {.device_layers = 1}},
+        Case{"post_norms", "olmo2", exact_kernels, KvFormat::f16, 0, {.device_layers = 1}},
+        Case{"learned_positions", "gpt2", exact_kernels, KvFormat::f16, 0, {.device_layers = 2}},
+        Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32, 0, {.host_experts = 2}},
+        Case{"the_last_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16, 8, {.host_experts = 1}},
+        Case{"layers_and_experts", "mixtral", exact_kernels, KvFormat::f16, 0, {1, 1}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    OnAGpu, Invariance,
+    testing::Values(Case{"f32_weights", "llama3", nullptr, KvFormat::bf16},
+                    Case{"f16_pages", "llama3", nullptr, KvFormat::f16},
+                    Case{"windows", "gemma3", nullptr, KvFormat::bf16},
+                    Case{"query_key_norms", "qwen3", nullptr, KvFormat::bf16},
+                    Case{"soft_caps", "gemma2", nullptr, KvFormat::bf16},
+                    Case{"biases", "qwen2", nullptr, KvFormat::bf16},
+                    Case{"layer_norms", "gpt2", nullptr, KvFormat::bf16},
+                    Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},
+                    Case{"q8_0", "synth:q8_0", nullptr, KvFormat::bf16},
+                    Case{"q4_0", "synth:q4_0", nullptr, KvFormat::f16},
+                    Case{"q4_k_m", "synth:q4_k_m", nullptr, KvFormat::bf16},
+                    Case{"int8_pages", "llama3", nullptr, KvFormat::int8},
+                    Case{"fp8_pages", "synth:bf16", nullptr, KvFormat::fp8},
+                    Case{"q4_pages", "synth:q8_0", nullptr, KvFormat::q4},
+                    Case{"formats_by_layer", "llama3", nullptr,
+                         KvFormats::parse("int8,0:f16,last:k=f16,v=q4")},
+                    Case{"experts", "qwen3_moe", nullptr, KvFormat::bf16},
+                    Case{"sinks_and_experts", "gpt_oss_mxfp4", nullptr, KvFormat::bf16},
+                    Case{"split_layers", "synth:q8_0", nullptr, KvFormat::bf16, 0, {2, 0}},
+                    Case{"split_windows", "gemma3", nullptr, KvFormat::f16, 0, {2, 0}},
+                    Case{"split_experts", "qwen3_moe", nullptr, KvFormat::bf16, 0, {2, 2}},
+                    Case{"split_both", "gpt_oss_mxfp4", nullptr, KvFormat::bf16, 0, {1, 1}}),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Models, LongPrompts,
                          testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},

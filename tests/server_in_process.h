@@ -20,8 +20,10 @@ void wait_until(Condition condition) {
 class ServerInProcess {
  public:
   ServerInProcess(const LoadedModel& model, const EngineOptions& engine, ServerOptions options)
-      : server_(model, std::make_unique<Engine>(model.engine_model(), engine), "test", {},
-                on_free_port(std::move(options))),
+      : ServerInProcess(model, std::make_unique<Engine>(model.engine_model(), engine), std::move(options)) {}
+  // With an engine that computes the model elsewhere.
+  ServerInProcess(const LoadedModel& model, std::unique_ptr<Engine> engine, ServerOptions options)
+      : server_(model, std::move(engine), "test", {}, on_free_port(std::move(options))),
         port_(server_.port()),
         thread_([this] { server_.run(); }) {}
   ~ServerInProcess() { stop(); }
@@ -33,6 +35,7 @@ class ServerInProcess {
     wait();
   }
   void begin_to_stop() { server_.stop(); }
+  const std::string& lost() const { return server_.lost(); }
   void wait() {
     if (thread_.joinable()) thread_.join();
   }

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "kv/layout/kv_view.h"
 #include "tensor/buffer.h"
+#include "tensor/side.h"
 #include "tensor/tensor_view.h"
 
 namespace quire {
@@ -216,6 +217,20 @@ struct ByteCopy {
   size_t bytes = 0;
 };
 
+// What kernels do not take. Whoever loads a model asks first (refusal_of), so that nobody finds out in the middle of a step.
+struct KernelLimits {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t head_dim = kNone;       // at most
+  uint32_t head_dim_multiple = 1;  // of so many values
+  uint32_t heads_per_kv = kNone;   // query heads of a KV head
+  uint32_t dim_multiple = 1;       // of a row of the residual stream
+  uint32_t experts = kNone, experts_used = kNone;
+  uint32_t expert_width_multiple = 1;
+  bool mixed_experts = true;  // gate and up of experts may be of different types
+  uint32_t vocabulary = kNone;
+  bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
+};
+
 // What a backend says of itself.
 struct BackendTraits {
   std::string device = "none";     // as --device names it: "cpu", "cuda:0"
@@ -226,12 +241,14 @@ struct BackendTraits {
   ActivationForm attention = ActivationForm::f32;  // what attention multiplies
   uint32_t pipeline = 1;                           // steps that are worth having on their way
   MemoryKind memory = MemoryKind::host;            // of weights and pages
+  KernelLimits limits = {};
 };
 
 // A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager
 // backend it has happened when the call returns, of another when `wait` says so. A call's parameters are read before it
 // returns; the rows, pages, tokens and values that they point to must stay until it has happened. Each output element is
-// computed by a sequence of operations that depends on the model and the token's position only. Engine thread only.
+// computed by a sequence of operations that depends on the model and the token's position only. Whatever is asked for may
+// throw Error, after which others may be asked for; or DeviceLost, after which nothing may. Engine thread only.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -239,6 +256,11 @@ class Backend {
   virtual BackendTraits traits() const { return {}; }
   // Bytes that weights, pages and workspace may still take; 0: not known.
   virtual size_t available_memory() const { return 0; }
+  // All that there are, whoever has them; 0: not known.
+  virtual size_t total_memory() const { return 0; }
+  // Of a backend that is two (SplitBackend) the one of that side. What the whole is asked for it asks the device for.
+  virtual Backend& side(Side /*which*/) { return *this; }
+  const Backend& side(Side which) const { return const_cast<Backend*>(this)->side(which); }
   // Measures this device; null: it cannot be measured.
   virtual std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions&) const { return nullptr; }
 
@@ -288,6 +310,8 @@ class Backend {
   // Set once per step: the operations read tokens, positions, runs and page tables from it. `kv`: the views that they will be
   // given, by group.
   virtual void begin_step(const BatchView& batch, std::span<const KvGroupView> kv) = 0;
+  // Something was thrown in the middle of a step: what was asked for and has not begun is not wanted any more.
+  virtual void forget_step() {}
 
   virtual void embed(const EmbedParams& params) = 0;
   virtual void norm_quantize(const NormQuantizeParams& params) = 0;

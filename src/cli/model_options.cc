@@ -17,9 +17,10 @@
 #include "base/thread_pool.h"
 #include "cli/house.h"
 #include "cli/kv_choice.h"
-#include "engine/memory_plan.h"
 #include "engine/model_drafter.h"
+#include "engine/pruning/token_scorer.h"
 #include "kv/kv_cache.h"
+#include "model/refusal.h"
 
 namespace quire::cli {
 namespace {
@@ -68,6 +69,15 @@ void ModelOptions::add_to(CLI::App& command) {
       ->capture_default_str()
       ->check(CLI::IsMember(all_kernel_names()));
   add_device_to(command, device);
+  command
+      .add_option(
+          "--gpu-layers", gpu_layers,
+          "how many layers, the last, a GPU computes, the CPU being left the others: a number, or auto "
+          "(all, or as many as its memory holds)")
+      ->capture_default_str();
+  command.add_flag(
+      "--cpu-experts{all}", cpu_experts,
+      "leave the experts of all layers to the CPU, or with =N those of the last N layers that have any");
 }
 
 void add_device_to(CLI::App& command, std::string& device) {
@@ -116,94 +126,42 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   return options;
 }
 
-void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
-                              EngineOptions& options) const {
-  const size_t limit = parse_size(memory);
-  const uint32_t asked = options.context;
-  const auto plan = [&] { return plan_memory(file, spec, options, backend); };
-  while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
-  if (const MemoryPlan least = plan(); least.total() > limit) {
-    throw Error(
-        "--memory {} is too little: {} of weights, {} of KV cache for {} tokens and {} of scratch are {}",
-        memory, human_bytes(least.weights), human_bytes(least.kv), options.context,
-        human_bytes(least.scratch), human_bytes(least.total()));
-  }
-  if (options.context < asked)
-    std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
-}
-
-void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
-                                EngineOptions& options) const {
-  // Of what is left beside the weights: others live in a host's memory too, and few in a GPU's.
-  const double spared = backend.traits().memory == MemoryKind::host ? 0.8 : 0.94;
-  options.max_sequences = max_sequences;
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
-  const auto bytes_of = [&](uint32_t sequences) {
-    const uint32_t chunk = std::min(prefill_chunk, options.context);
-    return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
-  };
-  options.kv_bytes = bytes_of(1);
-  const MemoryPlan rest = plan_memory(file, spec, options, backend);
-  const size_t beside = rest.weights + rest.scratch;
-  const size_t given = memory.empty() ? backend.available_memory() : parse_size(memory);
-  size_t spare = given > beside ? given - beside : 0;
-  if (memory.empty()) spare = given == 0 ? bytes_of(max_sequences) : size_t(spared * double(spare));
-  if (!kv_memory.empty()) spare = std::min(memory.empty() ? SIZE_MAX : spare, parse_size(kv_memory));
-
-  const uint32_t asked = options.context;
-  while (!context && options.context > kPageTokens && bytes_of(1) > spare) options.context -= kPageTokens;
-  if (bytes_of(1) > spare) {
-    throw Error("there are {} for the KV cache beside {} of weights and scratch, but {} tokens need {}",
-                human_bytes(spare), human_bytes(beside), options.context, human_bytes(bytes_of(1)));
-  }
-  if (options.context < asked)
-    std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
-  options.kv_bytes = std::min(spare, bytes_of(max_sequences));
-}
-
-namespace {
-
-// Of a device, whose memory is taken all at once: what will be in it.
-std::string told_plan(const MemoryPlan& plan, const ModelSpec& spec, const EngineOptions& options,
-                      const Backend& backend) {
-  const BackendTraits traits = backend.traits();
-  const KvRoom room = kv_room(spec, options.kv_formats, options.context, plan.kv);
-  return fmt::format("{} ({}), {} free: weights {}, KV cache {} for {} tokens, scratch {}", traits.device,
-                     traits.description, human_bytes(backend.available_memory()), human_bytes(plan.weights),
-                     human_bytes(plan.kv), room.tokens, human_bytes(plan.scratch));
-}
-
-}  // namespace
-
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
-  const LoadOptions any_context{
-      .threads = threads.value_or(usable_cpus()), .kernels = kernels, .device = device};
-  const std::unique_ptr<Backend> backend = open_backend(choice());
-  if (kv.empty()) kv = usual_kv(*backend);
-  if (kv == "auto") kv = choose_kv(file, any_context);
+  std::unique_ptr<Backend> backend = open_backend(choice());
+  const bool chooses_kv = kv == "auto";
+  if (kv.empty() || chooses_kv) kv = usual_kv(*backend);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
+  LoadOptions load{.threads = threads.value_or(usable_cpus()), .kernels = kernels, .device = device};
   {
     const auto head = open_model_file(file);
-    const ModelSpec spec = read_model_spec(*head);
+    ModelSpec spec = read_model_spec(*head);
     engine = engine_options(spec);
+    load.placement = place_model(*head, spec, engine, backend);
+    if (const std::string refusal = refusal_of(*head, spec, backend->traits()); !refusal.empty())
+      throw Error("{}", refusal);
+    if (chooses_kv) {
+      kv = choose_kv(file, load);
+      engine = engine_options(spec);
+    }
+    if (prunes_with)
+      check_heads(*prunes_with, make_kv_layout(kv_shapes(spec, engine.kv_formats)), backend->traits());
     engine.pipeline = backend->traits().pipeline;
     // Pages of the host's memory are taken when they are first written; of a device's, all at once.
     if (max_sequences > 1 || backend->traits().memory != MemoryKind::host) {
       share_memory(*head, spec, *backend, engine);
-      if (backend->traits().memory != MemoryKind::host)
-        std::cerr << told_plan(plan_memory(*head, spec, engine, *backend), spec, engine, *backend) << "\n";
+      if (backend->traits().memory != MemoryKind::host) tell_plan(*head, spec, *backend, engine);
     } else if (!memory.empty()) {
       fit_memory(*head, spec, *backend, engine);
     }
   }
-  LoadOptions load = any_context;
   load.context = engine.context;
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
   } else if (!draft.empty()) {
+    load.placement = {};  // a small model is no burden
     opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft}.path(), load);
     opened.drafter =
         std::make_unique<ModelDrafter>(opened.draft_model->engine_model(), opened.model->spec(), engine);

@@ -30,9 +30,12 @@ struct ModelOptions : ModelChoice {
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";
   std::string device = "auto";
-  uint32_t max_sequences = 1;  // that run at once; several share the KV memory
-  std::string draft;           // empty: none; "lookup", or a model
+  std::string gpu_layers = "auto";  // or a number
+  std::string cpu_experts;          // empty: as few as must be; "all", or a number of layers
+  uint32_t max_sequences = 1;       // that run at once; several share the KV memory
+  std::string draft;                // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
+  std::optional<PruningPolicy> prunes_with;  // what is known of requests to come, for a device that cannot
 
   void add_to(CLI::App& command);
   void add_draft_to(CLI::App& command);
@@ -47,6 +50,15 @@ struct ModelOptions : ModelChoice {
   // than all of them could fill. Lowers the context if not even one fits.
   void share_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
                     EngineOptions& options) const;
+  // Decides what of a model stays with the CPU because it was asked for or the device cannot hold all, says so, and puts it into
+  // the spec; then `backend` has both sides.
+  Placement place_model(const ModelFile& file, ModelSpec& spec, const EngineOptions& options,
+                        std::unique_ptr<Backend>& backend) const;
+  // Says what will be in the memory of a device, which is taken all at once.
+  // "cuda:0 has 8.6 GB free of 150.1 GB; other programs have 141.5 GB": of a device.
+  static std::string told_free(const Backend& backend);
+  static void tell_plan(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
+                        const EngineOptions& options);
   DeviceChoice choice() const;
   // Loads the model for that context.
   struct Opened {

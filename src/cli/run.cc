@@ -42,15 +42,17 @@ struct RunCommand {
     return loaded.text().encode_chat(chat);
   }
 
-  void operator()() const {
+  void operator()() {
     if (watch.drafts && model.draft.empty())
       wrong_usage("--show-drafts wants a drafter: --draft MODEL or --draft lookup");
+    const std::optional<PruningOptions> prunes = pruning.options(model.path());
+    if (prunes) model.prunes_with = prunes->policy;
     ModelOptions::Opened opened = model.open();
     const LoadedModel* loaded = opened.model.get();
     const std::unique_ptr<Engine> owned = opened.make_engine();
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
-    request.pruning = pruning.options(model.path());
+    request.pruning = prunes;
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0 || watch.steps();

@@ -107,6 +107,8 @@ struct ServeCommand {
     refuse_host_tier_if(model.device == "cpu" || (model.device == "auto" && usual_device() == "cpu"));
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
+    server.pruning = pruning.options(model.path());
+    if (server.pruning) model.prunes_with = server.pruning->policy;
     ModelOptions::Opened opened = model.open();
     opened.engine.itl_target_ms = itl_target_ms;
     if (const KvWarning warning = kv_warning(model.path(), model.kv); !warning.words.empty()) {
@@ -119,13 +121,11 @@ struct ServeCommand {
     opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
     server.service.limits.open_answers = model.max_sequences + max_queue;
-    server.pruning = pruning.options(model.path());
     server.evaluator = PruningFlags::known_heads(model.path());
     server.service.version = QUIRE_VERSION;
     server.service.kv_format = model.kv;
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
-    server.service.fingerprint =
-        fmt::format("quire-{}-{}-{}", QUIRE_VERSION, loaded.backend().traits().kernels, model.kv);
+    server.service.fingerprint = fmt::format("quire-{}-{}-{}", QUIRE_VERSION, loaded.kernels(), model.kv);
     const MachineLimits limits = look_at_machine(loaded.backend());
     std::unique_ptr<Engine> engine = opened.make_engine();
     std::string room = describe_room(*engine, opened.engine, loaded.spec());
@@ -144,6 +144,7 @@ struct ServeCommand {
       fmt::print(stderr, "anybody who reaches this address may use it: --api-key-file asks for a key\n");
     std::fflush(stderr);
     service.run_to_the_end();
+    if (!service.lost().empty()) throw Error("{}", service.lost());
     fmt::print(stderr, "stopped\n");
   }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/thread_pool.h"
 #include "cli/forecast.h"
 #include "cli/progress.h"
 #include "engine/memory_plan.h"

@@ -1,11 +1,13 @@
 #include "device/open_backend.h"
 
 #include <charconv>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernel_choice.h"
+#include "backend/split_backend.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
@@ -72,6 +74,16 @@ std::unique_ptr<Backend> open_backend(const DeviceChoice& choice) {
   const int number = cuda_number(device);
   if (number < 0) throw Error("'{}' is no device; it is auto, cpu, or cuda:N", choice.device);
   return open_cuda(number, choice);
+}
+
+std::unique_ptr<Backend> open_split_backend(const DeviceChoice& choice) {
+  std::unique_ptr<Backend> device = open_backend(choice);
+  if (device->traits().memory == MemoryKind::host)
+    throw Error("a model is split between a GPU and the CPU, and the device is {}; quire devices lists GPUs",
+                device->traits().device);
+  const char* kernels = choice.kernels == "exact" ? "exact" : "auto";
+  return std::make_unique<SplitBackend>(std::move(device),
+                                        std::make_unique<CpuBackend>(kernels_named(kernels), choice.threads));
 }
 
 DeviceList list_devices() {

@@ -19,6 +19,9 @@ struct DeviceChoice {
 // Throws Error with a sentence if there is no such device or kernel set, or the device cannot be used.
 std::unique_ptr<Backend> open_backend(const DeviceChoice& choice);
 
+// The same device with the CPU beside it, for models that are split. Throws Error if the device is the CPU already.
+std::unique_ptr<Backend> open_split_backend(const DeviceChoice& choice);
+
 // What `auto` comes to on this machine.
 std::string usual_device();
 

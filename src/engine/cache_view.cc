@@ -90,6 +90,7 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
     if (pin.terms.until) told.seconds_left = milliseconds_between(engine.now(), *pin.terms.until) / 1000;
   }
   if (engine.host() != nullptr) view.host = engine.host()->stats();
+  view.device = engine.device_memory();
   if (engine.disk() != nullptr) view.disk = engine.disk()->stats();
   view.events_total = kv.events().total();
   for (size_t kind = 0; kind < kKvEventKinds; ++kind)

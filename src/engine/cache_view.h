@@ -19,6 +19,7 @@ struct EngineFigures {
   double unused_share = 0;
   std::optional<HostTier::Stats> host;  // nothing: there is none
   std::optional<DiskTier::Stats> disk;
+  std::optional<DeviceMemory> device;  // as it was lately, if somebody asked
 };
 EngineFigures figures_of(const Engine& engine);
 
@@ -61,6 +62,7 @@ struct CacheView {
   std::vector<Pin> pins;
   std::optional<HostTier::Stats> host;
   std::optional<DiskTier::Stats> disk;
+  std::optional<DeviceMemory> device;          // nothing: the memory is the host's
   uint64_t events_total = 0, first_event = 0;  // the number of the first that is told
   std::array<uint64_t, kKvEventKinds> event_counts{};
   std::vector<KvEvent> events;

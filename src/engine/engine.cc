@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "backend/device_lost.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "engine/pruning/zip_scorer.h"
@@ -83,14 +84,22 @@ void Engine::add_tiers() {
 template <class Work>
 std::invoke_result_t<Work> Engine::guarded(Work&& work) {
   try {
-    return work();
-  } catch (...) {
-    recover();
+    try {
+      return work();
+    } catch (const DeviceLost&) {
+      throw;
+    } catch (...) {
+      recover();
+      throw;
+    }
+  } catch (const DeviceLost& lost) {
+    give_up(lost.what());
     throw;
   }
 }
 
 void Engine::check(const Request& request) const {
+  if (!lost_.empty()) throw DeviceLost("{}", lost_);
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
   if (request.prompt.size() >= options_.context) {
@@ -120,6 +129,7 @@ void Engine::check_pruning(const Request& request) const {
   const PruningOptions& pruning = *request.pruning;
   pruning.check();
   if (!options_.kv_cache) throw Error("without a KV cache there is nothing to prune");
+  check_heads(pruning.policy, kv_.layout(), model_.backend->traits());
   if (pruning.scored > request.prompt.size())
     throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
                 request.prompt.size());
@@ -290,7 +300,21 @@ void Engine::end_overdue() {
 }
 
 bool Engine::step() {
+  if (!lost_.empty()) throw DeviceLost("{}", lost_);
   return guarded([&] { return compute_step(); });
+}
+
+void Engine::give_up(const char* why) {
+  lost_ = why;
+  being_computed_.clear();
+  flights_.clear();
+  wants_to_wait_ = false;
+  runner_.abandon();
+  scheduler_.drop_all();
+  pins_.clear();
+  if (drafter_) drafter_->forget_all();
+  pace_.forget_all();
+  kv_.forget_everything();
 }
 
 void Engine::recover() {
@@ -302,6 +326,8 @@ void Engine::recover() {
     take_made();
     for (SequenceId id : served) end(id, KvCache::Reason::forgotten);
     if (!served.empty() && kv_.moves_on_their_way() == 0) return;
+  } catch (const DeviceLost&) {
+    throw;
   } catch (const std::exception&) {
     // There is no memory even for that, or the device does not answer.
   }
@@ -360,6 +386,20 @@ double Engine::unused_share() const {
     }
   }
   return held == 0 ? 0 : 1 - double(used) / double(held);
+}
+
+std::optional<DeviceMemory> Engine::device_memory() const {
+  const Backend& device = model_.backend->side(Side::device);
+  if (device.traits().memory != MemoryKind::device || !lost_.empty()) return std::nullopt;
+  DeviceMemory memory{.total = device.total_memory(),
+                      .free = device.available_memory(),
+                      .weights = model_.weights->device_bytes,
+                      .workspace = runner_.workspace_bytes()};
+  for (uint32_t g = 0; g < kv_.layout().groups.size(); ++g) {
+    const KvGroupLayout& group = kv_.layout().groups[g];
+    if (group.side == Side::device) memory.kv += kv_.group_stats(g).pages * group.page_bytes;
+  }
+  return memory;
 }
 
 void Engine::check_invariants() const {

@@ -67,6 +67,18 @@ struct PinTerms {
   std::optional<Clock::time_point> until = {};  // nothing: until it is unpinned
 };
 
+// What is in the memory of a device, in bytes.
+struct DeviceMemory {
+  size_t total = 0, free = 0;
+  size_t weights = 0, kv = 0, workspace = 0;
+
+  // Of the kernels and the driver, and of other programs.
+  size_t other() const {
+    const size_t known = free + weights + kv + workspace;
+    return total > known ? total - known : 0;
+  }
+};
+
 // The one who owns all mutable state: sequences, pages, the step. One thread calls it.
 class Engine {
  public:
@@ -84,7 +96,8 @@ class Engine {
   // Frees all the sequence held. Nothing happens if it has finished.
   void cancel(SequenceId id);
   // Computes one step of all that run. False if there was nothing to do. What is thrown (memory is short, a device has
-  // failed) ends those that the step served, without an answer: everybody else goes on, computing anew what was lost.
+  // failed) ends those that the step served, without an answer: everybody else goes on, computing anew what was lost. After
+  // DeviceLost nobody does: all are gone, and so is the cache.
   bool step();
   // The answer of a sequence once it has finished, given out once.
   std::optional<Answer> take_answer(SequenceId id);
@@ -136,6 +149,10 @@ class Engine {
   HeadPlace place_of(uint32_t layer, uint32_t head) const { return place_of_head(*model_.spec, layer, head); }
   // Of the bytes that sequences hold: the share in which nothing is written yet.
   double unused_share() const;
+  // Why there is no device any more; empty: there is one.
+  const std::string& lost() const { return lost_; }
+  // Asks the device; nothing: the memory is the host's.
+  std::optional<DeviceMemory> device_memory() const;
   void check_invariants() const;
 
  private:
@@ -159,6 +176,8 @@ class Engine {
   std::invoke_result_t<Work> guarded(Work&& work);
   // Ends what the step that failed served, or everything that runs if it is not known how far it came.
   void recover();
+  // The device is lost: all end, and nothing can be asked for any more.
+  void give_up(const char* why);
   void end(SequenceId id, KvCache::Reason reason);
   void end_overdue();
   void propose_drafts();
@@ -214,6 +233,7 @@ class Engine {
   std::deque<Flight> flights_;  // the oldest first
   bool wants_to_wait_ = false;  // until nothing is on its way
   Clock::time_point last_end_ = {};
+  std::string lost_;
   std::map<SequenceId, Pinned> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
 };

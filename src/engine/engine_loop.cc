@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device_lost.h"
 #include "base/error.h"
 #include "base/memory_reserve.h"
 
@@ -96,6 +97,12 @@ void EngineLoop::begin_now(Ticket ticket, const Begin& begin, const EachDone& do
     for (uint32_t choice = 0; choice < sequences.size(); ++choice)
       place_.emplace(sequences[choice], Place{ticket.value, choice});
     open_.emplace(ticket.value, Open{sequences, std::move(shared)});
+  } catch (const DeviceLost& lost) {
+    undo();
+    Answer failed;
+    failed.finish_reason = FinishReason::failed;
+    failed.problem = lost.what();
+    tell([&] { done(0, &failed, failed.problem); });
   } catch (const Error& error) {
     undo();
     tell([&] { done(0, nullptr, error.what()); });

@@ -2,14 +2,33 @@
 
 #include "base/error.h"
 #include "model/model_identity.h"
+#include "model/refusal.h"
 
 namespace quire {
 
+namespace {
+
+ModelSpec placed_spec(const ModelFile& file, const LoadOptions& options) {
+  ModelSpec spec = read_model_spec(file, {.context = options.context});
+  place(spec, options.placement);
+  return spec;
+}
+
+std::unique_ptr<Backend> backend_for(const ModelFile& file, const ModelSpec& spec,
+                                     const LoadOptions& options) {
+  auto backend = is_split(spec) ? open_split_backend(options.choice()) : open_backend(options.choice());
+  const std::string refusal = refusal_of(file, spec, backend->traits());
+  if (!refusal.empty()) throw Error("{}", refusal);
+  return backend;
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
-      spec_(read_model_spec(*file_, {.context = options.context})),
+      spec_(placed_spec(*file_, options)),
+      backend_(backend_for(*file_, spec_, options)),
       weights_(load_weights(file_, spec_)),
-      backend_(open_backend(options.choice())),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
   prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
@@ -31,7 +50,11 @@ KvIdentity LoadedModel::kv_identity() const {
   return {.model_name = spec_.name.empty() ? spec_.architecture : spec_.name,
           .model = model_identity(*file_),
           .positions = positions_identity(spec_),
-          .kernels = backend_->traits().kernels};
+          .kernels = kernels()};
+}
+
+std::string LoadedModel::kernels() const {
+  return backend_->traits().kernels + placement_mark(spec_);
 }
 
 }  // namespace quire

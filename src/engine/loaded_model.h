@@ -9,6 +9,7 @@
 #include "kv/tiers/kv_snapshot.h"
 #include "model/model_file.h"
 #include "model/model_spec.h"
+#include "model/placement.h"
 #include "model/weights.h"
 
 namespace quire {
@@ -18,6 +19,7 @@ struct LoadOptions {
   uint32_t threads = 1;
   std::string kernels = "auto";  // or scalar, exact
   std::string device = "auto";   // cpu, cuda:N
+  Placement placement = {};      // of a device: what is left to the CPU
 
   DeviceChoice choice() const { return {.device = device, .kernels = kernels, .threads = threads}; }
 };
@@ -25,6 +27,7 @@ struct LoadOptions {
 // A model ready to run: its file, spec, weights and text, and the backend that computes.
 class LoadedModel {
  public:
+  // Throws Error before anything is loaded if the file is not a model, or one that the device's kernels cannot compute.
   LoadedModel(const std::string& path, const LoadOptions& options);
 
   const ModelFile& file() const { return *file_; }
@@ -35,12 +38,14 @@ class LoadedModel {
   EngineModel engine_model() const;
   // Whose pages its engines compute. Reads samples of the file.
   KvIdentity kv_identity() const;
+  // Of the kernels that compute it, and where: what its answers may depend on.
+  std::string kernels() const;
 
  private:
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
-  Weights weights_;
   std::unique_ptr<Backend> backend_;
+  Weights weights_;
   std::unique_ptr<const ModelText> text_;
 };
 

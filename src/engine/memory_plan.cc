@@ -1,10 +1,16 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "model/layer_blocks.h"
+#include "model/placement.h"
 
 namespace quire {
 namespace {
 
+constexpr std::string_view kEmbedding = "token_embd.weight";
 constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocator
 constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
 constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
@@ -19,46 +25,88 @@ size_t kept_bytes(const TensorEntry& tensor, WeightUse::Kind kind, const Backend
   return prepared == 0 ? tensor.bytes : prepared;
 }
 
-}  // namespace
+// Who keeps which tensor of a file.
+class TensorSides {
+ public:
+  explicit TensorSides(const ModelSpec& spec) {
+    if (!is_split(spec)) return;
+    for (const LayerBlock& block : layer_blocks(spec)) {
+      if (block.side != Side::host) continue;
+      for (const Role& role : block.roles()) on_host_.insert({role.tensor, role.part.tensor});
+      for (const std::string& norm : {block.pre_norm, block.post_norm})
+        on_host_.insert({norm + ".weight", norm + ".bias"});
+    }
+    if (spec.layers.front().sides.mixer == Side::host)
+      on_host_.insert({std::string(kEmbedding), "position_embd.weight"});
+  }
 
-MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       const Backend& backend) {
-  MemoryPlan plan;
-  size_t largest = 0, embedding = 0;
+  Side of(const std::string& tensor) const { return on_host_.contains(tensor) ? Side::host : Side::device; }
+
+ private:
+  std::set<std::string> on_host_;
+};
+
+size_t weight_bytes(const ModelFile& file, const ModelSpec& spec, const Backend& backend, Side side) {
+  const TensorSides sides(spec);
+  size_t bytes = 0, largest = 0, tied_head = 0;
   bool has_head = false;
   for (const TensorEntry& tensor : file.tensors()) {
-    const bool is_matrix = tensor.shape.size() >= 2;
-    const bool is_embedding = tensor.name == "token_embd.weight";
-    const size_t packed = kept_bytes(tensor, is_matrix ? WeightUse::product : WeightUse::vector, backend);
-    plan.weights += is_embedding ? kept_bytes(tensor, WeightUse::table, backend) : packed;
-    largest = std::max(largest, tensor.bytes);
-    if (is_embedding) embedding = packed;
+    const bool is_matrix = tensor.shape.size() >= 2, is_embedding = tensor.name == kEmbedding;
+    if (is_embedding && side == Side::device)
+      tied_head = kept_bytes(tensor, WeightUse::product, backend.side(side));
     has_head |= tensor.name == "output.weight";
+    if (sides.of(tensor.name) != side) continue;
+    const WeightUse::Kind use = is_embedding ? WeightUse::table
+                                : is_matrix  ? WeightUse::product
+                                             : WeightUse::vector;
+    bytes += kept_bytes(tensor, use, backend.side(side));
+    largest = std::max(largest, tensor.bytes);
   }
   // An embedding that is the head too is kept packed for the one and as it is for the other.
-  plan.weights += largest + (has_head ? 0 : embedding);
+  return bytes + largest + (has_head ? 0 : tied_head);
+}
 
-  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
-  const uint32_t chunk = std::min(options.prefill_chunk, options.context);
-  plan.kv = kv_bytes(layout, options.kv_bytes > 0
-                                 ? pages_within(layout, options.kv_bytes, chunk, options.max_sequences)
-                                 : pages_for(layout, options.context, chunk, options.max_sequences));
-
-  const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
+// Of one token in all rows that the blocks of a side work with.
+size_t row_bytes(const ModelSpec& spec, Side side) {
   size_t mixer_width = 0, mlp_width = 0;  // of the widest layer
   for (const LayerSpec& layer : spec.layers) {
     const GqaSpec& gqa = layer.gqa();
-    mixer_width = std::max(mixer_width, 2 * (size_t(gqa.heads) + gqa.kv_heads) * gqa.key_dim);
+    if (layer.sides.mixer == side)
+      mixer_width = std::max(mixer_width, 2 * (size_t(gqa.heads) + gqa.kv_heads) * gqa.key_dim);
+    if (layer.sides.mlp != side) continue;
     if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))
       mlp_width = std::max<size_t>(mlp_width, dense->width);
     if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp))
       mlp_width = std::max(mlp_width, size_t(experts->width) * experts->used);
   }
   // In f32, and a third more for the inputs that are quantized as well.
-  const size_t row_bytes = 6 * (4 * spec.dim + mixer_width + 3 * mlp_width);
-  plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab + kBytesPerThread * backend.traits().threads +
-                 rows * row_bytes +
-                 size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
+  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width);
+}
+
+}  // namespace
+
+size_t kv_bytes_on(Side side, const KvLayout& layout, std::span<const uint32_t> pages_per_group) {
+  size_t bytes = 0;
+  for (size_t g = 0; g < pages_per_group.size(); ++g) {
+    if (layout.groups[g].side == side) bytes += pages_per_group[g] * layout.groups[g].page_bytes;
+  }
+  return bytes;
+}
+
+MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
+                       const Backend& backend, Side side) {
+  MemoryPlan plan{.weights = weight_bytes(file, spec, backend, side)};
+  const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
+  const uint32_t chunk = std::min(options.prefill_chunk, options.context);
+  plan.kv =
+      kv_bytes_on(side, layout,
+                  options.kv_bytes > 0 ? pages_within(layout, options.kv_bytes, chunk, options.max_sequences)
+                                       : pages_for(layout, options.context, chunk, options.max_sequences));
+  const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
+  plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab +
+                 kBytesPerThread * backend.side(side).traits().threads + rows * row_bytes(spec, side);
+  if (side == Side::device)
+    plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
   return plan;
 }
 

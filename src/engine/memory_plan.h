@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/engine.h"
@@ -18,8 +19,12 @@ struct MemoryPlan {
 
   size_t total() const { return weights + kv + scratch; }
 };
+// Of one side of the backend: of a model that is not split all of it is the device's.
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
-                       const Backend& backend);
+                       const Backend& backend, Side side = Side::device);
+
+// So many pages of every group: what they take on one side.
+size_t kv_bytes_on(Side side, const KvLayout& layout, std::span<const uint32_t> pages_per_group);
 
 // What a memory holds of the keys and values of a model in one format.
 struct KvRoom {

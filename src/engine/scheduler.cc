@@ -339,6 +339,11 @@ void Scheduler::drop_running() {
   }
 }
 
+void Scheduler::drop_all() {
+  drop_running();
+  waiting_.clear();
+}
+
 std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return nullptr;

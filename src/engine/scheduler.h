@@ -73,6 +73,8 @@ class Scheduler {
   // After something failed halfway: those that ran are gone, without a word, and those that wait hold nothing and begin
   // anew. Allocates nothing.
   void drop_running();
+  // The same, and those that wait are gone too.
+  void drop_all();
   // Takes a sequence out, wherever it is; null if it is not here. Its pages are still in its table.
   std::unique_ptr<Sequence> remove(SequenceId id);
   Sequence* find(SequenceId id) const;

@@ -39,10 +39,10 @@ StepCost CostModel::products(const StepShape& shape) const {
     for (size_t i = 0; i < block.roles.size(); ++i) {
       const Role& role = block.roles[i];
       if (role.kind == RoleKind::product)
-        add_product(cost, block.weights[i], rows, double(role.stacked()), role.used);
+        add_product(cost, block.side, block.weights[i], rows, {double(role.stacked()), double(role.used)});
     }
   }
-  if (shape.logit_rows > 0) add_product(cost, weights_.head, shape.logit_rows);
+  if (shape.logit_rows > 0) add_product(cost, Side::device, weights_.head, shape.logit_rows, {});
   return cost;
 }
 
@@ -59,12 +59,12 @@ StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) co
   return cost;
 }
 
-void CostModel::add_product(StepCost& cost, const Weight& weight, double rows, double experts,
-                            double used) const {
+void CostModel::add_product(StepCost& cost, Side side, const Weight& weight, double rows,
+                            const Experts& experts) const {
   if (!weight) return;
   const MatrixView& view = weight.view;  // of all experts
-  const double ops = 2 * double(view.rows) / experts * double(view.cols) * used * rows;
-  const ActivationForm form = backend_.form_for(view.dtype);
+  const double ops = 2 * double(view.rows) / experts.count * double(view.cols) * experts.used * rows;
+  const ActivationForm form = backend_.side(side).form_for(view.dtype);
   if (form == ActivationForm::f32) {
     cost.f32_ops += ops;
   } else if (form == ActivationForm::bf16) {
@@ -73,8 +73,9 @@ void CostModel::add_product(StepCost& cost, const Weight& weight, double rows, d
     cost.int8_ops += ops;
   }
   // How many experts a step touches if every row chooses as it likes, all of them equally often.
-  const double touched = experts == 1 ? 1 : experts * (1 - std::pow(1 - used / experts, rows));
-  cost.weight_bytes += double(view.bytes()) * touched / experts;
+  const double touched =
+      experts.count == 1 ? 1 : experts.count * (1 - std::pow(1 - experts.used / experts.count, rows));
+  cost.weight_bytes += double(view.bytes()) * touched / experts.count;
 }
 
 }  // namespace quire

@@ -19,9 +19,12 @@ class CostModel {
   StepCost attention(const StepShape& shape, const KvLayout& layout) const;
 
  private:
-  // Adds a product that `rows` rows of activations take part in. Of `experts` matrices each row uses so many.
-  void add_product(StepCost& cost, const Weight& weight, double rows, double experts = 1,
-                   double used = 1) const;
+  // Adds a product that `rows` rows of activations take part in. Of several matrices each row uses so many.
+  struct Experts {
+    double count = 1, used = 1;
+  };
+  void add_product(StepCost& cost, Side side, const Weight& weight, double rows,
+                   const Experts& experts) const;
 
   const Weights& weights_;
   const Backend& backend_;

@@ -1,39 +1,82 @@
 #include "model/decoder.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace quire {
 
 Decoder::Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend)
-    : spec_(spec), weights_(weights), backend_(backend), workspace_(backend, spec, weights) {}
+    : spec_(spec), weights_(weights), backend_(backend), device_(backend, spec, weights, Side::device) {
+  if (weights.has_any_on(Side::host)) host_.emplace(backend, spec, weights, Side::host);
+}
+
+void Decoder::reserve(size_t tokens, size_t logit_rows) {
+  device_.reserve(tokens, logit_rows);
+  if (host_) host_->reserve(tokens, 0);
+}
+
+// Once for each side that has something to do in this step.
+void Decoder::begin(Pass& pass) {
+  Workspace& w = workspace(pass.side);
+  pass.norm = {.stream = w.stream, .branch = {}, .rows = {}, .out = w.normed};
+  if (std::exchange(pass.begun[size_t(pass.side)], true)) return;
+  Backend& backend = backend_.side(pass.side);
+  backend.begin_step(pass.batch, pass.kv);
+  for (size_t i = 0; i < spec_.ropes.size(); ++i) {
+    backend.rope_table({.cos = w.angles[i].cos,
+                        .sin = w.angles[i].sin,
+                        .inverse_frequencies = spec_.ropes[i].inverse_frequencies,
+                        .scale = spec_.ropes[i].scale});
+  }
+}
+
+// The stream's next owner is the other side. The host computes at once, so it waits for the device to come so far; the device is
+// only told.
+void Decoder::cross(Pass& pass, Side to) {
+  static const Norm kNoNorm;
+  if (pass.norm.branch) {
+    pass.norm.norm = &kNoNorm;
+    backend_.side(pass.side).norm_quantize(pass.norm);
+  }
+  const Rows from = workspace(pass.side).stream;
+  const size_t bytes = from.rows * from.stride * sizeof(float);
+  Backend& device = backend_.side(Side::device);
+  device.copy(reinterpret_cast<std::byte*>(workspace(to).stream.data),
+              reinterpret_cast<const std::byte*>(from.data), bytes);
+  crossed_ = device.mark();
+  if (to == Side::host) device.wait(crossed_);
+  pass.side = to;
+  begin(pass);
+}
 
 Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
                       const Taps& taps, size_t layers) {
   CHECK(!batch.tokens.empty() && layout.places.size() == spec_.layers.size());
-  Workspace& w = workspace_;
-  w.fit(batch.tokens.size(), batch.logit_rows.size());
-  backend_.begin_step(batch, kv);
-  for (size_t i = 0; i < spec_.ropes.size(); ++i) {
-    backend_.rope_table({.cos = w.angles[i].cos,
-                         .sin = w.angles[i].sin,
-                         .inverse_frequencies = spec_.ropes[i].inverse_frequencies,
-                         .scale = spec_.ropes[i].scale});
+  device_.fit(batch.tokens.size(), batch.logit_rows.size());
+  if (host_) {
+    host_->fit(batch.tokens.size(), 0);
+    backend_.wait(crossed_);  // the last step's stream may still be on its way from where this one's will be
   }
-  backend_.embed({.out = w.stream,
-                  .table = weights_.embedding,
-                  .positions = weights_.positions,
-                  .scale = spec_.embedding_scale});
+  Pass pass{.batch = batch, .kv = kv, .side = weights_.first_side()};
+  begin(pass);
+  backend_.side(pass.side).embed({.out = pass.norm.stream,
+                                  .table = weights_.embedding,
+                                  .positions = weights_.positions,
+                                  .scale = spec_.embedding_scale});
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
-  NormQuantizeParams norm{.stream = w.stream, .branch = {}, .rows = {}, .out = w.normed};
   for (size_t i = 0; i < weights_.blocks.size() && weights_.blocks[i].layer < layers; ++i) {
     const BlockWeights& block = weights_.blocks[i];
+    if (block.side != pass.side) cross(pass, block.side);
+    Backend& backend = backend_.side(pass.side);
+    Workspace& w = workspace(pass.side);
     streams_.clear();
     for (const KvLayout::Place& place : layout.places[block.layer])
       streams_.push_back({&kv[place.group], &layout.at(place)});
-    norm.norm = &block.norm;
-    backend_.norm_quantize(norm);
-    block.block->forward({.backend = backend_,
+    pass.norm.norm = &block.norm;
+    backend.norm_quantize(pass.norm);
+    block.block->forward({.backend = backend,
                           .layer = block.layer,
                           .in = w.normed,
                           .out = w.branch,
@@ -43,23 +86,25 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .kv = streams_,
                           .batch = batch,
                           .taps = taps});
-    norm.branch = w.branch;
-    norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
-    norm.branch_scale = block.residual_scale;
+    pass.norm.branch = w.branch;
+    pass.norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
+    pass.norm.branch_scale = block.residual_scale;
   }
   CHECK(batch.logit_rows.empty() || layers >= spec_.layers.size());
-  if (batch.logit_rows.empty()) return w.logits;
-  norm.norm = &weights_.output_norm;
-  norm.rows = batch.logit_rows;
-  norm.out = w.final;
-  backend_.norm_quantize(norm);
-  backend_.logits({.in = w.final,
-                   .head = weights_.head,
-                   .bias = weights_.head_bias,
-                   .scale = spec_.logit_scale,
-                   .soft_cap = spec_.logit_soft_cap,
-                   .out = w.logits});
-  return w.logits;
+  if (batch.logit_rows.empty()) return device_.logits;
+  if (pass.side != Side::device) cross(pass, Side::device);
+  pass.norm.norm = &weights_.output_norm;
+  pass.norm.rows = batch.logit_rows;
+  pass.norm.out = device_.final;
+  Backend& device = backend_.side(Side::device);
+  device.norm_quantize(pass.norm);
+  device.logits({.in = device_.final,
+                 .head = weights_.head,
+                 .bias = weights_.head_bias,
+                 .scale = spec_.logit_scale,
+                 .soft_cap = spec_.logit_soft_cap,
+                 .out = device_.logits});
+  return device_.logits;
 }
 
 void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
@@ -68,15 +113,15 @@ void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std
   const KvLayerLayout& layer = layout.at(place);
   const GqaSpec& gqa = spec_.layers[expectation.layer].gqa();
   const size_t width = size_t(gqa.heads) * gqa.key_dim, rows = expectation.rows;
-  backend_.expected_scores(
-      {.samples = {&values[expectation.samples_at], expectation.samples, width, width},
-       .heads = gqa.heads,
-       .kv = {&kv[place.group], &layer},
-       .scale = gqa.scale,
-       .run = expectation.run,
-       .rows = expectation.rows,
-       .scores = {&values[expectation.scores_at], gqa.heads, rows, rows},
-       .value_norms = {&values[expectation.norms_at], layer.shape.kv_heads, rows, rows}});
+  backend_.side(layer.shape.side)
+      .expected_scores({.samples = {&values[expectation.samples_at], expectation.samples, width, width},
+                        .heads = gqa.heads,
+                        .kv = {&kv[place.group], &layer},
+                        .scale = gqa.scale,
+                        .run = expectation.run,
+                        .rows = expectation.rows,
+                        .scores = {&values[expectation.scores_at], gqa.heads, rows, rows},
+                        .value_norms = {&values[expectation.norms_at], layer.shape.kv_heads, rows, rows}});
 }
 
 }  // namespace quire

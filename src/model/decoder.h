@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,14 +12,15 @@
 namespace quire {
 
 // Embedding, the blocks one after the other, head: whatever the blocks are. Prefill, decode and draft verification are the same call over runs
-// of tokens; only shapes differ. Engine thread only.
+// of tokens; only shapes differ. Where two blocks that follow each other are of different sides of the backend, the residual
+// stream crosses. Engine thread only.
 class Decoder {
  public:
   // All three must outlive the decoder.
   Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend);
 
   // The largest step to come: nothing is allocated then.
-  void reserve(size_t tokens, size_t logit_rows) { workspace_.reserve(tokens, logit_rows); }
+  void reserve(size_t tokens, size_t logit_rows);
 
   static constexpr size_t kAllLayers = ~size_t(0);
 
@@ -31,14 +33,29 @@ class Decoder {
   void expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
               std::span<float> values);
 
-  size_t workspace_bytes() const { return workspace_.bytes(); }
+  // Of the device's side.
+  size_t workspace_bytes() const { return device_.bytes(); }
 
  private:
+  // How far a step has come.
+  struct Pass {
+    const BatchView& batch;
+    std::span<const KvGroupView> kv;
+    Side side;                     // whose stream is the newest
+    bool begun[2] = {};            // by side
+    NormQuantizeParams norm = {};  // what the next block begins with: the last one's branch is to be added
+  };
+  Workspace& workspace(Side side) { return side == Side::host ? *host_ : device_; }
+  void begin(Pass& pass);
+  void cross(Pass& pass, Side to);
+
   const ModelSpec& spec_;
   const Weights& weights_;
   Backend& backend_;
-  Workspace workspace_;
-  std::vector<KvView> streams_;  // of the layer that is computed
+  Workspace device_;
+  std::optional<Workspace> host_;  // nothing: all blocks are the device's
+  Backend::Mark crossed_ = 0;      // the device has read the host's stream
+  std::vector<KvView> streams_;    // of the layer that is computed
 };
 
 }  // namespace quire

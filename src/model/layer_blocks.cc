@@ -33,16 +33,17 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
   std::vector<LayerBlock> blocks;
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    const auto add = [&](BlockPtr block, const std::string& pre_norm, const char* post_norm) {
+    const auto add = [&](BlockPtr block, const std::string& pre_norm, const char* post_norm, Side side) {
       blocks.push_back({.layer = l,
                         .block = std::move(block),
                         .norm = layer.norms.norm,
                         .pre_norm = layer.norms.pre ? fmt::format("blk.{}.{}", l, pre_norm) : "",
                         .post_norm = layer.norms.post ? fmt::format("blk.{}.{}", l, post_norm) : "",
-                        .residual_scale = layer.residual_scale});
+                        .residual_scale = layer.residual_scale,
+                        .side = side});
     };
-    add(block_of(layer.mixer, spec.dim), "attn_norm", "post_attention_norm");
-    add(block_of(layer.mlp, spec.dim), layer.norms.mlp_tensor, "post_ffw_norm");
+    add(block_of(layer.mixer, spec.dim), "attn_norm", "post_attention_norm", layer.sides.mixer);
+    add(block_of(layer.mlp, spec.dim), layer.norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
   }
   return blocks;
 }

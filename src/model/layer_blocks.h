@@ -14,6 +14,7 @@ struct LayerBlock {
   NormSpec norm;
   std::string pre_norm, post_norm;  // what the file calls them; empty: there is none
   float residual_scale = 1;
+  Side side = Side::device;
 
   std::vector<Role> roles() const;  // the block's, by the full names of their tensors
 };

@@ -47,6 +47,7 @@ std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) 
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     KvLayer& layer = shapes.emplace_back(block_of(spec.layers[l].mixer, spec.dim)->cached());
     for (KvStream& stream : layer) {
+      stream.side = spec.layers[l].sides.mixer;
       if (stream.own_format) continue;
       const KvFormatPair& chosen = of_layers[stream.shares_with.value_or(l)];
       stream.key_format = chosen.key;

@@ -35,11 +35,18 @@ struct LayerNorms {
   std::string mlp_tensor = "ffn_norm";  // what the file calls the norm before the MLP
 };
 
+// Which side of the backend computes a layer's blocks: not part of the model, but decided before anything of it is loaded (place).
+struct LayerSides {
+  Side mixer = Side::device;
+  Side mlp = Side::device;
+};
+
 struct LayerSpec {
   MixerSpec mixer = {};
   MlpSpec mlp = {};
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
+  LayerSides sides = {};
 
   // REQUIRES: the mixer is grouped attention.
   GqaSpec& gqa() { return std::get<GqaSpec>(mixer); }

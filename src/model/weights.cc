@@ -47,7 +47,8 @@ class Loader {
                         .weights = {},
                         .norm = norm(from.pre_norm, from.norm),
                         .post_norm = norm(from.post_norm, from.norm),
-                        .residual_scale = from.residual_scale};
+                        .residual_scale = from.residual_scale,
+                        .side = from.side};
     shared_.clear();
     for (const Role& role : result.roles) result.weights.push_back(find(role));
     return result;
@@ -148,42 +149,43 @@ WeightUse use_of(const Role& role) {
   return {WeightUse::vector};
 }
 
-// visit(weight, use) for every weight, those of a block in the order of its roles, but visit(gate, up, use) for those that meet.
+// visit(side, weight, use) for every weight, those of a block in the order of its roles, but visit(side, gate, up, use) for those
+// that meet.
 template <class Visit>
 void for_each_weight(Weights& weights, const Visit& visit) {
-  const auto norm = [&](Norm& one) {
-    visit(one.weight, WeightUse{WeightUse::vector});
-    visit(one.bias, WeightUse{WeightUse::vector});
+  const auto norm = [&](Side side, Norm& one) {
+    visit(side, one.weight, WeightUse{WeightUse::vector});
+    visit(side, one.bias, WeightUse{WeightUse::vector});
   };
   for (BlockWeights& block : weights.blocks) {
     for (size_t i = 0; i < block.roles.size(); ++i) {
       const WeightUse use = use_of(block.roles[i]);
       if (block.roles[i].meets_next && block.weights[i] && block.weights[i + 1]) {
-        visit(block.weights[i], block.weights[i + 1], use);
+        visit(block.side, block.weights[i], block.weights[i + 1], use);
         ++i;
       } else {
-        visit(block.weights[i], use);
+        visit(block.side, block.weights[i], use);
       }
     }
-    norm(block.norm);
-    norm(block.post_norm);
+    norm(block.side, block.norm);
+    norm(block.side, block.post_norm);
   }
-  norm(weights.output_norm);
-  visit(weights.head, WeightUse{WeightUse::product});
-  visit(weights.head_bias, WeightUse{WeightUse::vector});
-  visit(weights.positions, WeightUse{WeightUse::table});
-  visit(weights.embedding, WeightUse{WeightUse::table});
+  norm(Side::device, weights.output_norm);
+  visit(Side::device, weights.head, WeightUse{WeightUse::product});
+  visit(Side::device, weights.head_bias, WeightUse{WeightUse::vector});
+  visit(weights.first_side(), weights.positions, WeightUse{WeightUse::table});
+  visit(weights.first_side(), weights.embedding, WeightUse{WeightUse::table});
 }
 
 struct CountBytes {
   const Backend& backend;
-  size_t& bytes;
-  void operator()(const Weight& weight, const WeightUse& use) const {
-    if (weight) bytes += backend.prepared_bytes(weight.view, use);
+  size_t (&bytes)[2];  // by side
+  void operator()(Side side, const Weight& weight, const WeightUse& use) const {
+    if (weight) bytes[size_t(side)] += backend.side(side).prepared_bytes(weight.view, use);
   }
-  void operator()(const Weight& gate, const Weight& up, const WeightUse& use) const {
-    (*this)(gate, use);
-    (*this)(up, use);
+  void operator()(Side side, const Weight& gate, const Weight& up, const WeightUse& use) const {
+    (*this)(side, gate, use);
+    (*this)(side, up, use);
   }
 };
 
@@ -192,21 +194,22 @@ struct Prepare {
   Backend& backend;
   const std::byte* table;  // the embedding, whose rows are still read where it is the head as well
 
-  void operator()(Weight& weight, const WeightUse& use) const {
+  void operator()(Side side, Weight& weight, const WeightUse& use) const {
     if (!weight) return;
     const Weight original = weight;
-    weight = backend.prepare(original, use);
+    weight = backend.side(side).prepare(original, use);
     forget(original, weight, use);
   }
-  void operator()(Weight& gate, Weight& up, const WeightUse& use) const {
+  void operator()(Side side, Weight& gate, Weight& up, const WeightUse& use) const {
     const Weight gate_before = gate, up_before = up;
-    backend.prepare_gated(gate, up, use);
+    backend.side(side).prepare_gated(gate, up, use);
     forget(gate_before, gate, use);
     forget(up_before, up, use);
   }
   void forget(const Weight& before, Weight& now, const WeightUse& use) const {
     if (now.packed == nullptr) return;
     weights.packed_bytes += now.packed->size();
+    if (now.packed->kind() == MemoryKind::device) weights.device_bytes += now.packed->size();
     const bool is_done = before.view.data != table || use.kind == WeightUse::table;
     if (before.owner == weights.file && is_done) forget_pages({before.view.data, before.view.bytes()});
     now.owner = nullptr;
@@ -216,9 +219,11 @@ struct Prepare {
 }  // namespace
 
 void prepare_weights(Weights& weights, Backend& backend) {
-  size_t bytes = 0;
+  size_t bytes[2] = {0, 0};
   for_each_weight(weights, CountBytes{backend, bytes});
-  backend.expect_weights(bytes);
+  for (const Side side : {Side::device, Side::host}) {
+    if (bytes[size_t(side)] > 0) backend.side(side).expect_weights(bytes[size_t(side)]);
+  }
   for_each_weight(weights, Prepare{weights, backend, weights.embedding.view.data});
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct BlockWeights {
   std::vector<Weight> weights;  // by role; empty where the spec or the file has none
   Norm norm, post_norm;         // of no kind where there is none
   float residual_scale = 1;
+  Side side = Side::device;  // who has them, and computes
 };
 
 struct Weights {
@@ -29,14 +31,21 @@ struct Weights {
   size_t bytes = 0;                  // in the file, tied tensors once
   size_t packed_bytes =
       0;  // of copies in the backend's own layout, beside which the originals need no memory
+  size_t device_bytes = 0;  // those of them that are in a device's memory
   std::shared_ptr<const ModelFile> file;
+
+  // Who begins: it reads the embedding. The head is always the device's.
+  Side first_side() const { return blocks.empty() ? Side::device : blocks.front().side; }
+  bool has_any_on(Side side) const {
+    return std::ranges::any_of(blocks, [side](const BlockWeights& block) { return block.side == side; });
+  }
 };
 
 // Finds every tensor the spec calls for and checks its shape before loading any; the first that is missing or
 // wrong throws Error naming it. Weights refer to the file's mapping, which they keep alive.
 Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec);
 
-// Puts the weights of all products into the layout that the backend's kernels want. The originals of what was copied
+// Puts the weights of all products into the layout that the kernels of their side of the backend want. The originals of what was copied
 // are let go: pages of the mapped file are forgotten, converted copies freed.
 void prepare_weights(Weights& weights, Backend& backend);
 

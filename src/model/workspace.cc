@@ -46,28 +46,36 @@ class Pieces {
 
 }  // namespace
 
-Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights)
-    : scratch(weights.blocks.size()), backend_(backend), spec_(spec) {
+Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights, Side side)
+    : scratch(weights.blocks.size()),
+      whole_(backend),
+      side_(side),
+      backend_(backend.side(side)),
+      spec_(spec) {
   for (const BlockWeights& block : weights.blocks) {
     std::vector<Want>& wanted = wanted_.emplace_back();
+    if (block.side != side) continue;
     for (const size_t width : block.block->scratch()) wanted.push_back({.width = width});
     for (size_t i = 0; i < block.roles.size(); ++i) {
       const Role& role = block.roles[i];
       if (role.kind != RoleKind::product || role.reads == Role::kInside || !block.weights[i]) continue;
       FormSet& forms = role.reads == Role::kInput ? normed_forms_ : wanted.at(role.reads).forms;
-      forms |= backend.form_for(block.weights[i].view.dtype);
+      forms |= backend_.form_for(block.weights[i].view.dtype);
     }
   }
-  if (weights.head) final_forms_ |= backend.form_for(weights.head.view.dtype);
+  if (weights.head && side == Side::device) final_forms_ |= backend_.form_for(weights.head.view.dtype);
 }
 
 void Workspace::reserve(size_t tokens, size_t logit_rows) {
   const size_t token_capacity = std::max(tokens, tokens_);
   const size_t logit_capacity = std::max(logit_rows, logit_rows_);
   if (token_capacity > tokens_ || logit_capacity > logit_rows_ || memory_.size() == 0) {
-    backend_.wait(backend_.mark());  // what is on its way may still use the old
-    tokens_ = logit_rows_ = 0;       // until all of it is there
+    whole_.wait(whole_.mark());  // what is on its way may still use the old
+    tokens_ = logit_rows_ = 0;   // until all of it is there
     memory_ = {};
+    crossing_ = {};
+    if (side_ == Side::host)
+      crossing_ = whole_.side(Side::device).allocate_host(token_capacity * spec_.dim * sizeof(float));
     memory_ = backend_.allocate(cut(nullptr, token_capacity, logit_capacity));
     cut(memory_.data(), token_capacity, logit_capacity);
     tokens_ = token_capacity;
@@ -87,7 +95,8 @@ void Workspace::fit(size_t tokens, size_t logit_rows) {
 
 size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
   Pieces pieces(backend_, memory);
-  stream = pieces.rows(tokens, spec_.dim);
+  stream = side_ == Side::host ? Rows{crossing_.as<float>(), tokens, spec_.dim, spec_.dim}
+                               : pieces.rows(tokens, spec_.dim);
   branch = pieces.rows(tokens, spec_.dim);
   logits = pieces.rows(logit_rows, spec_.vocab);
   normed = pieces.activation(tokens, spec_.dim, normed_forms_);

@@ -8,10 +8,10 @@
 
 namespace quire {
 
-// The activations of one step: allocated once for the largest batch seen, reused by every layer.
+// The activations of one step on one side of a backend: allocated once for the largest batch seen, reused by every layer.
 class Workspace {
  public:
-  Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights);
+  Workspace(Backend& backend, const ModelSpec& spec, const Weights& weights, Side side);
 
   // Makes room for the largest step, so that nothing has to move later.
   void reserve(size_t tokens, size_t logit_rows);
@@ -38,13 +38,16 @@ class Workspace {
   // Cuts all rows from one piece of memory, or from none, and returns how much of it they take.
   size_t cut(std::byte* memory, size_t tokens, size_t logit_rows);
 
-  Backend& backend_;
+  Backend& whole_;
+  Side side_;
+  Backend& backend_;  // of that side
   const ModelSpec& spec_;
   FormSet normed_forms_, final_forms_;
-  std::vector<std::vector<Want>> wanted_;  // by block
+  std::vector<std::vector<Want>> wanted_;  // by block; those of the other side want nothing
   size_t tokens_ = 0;
   size_t logit_rows_ = 0;
   Buffer memory_;
+  Buffer crossing_;  // of the host's side: its stream, in memory that the device copies fast
 };
 
 }  // namespace quire

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/device_lost.h"
 #include "base/check.h"
 
 namespace quire {
@@ -10,6 +11,12 @@ namespace {
 
 constexpr size_t kAsideBytes = size_t(64)
                                << 20;  // that are one thing to wait for: about a millisecond of a bus
+
+KvMemory pages_of(Backend& backend) {
+  return KvMemory(
+      [&backend](size_t bytes) { return backend.allocate(bytes); },
+      [&backend](std::byte* to, const std::byte* from, size_t bytes) { backend.copy(to, from, bytes); });
+}
 
 }  // namespace
 
@@ -27,20 +34,34 @@ struct Runner::Flight {
 
 Runner::Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group)
     : model_(model),
-      memory_(layout, pages_per_group,
-              KvMemory([&](size_t bytes) { return model.backend->allocate(bytes); },
-                       [backend = model.backend](std::byte* to, const std::byte* from, size_t bytes) {
-                         backend->copy(to, from, bytes);
-                       })),
+      memory_(layout, pages_per_group, pages_of(model.backend->side(Side::device)),
+              pages_of(model.backend->side(Side::host))),
       decoder_(*model.spec, *model.weights, *model.backend) {}
 
 Runner::~Runner() {
   abandon();
 }
 
+template <class Work>
+void Runner::unless_lost(Work&& work) {
+  if (is_lost_) return;
+  try {
+    work();
+  } catch (const DeviceLost&) {
+    is_lost_ = true;
+    throw;
+  }
+}
+
 void Runner::wait(Backend::Mark mark) {
-  model_.backend->wait(mark);
+  unless_lost([&] { model_.backend->wait(mark); });
   reached_ = mark;
+}
+
+void Runner::settle() {
+  Backend::Mark mark = reached_;
+  unless_lost([&] { mark = model_.backend->mark(); });
+  wait(mark);
 }
 
 StepHandle Runner::launch(StepInput input) {
@@ -52,12 +73,16 @@ StepHandle Runner::launch(StepInput input) {
   flights_.push_back(std::move(flight));
   try {
     compute(*flights_.back());
+    flights_.back()->mark = model_.backend->mark();
   } catch (...) {
-    wait(model_.backend->mark());
+    model_.backend->forget_step();
+    try {
+      settle();
+    } catch (const DeviceLost&) {  // whoever asks for the next step hears of it
+    }
     flights_.pop_back();
     throw;
   }
-  flights_.back()->mark = model_.backend->mark();
   return flights_.back()->id;
 }
 
@@ -141,6 +166,11 @@ void Runner::start_aside(KvMoves moves) {
     for (; to != moves.list.end() && (bytes == 0 || bytes + to->bytes <= kAsideBytes); ++to) {
       const PageMemory::Ends ends = memory_.ends_of(*to);
       bytes += to->bytes;
+      if (layout().groups[to->group].side == Side::host) {
+        // Whoever computes at once has these pages: now is as good as any later time.
+        model_.backend->side(Side::host).copy(ends.to, ends.from, to->bytes);
+        continue;
+      }
       // What lies together at both ends is one copy.
       if (!copies.empty() && copies.back().to + copies.back().bytes == ends.to &&
           copies.back().from + copies.back().bytes == ends.from) {
@@ -195,13 +225,15 @@ KvMoves Runner::take_made() {
 
 void Runner::drain() {
   settle();
-  wait_for_asides();
+  unless_lost([&] { wait_for_asides(); });
   flights_.clear();
   last_draws_.reset();
 }
 
 void Runner::abandon() {
   try {
+    drain();
+  } catch (const DeviceLost&) {
     drain();
   } catch (const std::exception&) {
     flights_.clear();  // what cannot be waited for is not wanted either

@@ -64,10 +64,10 @@ class Runner {
   void wait_for_aside();
   void wait_for_asides();
   // Waits for all moves and steps.
-  void settle() { wait(model_.backend->mark()); }
+  void settle();
   // After something failed: waits for all that was launched, and drops what it gave. Its moves are made.
   void drain();
-  // The same, and nobody will ask for the moves either.
+  // The same, and nobody will ask for the moves either. Never throws DeviceLost: who leaves need not know.
   void abandon();
 
   const KvLayout& layout() const { return memory_.layout(); }
@@ -75,7 +75,10 @@ class Runner {
 
  private:
   struct Flight;
+  // Throws DeviceLost once; after that nothing is on its way any more, and there is nothing to wait for.
   void wait(Backend::Mark mark);
+  template <class Work>
+  void unless_lost(Work&& work);
   void start_aside(KvMoves moves);
   void compute(Flight& flight);
   void draw(Flight& flight, const Rows& logits);
@@ -96,6 +99,7 @@ class Runner {
   };
   std::deque<Aside> asides_;   // the oldest first
   Backend::Mark reached_ = 0;  // all up to there is known to have happened
+  bool is_lost_ = false;       // the device is
   uint32_t next_ = 1;
 };
 

@@ -66,8 +66,9 @@ struct Completions::Run {
     ++finished;
     if (!delivery.refused.empty()) {
       finished = ask.answers();
-      failed = delivery.answer ? ApiError(503, "", "out_of_memory", delivery.refused)
-                               : ApiError(400, "", "invalid_value", delivery.refused);
+      failed = !delivery.answer                    ? ApiError(400, "", "invalid_value", delivery.refused)
+               : !delivery.answer->problem.empty() ? failure(*delivery.answer)
+                                                   : ApiError(503, "", "out_of_memory", delivery.refused);
       return;
     }
     const Answer& answer = *delivery.answer;

@@ -139,6 +139,12 @@ OrderedJson host_json(const HostTier::Stats& host) {
           {"move_gb_s", host.bytes_per_s / 1e9}};
 }
 
+OrderedJson device_json(const DeviceMemory& device) {
+  return {{"total_bytes", device.total},   {"weights_bytes", device.weights},
+          {"kv_bytes", device.kv},         {"workspace_bytes", device.workspace},
+          {"other_bytes", device.other()}, {"free_bytes", device.free}};
+}
+
 OrderedJson disk_json(const DiskTier::Stats& disk) {
   return {{"capacity_bytes", disk.capacity_bytes},
           {"used_bytes", disk.used_bytes},
@@ -203,6 +209,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"bytes_per_token", cache.bytes_per_token},
                       {"groups", std::move(groups)},
                       {"pins", std::move(pins)},
+                      {"device", cache.device ? device_json(*cache.device) : OrderedJson()},
                       {"host", cache.host ? host_json(*cache.host) : OrderedJson()},
                       {"disk", cache.disk ? disk_json(*cache.disk) : OrderedJson()},
                       {"events", events_json(look, report)}};

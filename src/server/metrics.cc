@@ -72,6 +72,7 @@ struct Metrics::State {
   Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
           *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
   Gauge* disk_used = nullptr;
+  prometheus::Family<Gauge>* device_memory = nullptr;
   prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
 
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
@@ -169,6 +170,11 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
   s.bandwidth = &s.gauge("quire_bandwidth_ratio", "Share of the machine's read bandwidth in use, 0 to 1.");
   s.arithmetic = &s.gauge("quire_arithmetic_ratio", "Share of the machine's arithmetic in use, 0 to 1.");
   s.connections = &s.gauge("quire_connections", "Open connections.");
+  s.device_memory =
+      &prometheus::BuildGauge()
+           .Name("quire_device_memory_bytes")
+           .Help("The memory of the device, by what is in it; other: kernels, the driver, other programs.")
+           .Register(s.registry);
   s.finished = &prometheus::BuildCounter()
                     .Name("quire_requests_finished_total")
                     .Help("Answers, by why they ended.")
@@ -238,6 +244,16 @@ void Metrics::State::show(const EngineFigures& engine) {
   raise(evictions, engine.evicted_pages);
   raise(restored, engine.restored_pages);
   raise(steps, engine.steps);
+  if (engine.device) {
+    const auto set = [&](const char* kind, size_t bytes) {
+      device_memory->Add({{"model_name", model}, {"kind", kind}}).Set(double(bytes));
+    };
+    set("weights", engine.device->weights);
+    set("kv", engine.device->kv);
+    set("workspace", engine.device->workspace);
+    set("other", engine.device->other());
+    set("free", engine.device->free);
+  }
   if (engine.host) {
     raise(host_stored, engine.host->stored_pages);
     raise(host_stored_bytes, engine.host->stored_bytes);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -69,7 +70,26 @@ struct Server::State {
   void watch(const Engine& engine) {
     for (const StepRecord& step : engine.steps().since(std::exchange(seen_steps, engine.steps().total())))
       meter.add(step);
-    metrics.watch(figures_of(engine));
+    if (!engine.lost().empty()) {
+      give_up(engine.lost());
+      return;
+    }
+    // Asking the device takes longer than a step may.
+    if (const Clock::time_point now = Clock::now(); now >= next_look) {
+      device_memory = engine.device_memory();
+      next_look = now + kLook;
+    }
+    EngineFigures figures = figures_of(engine);
+    figures.device = device_memory;
+    metrics.watch(figures);
+  }
+
+  // Without a device there is nothing to serve. On the engine's thread, and perhaps several times.
+  void give_up(const std::string& why) {
+    asio::post(io, [this, why] {
+      lost = why;
+      begin_closing();
+    });
   }
 
   void wait_for_signals() {
@@ -127,7 +147,9 @@ struct Server::State {
   const std::unique_ptr<const SnapshotFolder> snapshots;
   const std::string restored;
   const ServedModel model;
-  uint64_t seen_steps = 0;  // engine thread only, as the book
+  uint64_t seen_steps = 0;                    // engine thread only, as the book
+  std::optional<DeviceMemory> device_memory;  // as it was a moment ago; engine thread only, as the next
+  Clock::time_point next_look;
   RequestBook book;
   RateMeter meter;
   Metrics metrics;
@@ -143,6 +165,7 @@ struct Server::State {
   bool closing = false;
   std::atomic<bool> engine_ended = false;
   bool stuck = false;
+  std::string lost;            // why there is no device any more
   Clock::time_point deadline;  // of a shutdown that has begun
   std::thread finisher;
 };
@@ -180,8 +203,13 @@ void Server::run_to_the_end() {
   run();
   if (!state_->stuck) return;
   std::fputs("a request is still being worked on; ended without waiting for it\n", stderr);
+  if (!lost().empty()) std::fprintf(stderr, "quire: %s\n", lost().c_str());
   std::fflush(nullptr);
-  std::_Exit(0);
+  std::_Exit(lost().empty() ? 0 : 1);
+}
+
+const std::string& Server::lost() const {
+  return state_->lost;
 }
 
 void Server::stop() {

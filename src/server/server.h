@@ -39,11 +39,13 @@ class Server {
   uint16_t port() const;
   // What came of the snapshot that it was to begin with: words for a person, or none.
   const std::string& restored() const;
-  // Serves until stop(), SIGINT or SIGTERM, and returns when all is done. A second signal ends at once.
+  // Serves until stop(), SIGINT or SIGTERM, or until its device is lost, and returns when all is done. A second signal ends at once.
   void run();
   // The same for a process that ends with it: if some thread has not come back when all is done, it ends the process
   // there, with a sentence, because destroying the server would wait for that thread, and perhaps for ever.
   void run_to_the_end();
+  // After run(): why it ended by itself; empty: it was told to.
+  const std::string& lost() const;
   // Any thread may call it.
   void stop();
 

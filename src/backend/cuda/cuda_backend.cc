@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/attention/attention_plain.h"
 #include "backend/cuda/cuda_yardstick.h"
 #include "backend/cuda/gather.h"
 #include "backend/cuda/side_copies.h"
@@ -19,6 +20,7 @@ int selected(int device) {
   return device;
 }
 
+constexpr uint32_t kMostUsedExperts = 32;  // a lane of a warp has one of a token's
 constexpr uint32_t kRecordedTokens = 256;  // kernels of larger steps take longer than what is between them
 
 }  // namespace
@@ -49,7 +51,17 @@ BackendTraits CudaBackend::traits() const {
           .pages = KvFormat::bf16,
           .attention = ActivationForm::bf16,
           .pipeline = 2,
-          .memory = MemoryKind::device};
+          .memory = MemoryKind::device,
+          .limits = {.head_dim = kMostHeadDim,
+                     .head_dim_multiple = 8,
+                     .heads_per_kv = kMostGroup,
+                     .dim_multiple = 4,
+                     .experts = std::min(kMostExperts, kMostSortedExperts),
+                     .experts_used = kMostUsedExperts,
+                     .expert_width_multiple = 8,
+                     .mixed_experts = false,
+                     .vocabulary = Sampler::kMostVocabulary,
+                     .unequal_heads = false}};
 }
 
 size_t CudaBackend::available_memory() const {
@@ -57,6 +69,13 @@ size_t CudaBackend::available_memory() const {
   size_t free = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&free, &total));
   return free;
+}
+
+size_t CudaBackend::total_memory() const {
+  use_device();
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return total;
 }
 
 std::unique_ptr<Yardstick> CudaBackend::make_yardstick(const YardstickOptions& options) const {
@@ -69,8 +88,7 @@ std::unique_ptr<Yardstick> CudaBackend::make_yardstick(const YardstickOptions& o
 Buffer CudaBackend::allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
   use_device();
-  void* memory = nullptr;
-  CUDA_CHECK(cudaMalloc(&memory, bytes));
+  void* memory = allocate_on_device(bytes);
   CUDA_CHECK(cudaMemsetAsync(memory, 0, bytes, stream()));
   is_marked_ = false;
   return Buffer(static_cast<std::byte*>(memory), bytes, MemoryKind::device,
@@ -206,6 +224,7 @@ void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView
   if (products_ == nullptr || tokens > limits_.tokens) {
     wait_for_stream();
     weights_.done();
+    products_ = nullptr;  // until there is one for all of them: there may not be memory for it
     limits_.tokens = std::max(limits_.tokens, tokens);
     products_ = std::make_unique<ProductWorkspace>(limits_);
   }
@@ -216,6 +235,16 @@ void CudaBackend::begin_step(const BatchView& batch, std::span<const KvGroupView
     drawn_.clear();
   }
   if (launches_ == Launches::recorded && tokens <= kRecordedTokens) graphs_.record();
+}
+
+void CudaBackend::forget_step() {
+  product_.reset();
+  norm_.reset();
+  gated_.reset();
+  folded_ = nullptr;
+  tapped_ = {};
+  drawn_.clear();
+  graphs_.forget();
 }
 
 void CudaBackend::send_step() {

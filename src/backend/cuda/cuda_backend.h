@@ -36,6 +36,7 @@ class CudaBackend : public Backend {
 
   BackendTraits traits() const override;
   size_t available_memory() const override;
+  size_t total_memory() const override;
   std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions& options) const override;
   Buffer allocate(size_t bytes) override;
   void copy(std::byte* to, const std::byte* from, size_t bytes) override;
@@ -56,6 +57,7 @@ class CudaBackend : public Backend {
   void feed_drawn(std::span<TokenId> tokens, std::span<const DrawnToken> drawn,
                   std::span<const SampleResult> results) override;
   void begin_step(const BatchView& batch, std::span<const KvGroupView> kv) override;
+  void forget_step() override;
   void embed(const EmbedParams& params) override;
   void norm_quantize(const NormQuantizeParams& params) override;
   void project(const ProjectParams& params) override;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "backend/cuda/device_failure.h"
 #include "backend/cuda/device_memory.h"
 
 namespace quire::cuda {
@@ -47,11 +48,7 @@ CudaDevices list_cuda_devices() {
   if (result == cudaErrorInsufficientDriver) {
     int driver = 0;
     cudaDriverGetVersion(&driver);
-    found.problem =
-        driver == 0 ? "there is no NVIDIA driver"
-                    : fmt::format("the NVIDIA driver is for CUDA {}.{}, and this program needs one for {}.{}",
-                                  driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                                  CUDART_VERSION % 1000 / 10);
+    found.problem = sentence_for_driver(driver, CUDART_VERSION);
   } else if (result != cudaSuccess) {
     found.problem = fmt::format("CUDA says \"{}\"", cudaGetErrorString(result));
   } else if (count == 0) {

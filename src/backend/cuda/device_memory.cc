@@ -4,24 +4,40 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.h"
+#include <fmt/format.h>
+
+#include "backend/cuda/device_failure.h"
+#include "backend/device_lost.h"
 
 namespace quire::cuda {
 
 void check_call(cudaError_t result, const char* call, const char* file, int line) {
   if (result == cudaSuccess) return;
   cudaGetLastError();  // an error that is not sticky would be reported again by the next call
-  if (result == cudaErrorMemoryAllocation) {
-    throw Error("The GPU has no memory left for {}; use a smaller model, context or batch.", call);
-  }
-  if (result == cudaErrorNoDevice || result == cudaErrorInsufficientDriver) {
-    throw Error(
-        "CUDA has no device that it can use ({}); install NVIDIA's driver for CUDA 13 or run on the CPU.",
-        cudaGetErrorString(result));
-  }
   const char* name = std::strrchr(file, '/');
-  throw Error("CUDA failed with \"{}\" in {} ({}:{}).", cudaGetErrorString(result), call,
-              name != nullptr ? name + 1 : file, line);
+  const std::string told =
+      sentence_for({.code = int(result),
+                    .words = cudaGetErrorString(result),
+                    .call = call,
+                    .place = fmt::format("{}:{}", name != nullptr ? name + 1 : file, line)});
+  if (failure_of(int(result)) == Failure::lost) throw DeviceLost("{}", told);
+  throw Error("{}", told);
+}
+
+void* allocate_on_device(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t result = cudaMalloc(&memory, bytes);
+  if (failure_of(int(result)) != Failure::memory) {
+    CUDA_CHECK(result);
+    return memory;
+  }
+  cudaGetLastError();
+  MissingMemory missing{.wanted = bytes};
+  if (cudaMemGetInfo(&missing.free, &missing.total) != cudaSuccess) {
+    cudaGetLastError();
+    missing.total = 0;
+  }
+  throw Error("{}", sentence_for(missing));
 }
 
 bool has_device() {
@@ -70,7 +86,7 @@ int multiprocessors() {
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {
-  if (bytes > 0) CUDA_CHECK(cudaMalloc(&data_, bytes));
+  if (bytes > 0) data_ = allocate_on_device(bytes);
 }
 
 DeviceBuffer::~DeviceBuffer() {

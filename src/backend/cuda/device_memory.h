@@ -14,8 +14,11 @@
 
 namespace quire::cuda {
 
-// Throws Error unless `result` is success. `call` is what was called, for the sentence.
+// Throws Error unless `result` is success, DeviceLost if no later call can succeed. `call` is what was called, for the sentence.
 void check_call(cudaError_t result, const char* call, const char* file, int line);
+
+// Throws Error with what there is if there is not enough.
+void* allocate_on_device(size_t bytes);
 
 // False where there is no driver or no GPU. Never throws.
 bool has_device();

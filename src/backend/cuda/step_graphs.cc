@@ -13,6 +13,14 @@ void StepGraphs::record() {
   recording_ = true;
 }
 
+void StepGraphs::forget() {
+  if (!recording_) return;
+  recording_ = false;
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();  // what was wrong with it has been told
+}
+
 void StepGraphs::start() {
   if (!recording_) return;
   recording_ = false;

@@ -21,6 +21,8 @@ class StepGraphs {
   void record();
   // Starts what was recorded, if anything was.
   void start();
+  // Drops it instead. Never throws.
+  void forget();
 
  private:
   static constexpr size_t kMostGraphs = 16;

@@ -22,7 +22,6 @@ class StreamingScorer : public TokenScorer {
   using TokenScorer::TokenScorer;
 
   uint32_t observed_tokens() const override { return 0; }
-  bool splits_by_head() const override { return false; }
   void ask(const Seen&, std::vector<Tap>&) const override {}
 
  protected:
@@ -83,7 +82,6 @@ KeptRows TokenScorer::choose() const {
   const uint32_t before = tokens_ - options_.window;
   std::vector<std::vector<float>> scores;  // of heads that see everything, up to the window
   std::vector<size_t> heads;               // their places in kept.of_head
-  bool alike = true;                       // any cell of a page can hold any head's rows
   uint32_t page_tokens = 1;                // heads may differ by so many rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
     const KvGroupLayout& group = layout_.groups[layout_.places[l].front().group];
@@ -95,11 +93,10 @@ KeptRows TokenScorer::choose() const {
       scores.back().resize(before);
     }
     if (!group.keeps_all()) continue;
-    alike &= group.has_equal_cells();
     page_tokens = std::lcm(page_tokens, group.page_tokens);
   }
   const uint32_t each = kept.count - options_.window;
-  const std::vector<uint32_t> budgets = alike && splits_by_head()
+  const std::vector<uint32_t> budgets = makes_heads_unequal(options_.policy, layout_)
                                             ? split_budget(scores, each, page_tokens)
                                             : std::vector<uint32_t>(scores.size(), each);
   for (size_t i = 0; i < heads.size(); ++i) {
@@ -116,6 +113,22 @@ std::vector<uint32_t> TokenScorer::choose_tokens() const {
   std::vector<uint32_t> tokens = best_of(std::span(scores).first(before), kept() - options_.window);
   for (uint32_t token = before; token < tokens_; ++token) tokens.push_back(token);
   return tokens;
+}
+
+bool makes_heads_unequal(PruningPolicy policy, const KvLayout& layout) {
+  if (policy == PruningPolicy::streaming || policy == PruningPolicy::evaluator) return false;
+  const auto sees_all = [](const KvGroupLayout& group) { return group.keeps_all(); };
+  // Cells of one group cannot hold rows of another's heads.
+  if (std::ranges::count_if(layout.groups, sees_all) != 1) return false;
+  return std::ranges::find_if(layout.groups, sees_all)->has_equal_cells();
+}
+
+void check_heads(PruningPolicy policy, const KvLayout& layout, const BackendTraits& backend) {
+  if (backend.limits.unequal_heads || !makes_heads_unequal(policy, layout)) return;
+  throw Error(
+      "the policy {} lets heads keep unequal numbers of rows, and the kernels of {} want them equal; prune "
+      "with streaming or evaluator, or use --device cpu",
+      name(policy), backend.device);
 }
 
 std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const ModelSpec& spec,

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "backend/tap.h"
+#include "backend/backend.h"
 #include "engine/pruning/pruning_options.h"
 #include "kv/kv_cache.h"
 #include "model/model_spec.h"
@@ -51,8 +51,6 @@ class TokenScorer {
   virtual std::vector<Expectation> expectations(std::vector<float>& /*values*/) const { return {}; }
   // Its passes come before the prompt, of which only the tokens that stay are computed in all layers.
   virtual bool chooses_before_prefill() const { return false; }
-  // Its heads share one budget: those whose scores are larger keep more rows than others.
-  virtual bool splits_by_head() const { return true; }
   // All is forgotten: the prompt will be computed again.
   virtual void restart() { values_.clear(); }
   // The best rows and the window: of every head as many, or of all heads together.
@@ -85,6 +83,12 @@ class TokenScorer {
  private:
   std::vector<uint32_t> full_layers_;
 };
+
+// Whether a policy leaves the heads of a prompt with unequal numbers of rows (decision 24): it shares one budget among them, and any
+// cell of a page can hold any head's rows.
+bool makes_heads_unequal(PruningPolicy policy, const KvLayout& layout);
+// Throws Error if it does and such heads cannot be computed with.
+void check_heads(PruningPolicy policy, const KvLayout& layout, const BackendTraits& backend);
 
 // `repeat_request`: what asks the model to say a text again.
 std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const ModelSpec& spec,

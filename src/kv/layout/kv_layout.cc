@@ -84,13 +84,15 @@ KvLayout::Place shared_place(const KvLayout& layout, const KvStream& stream, siz
   const KvStream& source = layout.at(place).shape;
   CHECK(stream.kv_heads == source.kv_heads && stream.key_dim == source.key_dim &&
         stream.value_dim == source.value_dim && stream.window == source.window &&
-        stream.page_tokens == source.page_tokens && stream.stride == source.stride);
+        stream.page_tokens == source.page_tokens && stream.stride == source.stride &&
+        stream.side == source.side);
   return place;
 }
 
 // After all that is in its group's pages already.
 KvLayout::Place add_stream(KvLayout& layout, KvStream stream, uint32_t page_tokens) {
-  KvPolicy policy{stream.window, stream.page_tokens > 0 ? stream.page_tokens : page_tokens, stream.state};
+  KvPolicy policy{stream.window, stream.page_tokens > 0 ? stream.page_tokens : page_tokens, stream.state,
+                  stream.side};
   if (stream.state) {
     policy.window = stream.window = 2;  // the token before
     stream.stride = policy.page_tokens;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/side.h"
+
 namespace quire {
 
 // How a cached key or value row is stored: floats one after the other, or codes and then their scales.
@@ -36,7 +38,8 @@ constexpr bool is_turned(KvFormat format) {
 struct KvPolicy {
   uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
   uint32_t page_tokens = 0;
-  bool is_state = false;  // a page has what its last token left, and nothing of those before
+  bool is_state = false;     // a page has what its last token left, and nothing of those before
+  Side side = Side::device;  // in whose memory the pages are
 
   bool operator==(const KvPolicy&) const = default;
   bool keeps_all() const { return window == 0; }
@@ -63,7 +66,8 @@ struct KvStream {
   // One row that every token rewrites: it finds it as the token before left it. There is one in a page, and what can be
   // found later is what a page ended with, or a sequence. Its window and its stride follow from that.
   bool state = false;
-  bool own_format = false;  // its formats are part of the model, whatever is chosen for keys and values
+  bool own_format = false;   // its formats are part of the model, whatever is chosen for keys and values
+  Side side = Side::device;  // whoever computes the layer has its pages
   // An earlier layer whose rows it reads; it stores none, and all the rest must be as there.
   std::optional<uint32_t> shares_with = {};
 };

@@ -4,17 +4,18 @@
 
 namespace quire {
 
-PageMemory::PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory)
-    : layout_(std::move(layout)), memory_(std::move(memory)) {
+PageMemory::PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory,
+                       std::optional<KvMemory> beside)
+    : layout_(std::move(layout)), memory_(std::move(memory)), beside_(std::move(beside)) {
   CHECK(pages_per_group.size() == layout_.groups.size());
-  for (size_t g = 0; g < layout_.groups.size(); ++g)
-    pages_.push_back(memory_.allocate(layout_.groups[g].page_bytes * pages_per_group[g]));
+  for (uint32_t g = 0; g < layout_.groups.size(); ++g)
+    pages_.push_back(memory_of(g).allocate(layout_.groups[g].page_bytes * pages_per_group[g]));
 }
 
 void PageMemory::make(const KvMoves& moves) const {
   for (const KvMove& move : moves.list) {
     const Ends ends = ends_of(move);
-    memory_.copy(ends.to, ends.from, move.bytes);
+    memory_of(move.group).copy(ends.to, ends.from, move.bytes);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,7 +33,9 @@ struct KvMemory {
 // The bytes of all pages of a cache: what it decides to move is moved here, and steps read and write it. One thread.
 class PageMemory {
  public:
-  PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory);
+  // `beside`: of the groups of the host's side, where there is one.
+  PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_group, KvMemory memory,
+             std::optional<KvMemory> beside = {});
 
   // In order. Allocates nothing.
   void make(const KvMoves& moves) const;
@@ -48,8 +51,13 @@ class PageMemory {
   const KvLayout& layout() const { return layout_; }
 
  private:
+  const KvMemory& memory_of(uint32_t group) const {
+    return beside_ && layout_.groups[group].side == Side::host ? *beside_ : memory_;
+  }
+
   const KvLayout layout_;
   KvMemory memory_;
+  std::optional<KvMemory> beside_;
   std::vector<Buffer> pages_;  // by group
 };
 

@@ -28,6 +28,8 @@ class Meter {
 const bandwidth = new Meter('Bandwidth', ['fill-memory']);
 const arithmetic = new Meter('Arithmetic', ['fill-arithmetic']);
 const kv_used = new Meter('KV cache', ['fill-held', 'fill-cached']);
+// Shown where pages and weights are in a device's memory: weights, pages, and all else that is taken.
+const device_used = new Meter('GPU memory', ['fill-memory', 'fill-held', 'fill-cached']);
 by_id('meters').append(bandwidth.element, arithmetic.element, kv_used.element);
 
 function show_time(element, value) {
@@ -68,7 +70,15 @@ function bound_sentence(running, waiting, bound, machine) {
   return `Neither memory nor arithmetic is near its limit now${threads}.`;
 }
 
-export function show_kv({ capacity_bytes, held_bytes, cached_bytes }) {
+function show_device({ total_bytes, weights_bytes, kv_bytes, workspace_bytes, other_bytes, free_bytes }) {
+  if (!device_used.element.isConnected) by_id('meters').append(device_used.element);
+  const rest = workspace_bytes + other_bytes;
+  device_used.show([weights_bytes, kv_bytes, rest].map((part) => part / total_bytes),
+    `${bytes(weights_bytes)} weights, ${bytes(kv_bytes)} KV, ${bytes(free_bytes)} free of ${bytes(total_bytes)}`);
+}
+
+export function show_kv({ capacity_bytes, held_bytes, cached_bytes, device }) {
+  if (device?.total_bytes) show_device(device);
   if (!capacity_bytes) return;
   kv_used.show([held_bytes / capacity_bytes, cached_bytes / capacity_bytes],
     `${bytes(held_bytes)} held of ${bytes(capacity_bytes)}`);

@@ -1,0 +1,85 @@
+#include "model/refusal.h"
+
+#include <optional>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "model/layer_blocks.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kWayOut = "use --device cpu, or leave that layer to the CPU with --gpu-layers";
+
+using Refusal = std::optional<std::string>;
+
+Refusal too_many(const char* what, uint64_t has, uint32_t most) {
+  if (has <= most) return std::nullopt;
+  return fmt::format("has {} {}, and {} are the most", has, what, most);
+}
+
+Refusal no_multiple(const char* what, uint64_t has, uint32_t of) {
+  if (has % of == 0) return std::nullopt;
+  return fmt::format("has {} {}, which is no multiple of {}", has, what, of);
+}
+
+Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
+  for (const uint32_t dim : {gqa.key_dim, gqa.value_dim}) {
+    if (Refusal why = too_many("values in a head", dim, limits.head_dim)) return why;
+    if (Refusal why = no_multiple("values in a head", dim, limits.head_dim_multiple)) return why;
+  }
+  if (gqa.kv_heads == 0) return std::nullopt;
+  return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
+}
+
+Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
+  if (Refusal why = too_many("experts", experts.count, limits.experts)) return why;
+  if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
+  return no_multiple("values in the hidden layer of an expert", experts.width, limits.expert_width_multiple);
+}
+
+// Experts whose gate and up, which meet, are of two types.
+Refusal of_types(const ModelFile& file, const LayerBlock& block, const KernelLimits& limits) {
+  const std::vector<Role> roles = block.roles();
+  for (size_t i = 0; i + 1 < roles.size() && !limits.mixed_experts; ++i) {
+    const TensorEntry *gate = file.find(roles[i].tensor), *up = file.find(roles[i + 1].tensor);
+    if (!roles[i].meets_next || roles[i].stacked() == 1 || gate == nullptr || up == nullptr) continue;
+    if (gate->dtype != up->dtype)
+      return fmt::format("has experts whose gates are {} and whose ups are {}, and they must be of one type",
+                         traits(gate->dtype).name, traits(up->dtype).name);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const BackendTraits& device) {
+  const KernelLimits& limits = device.limits;
+  const auto sentence = [&](const std::string& who, const std::string& why, const char* way_out) {
+    return fmt::format("{}: {} {} for the kernels of {}; {}", file.path(), who, why, device.device, way_out);
+  };
+  if (const Refusal why = no_multiple("values in a row", spec.dim, limits.dim_multiple))
+    return sentence("the model", *why, "use --device cpu");
+  if (const Refusal why = too_many("tokens in its vocabulary", spec.vocab, limits.vocabulary))
+    return sentence("the model", *why, "use --device cpu");
+  for (size_t l = 0; l < spec.layers.size(); ++l) {
+    const LayerSpec& layer = spec.layers[l];
+    Refusal why;
+    if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+        gqa != nullptr && layer.sides.mixer == Side::device)
+      why = of_attention(*gqa, limits);
+    if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp);
+        !why && experts != nullptr && layer.sides.mlp == Side::device)
+      why = of_experts(*experts, limits);
+    if (why) return sentence(fmt::format("layer {}", l), *why, kWayOut);
+  }
+  for (const LayerBlock& block : layer_blocks(spec)) {
+    if (block.side != Side::device) continue;
+    if (const Refusal why = of_types(file, block, limits))
+      return sentence(fmt::format("layer {}", block.layer), *why, kWayOut);
+  }
+  return "";
+}
+
+}  // namespace quire
