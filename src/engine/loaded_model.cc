@@ -8,8 +8,8 @@ namespace quire {
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
       spec_(read_model_spec(*file_, {.context = options.context})),
-      weights_(load_weights(file_, spec_)),
       backend_(open_backend(options.choice())),
+      weights_((check_backend(spec_, *backend_), load_weights(file_, spec_))),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
   prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {

@@ -39,8 +39,8 @@ class LoadedModel {
  private:
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
-  Weights weights_;
   std::unique_ptr<Backend> backend_;
+  Weights weights_;
   std::unique_ptr<const ModelText> text_;
 };
 

@@ -25,18 +25,21 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                   .scale = spec_.embedding_scale});
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
-  NormQuantizeParams norm{.stream = w.stream, .branch = {}, .rows = {}, .out = w.normed};
+  using Order = NormQuantizeParams::Order;
+  NormQuantizeParams norm{.stream = w.stream, .branch = {}, .branch_gate = {}, .rows = {}, .out = w.normed};
   for (size_t i = 0; i < weights_.blocks.size() && weights_.blocks[i].layer < layers; ++i) {
     const BlockWeights& block = weights_.blocks[i];
     streams_.clear();
     for (const KvLayout::Place& place : layout.places[block.layer])
       streams_.push_back({&kv[place.group], &layout.at(place)});
-    norm.norm = &block.norm;
+    norm.norm = block.input == BlockInput::shared ? nullptr : &block.norm;
+    norm.order = block.input == BlockInput::stream_before ? Order::norm_then_add : Order::add_then_norm;
     backend_.norm_quantize(norm);
     block.block->forward({.backend = backend_,
                           .layer = block.layer,
                           .in = w.normed,
                           .out = w.branch,
+                          .out_gate = w.branch_gate,
                           .weights = block.weights,
                           .scratch = w.scratch[i],
                           .angles = w.angles,
@@ -44,12 +47,14 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .batch = batch,
                           .taps = taps});
     norm.branch = w.branch;
+    norm.branch_gate = block.block->gates_output() ? w.branch_gate : Rows{};
     norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
     norm.branch_scale = block.residual_scale;
   }
   CHECK(batch.logit_rows.empty() || layers >= spec_.layers.size());
   if (batch.logit_rows.empty()) return w.logits;
   norm.norm = &weights_.output_norm;
+  norm.order = Order::add_then_norm;
   norm.rows = batch.logit_rows;
   norm.out = w.final;
   backend_.norm_quantize(norm);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,24 +28,34 @@ struct RopeSpec {
 using MixerSpec = std::variant<GqaSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, BlockPtr>;
 
+// What a block reads of the residual stream.
+enum class BlockInput : uint8_t {
+  stream,         // its norm, of the stream with what all blocks before added
+  stream_before,  // its norm, of what the block before read: the two run side by side
+  shared,         // what the block before reads, normed once for both
+};
+
 // The norms of a layer's two blocks.
 struct LayerNorms {
   NormSpec norm = {};
-  bool pre = true;                      // before attention and MLP
-  bool post = false;                    // after them, before the residual is added
-  std::string mlp_tensor = "ffn_norm";  // what the file calls the norm before the MLP
+  bool pre = true;                         // before attention and MLP
+  bool post = false;                       // after them, before the residual is added
+  std::string mixer_tensor = "attn_norm";  // what the file calls the norm before the mixer
+  std::string mlp_tensor = "ffn_norm";     // and before the MLP
+  BlockInput mlp_input = BlockInput::stream;
 };
 
 struct LayerSpec {
   MixerSpec mixer = {};
   MlpSpec mlp = {};
+  std::optional<DenseMlpSpec> shared = {};  // beside the MLP, reading what it reads. REQUIRES: no norms after
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
 
   // REQUIRES: the mixer is grouped attention.
   GqaSpec& gqa() { return std::get<GqaSpec>(mixer); }
   const GqaSpec& gqa() const { return std::get<GqaSpec>(mixer); }
-  uint32_t window() const;  // 0: none
+  uint32_t window() const;  // 0: none; of chunks, what they see at most
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.
@@ -73,6 +84,11 @@ struct SpecOptions {
 // Reads the spec of a file. An unknown architecture, a missing key or an absurd number throws Error naming
 // it.
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options = {});
+
+// What the spec's blocks ask of a backend.
+ModelNeeds needs_of(const ModelSpec& spec);
+// Throws Error if it cannot compute the model.
+void check_backend(const ModelSpec& spec, const Backend& backend);
 
 // What the spec's layers want cached.
 // Throws Error if the formats name layers that the model has not.

@@ -35,6 +35,7 @@ class CudaBackend : public Backend {
   ~CudaBackend() override;
 
   BackendTraits traits() const override;
+  std::string refusal(const ModelNeeds& needs) const override;
   size_t available_memory() const override;
   std::unique_ptr<Yardstick> make_yardstick(const YardstickOptions& options) const override;
   Buffer allocate(size_t bytes) override;
