@@ -45,9 +45,9 @@ struct DeviceNorm {
 struct DeviceAddNorm {
   using Order = NormQuantizeParams::Order;
 
-  Rows stream;       // [tokens, dim], updated
-  Rows branch;       // or nothing
-  Rows branch_gate;  // [tokens, 1], or nothing
+  Rows stream;            // [tokens, dim], updated
+  Rows branch;            // or nothing
+  Rows branch_gate = {};  // [tokens, 1], or nothing
   Order order = Order::add_then_norm;
   DeviceNorm branch_norm;
   float branch_scale = 1;
@@ -91,7 +91,7 @@ struct DeviceRopeStore {
   uint32_t query_norm_weights = 0,
            key_norm_weights = 0;  // how many they have: as wide, or of the whole row, or none
   HeadNormOrder norm_order = HeadNormOrder::before_rotation;
-  QueryTemperature temperature;
+  QueryTemperature temperature = {};
   DeviceRopeTable table;  // no cos: no rotation
   RopePairing pairing = RopePairing::halves;
   PagedRows rows;
