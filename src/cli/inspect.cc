@@ -130,6 +130,11 @@ struct InspectCommand {
                  spanned(of_layers(spec, &ExpertMlpSpec::used)), spanned(experts),
                  spanned(of_layers(spec, &ExpertMlpSpec::width)), layers(experts.size()));
     }
+    std::vector<uint32_t> shared;
+    for (const LayerSpec& layer : spec.layers)
+      if (layer.shared) shared.push_back(layer.shared->width);
+    if (!shared.empty())
+      fmt::print("  beside them   {} for every token{}\n", spanned(shared), layers(shared.size()));
     if (!widths.empty()) fmt::print("  feed-forward  {}{}\n", spanned(widths), layers(widths.size()));
   }
 

@@ -190,6 +190,22 @@ TEST(ModelSpec, AbsurdRoutingIsRefusedNamingTheKey) {
   EXPECT_NE(message(few).find("4 experts cannot be chosen"), std::string::npos) << message(few);
 }
 
+TEST(ModelSpec, SharedExpertsThatAFileHasAndDoesNotSpeakOfAreThere) {
+  class WithShared : public HeadOnly {
+   public:
+    WithShared() : HeadOnly("llama4") {
+      set("llama4.expert_count", uint64_t(16)).set("llama4.expert_used_count", uint64_t(1));
+      set("llama4.interleave_moe_layer_step", uint64_t(2)).set("llama4.expert_group_count", uint64_t(0));
+      add_tensor({"blk.1.ffn_up_shexp.weight", DType::f32, {40, 64}, 40 * 64 * 4});
+    }
+  };
+  const ModelSpec spec = read_model_spec(WithShared());
+  EXPECT_FALSE(spec.layers[0].shared.has_value());
+  EXPECT_EQ(spec.layers[1].shared.value().width, 40u);
+  EXPECT_EQ(spec.layers[1].gqa().query_key_norm, QueryKeyNorm::per_head_weightless);
+  EXPECT_EQ(spec.layers[3].gqa().temperature.step, 8192u);
+}
+
 TEST(ModelSpec, MoreWidthsOfHeadsThanAnyModelHasAreRefused) {
   HeadOnly file;
   file.set("llama.attention.key_length", std::vector<uint64_t>{2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24});

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "model/arch/arch.h"
 
@@ -19,12 +21,10 @@ RouterScore read_score(const Keys& keys, RouterScore usual) {
 }
 
 void read_groups(const Keys& keys, const ExpertMlpSpec& experts, Routing& routing) {
-  routing.groups = keys.maybe_count("expert_group_count").value_or(routing.groups);
-  routing.groups_used = keys.maybe_count("expert_group_used_count").value_or(routing.groups_used);
-  if (routing.groups <= 1) {
-    routing.groups = routing.groups_used = 1;
-    return;
-  }
+  const uint64_t groups = keys.all().maybe_number(keys("expert_group_count")).value_or(routing.groups);
+  if (groups <= 1) return;  // 0 is none, too
+  routing.groups = keys.count("expert_group_count");
+  routing.groups_used = keys.count("expert_group_used_count");
   const uint64_t size = experts.count / routing.groups;
   if (experts.count % routing.groups != 0)
     throw Error("{}: {} experts do not divide into {} of {}", keys.all().file_name(), experts.count,
@@ -58,11 +58,16 @@ void read_shared_experts(const ModelFile& file, ModelSpec& spec, OutputGate gate
   const Keys keys(file);
   const uint64_t count = keys.all().maybe_number(keys("expert_shared_count")).value_or(0);
   if (count > 64) throw Error("{}: {} is {}", keys.all().file_name(), keys("expert_shared_count"), count);
-  for (LayerSpec& layer : spec.layers) {
+  const uint64_t said = keys.all().maybe_number(keys("expert_shared_feed_forward_length")).value_or(0);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
     const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp);
     if (experts == nullptr) continue;
-    const uint32_t width =
-        keys.maybe_count("expert_shared_feed_forward_length").value_or(uint32_t(count) * experts->width);
+    uint32_t width =
+        said != 0 ? keys.count("expert_shared_feed_forward_length") : uint32_t(count) * experts->width;
+    // Some files have them and say nothing.
+    const TensorEntry* up = file.find(fmt::format("blk.{}.ffn_up_shexp.weight", i));
+    if (width == 0 && up != nullptr && up->shape.size() == 2) width = uint32_t(up->shape[0]);
     if (width == 0) continue;
     layer.shared = DenseMlpSpec{.width = width,
                                 .gate = experts->gate,

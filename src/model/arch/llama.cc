@@ -56,7 +56,9 @@ ModelSpec llama4_spec(const ModelFile& file, const SpecOptions& options) {
                                      .step = keys.maybe_count("attention.temperature_length").value_or(8192),
                                      .offset = 1};
   const std::vector<bool> rotated = file.metadata().flags("quire.rope_pattern");
-  const bool normed = file.metadata().maybe_flag("quire.query_key_norm").value_or(spec.layers.size() == 48);
+  // Of the published ones, that of 128 experts has none.
+  const bool normed =
+      file.metadata().maybe_flag("quire.query_key_norm").value_or(keys.maybe_count("expert_count") != 128u);
   if (!rotated.empty() && rotated.size() != spec.layers.size())
     throw Error("{}: quire.rope_pattern speaks of {} layers, but there are {}", file.path(), rotated.size(),
                 spec.layers.size());

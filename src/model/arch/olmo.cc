@@ -3,6 +3,13 @@
 #include "model/arch/arch.h"
 
 namespace quire::arch {
+namespace {
+
+bool has_windows(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window() > 0; });
+}
+
+}  // namespace
 
 // Of version 3 most layers have a window, and these rotate by frequencies that are not scaled.
 ModelSpec olmo2_spec(const ModelFile& file, const SpecOptions& options) {
@@ -11,6 +18,7 @@ ModelSpec olmo2_spec(const ModelFile& file, const SpecOptions& options) {
   use_post_norms(spec);
   set_query_key_norm(spec, QueryKeyNorm::whole);
   read_windows(file, spec, {.pattern = 4});
+  if (!has_windows(spec)) return spec;
   const auto dims = uint32_t(2 * spec.ropes.front().inverse_frequencies.size());
   const float base = keys.real("rope.freq_base_swa", keys.real("rope.freq_base", 10000));
   spec.ropes.push_back(plain_rope(dims, base, RopePairing::halves));
@@ -33,9 +41,7 @@ ModelSpec exaone4_spec(const ModelFile& file, const SpecOptions& options) {
   use_post_norms(spec);
   set_query_key_norm(spec, QueryKeyNorm::per_head);
   read_windows(file, spec, {.window = spec.layers.size() == 64 ? 4096u : 0u, .pattern = 4});
-  const bool windows =
-      std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return layer.window() > 0; });
-  if (windows) rotate_windows_only(spec);
+  if (has_windows(spec)) rotate_windows_only(spec);
   return spec;
 }
 
