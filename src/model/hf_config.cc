@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kMaxCount = 1 << 24;  // of anything a model has: generous, and products of two stay exact
 constexpr uint64_t kMaxLayers = 10000;
+constexpr uint64_t kMaxHeadDim = 1 << 16;
 
 const HfFamily& find_family(const std::string& model_type, const std::string& where) {
   const auto* family = std::ranges::find(kHfFamilies, model_type, &HfFamily::model_type);
@@ -126,6 +127,8 @@ class Converter {
       throw Error("{}: \"hidden_size\" {} does not divide into {} heads", config_.where(), embedding,
                   out_.heads);
     const uint64_t head_dim = count("head_dim", usual(256).value_or(usual_head_dim(embedding)));
+    if (head_dim > kMaxHeadDim)
+      throw Error("{}: \"head_dim\" would be {}, which no model has", config_.where(), head_dim);
     const auto width = usual(9216).value_or(4 * embedding);
     const bool has_usual_width = gemma3 || arch_ == "falcon";
 

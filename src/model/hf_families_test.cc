@@ -152,6 +152,15 @@ TEST(HfFamilies, RefuseAbsurdExpertsNamingTheKey) {
   EXPECT_THAT(maker().set("n_group", 4).error(), HasSubstr("has no \"topk_group\""));
 }
 
+TEST(HfFamilies, RefuseHeadsThatNoModelHasBeforeTheirFrequenciesAreMade) {
+  ConfigMaker wide("llama");
+  wide.set("hidden_size", 1 << 24)
+      .set("rope_scaling",
+           {{"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}});
+  wide.config.erase("head_dim");
+  EXPECT_THAT(wide.error(), HasSubstr("\"head_dim\" would be 4194304"));
+}
+
 TEST(HfFamilies, RefuseWhatTheyCannotCompute) {
   EXPECT_THAT(ConfigMaker("falcon").set("alibi", true).error(), HasSubstr("\"alibi\" is true"));
   EXPECT_THAT(ConfigMaker("falcon").set("parallel_attn", false).error(), HasSubstr("\"parallel_attn\""));

@@ -206,6 +206,12 @@ TEST(ModelSpec, SharedExpertsThatAFileHasAndDoesNotSpeakOfAreThere) {
   EXPECT_EQ(spec.layers[3].gqa().temperature.step, 8192u);
 }
 
+TEST(ModelSpec, HeadsThatNoModelHasAreRefusedBeforeTheirFrequenciesAreMade) {
+  HeadOnly file;
+  file.set("llama.attention.key_length", uint64_t(1) << 20);
+  EXPECT_NE(message(file).find("llama.attention.key_length"), std::string::npos) << message(file);
+}
+
 TEST(ModelSpec, MoreWidthsOfHeadsThanAnyModelHasAreRefused) {
   HeadOnly file;
   file.set("llama.attention.key_length", std::vector<uint64_t>{2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24});

@@ -8,6 +8,7 @@ namespace quire::arch {
 namespace {
 
 constexpr size_t kMostRopes = 4;
+constexpr uint32_t kMaxHeadDim = 1u << 16;
 constexpr uint64_t kMaxWidth = 1u << 24;  // of all heads, or of a window: no model comes near
 
 uint32_t read_vocab(const ModelFile& file) {
@@ -41,6 +42,10 @@ void read_attention(const ModelFile& file, ModelSpec& spec) {
     if (uint64_t(gqa.heads) * std::max(gqa.key_dim, gqa.value_dim) > kMaxWidth) {
       throw Error("{}: {} heads of {} are more than any model has", keys.all().file_name(), gqa.heads,
                   std::max(gqa.key_dim, gqa.value_dim));
+    }
+    if (gqa.key_dim > kMaxHeadDim || gqa.value_dim > kMaxHeadDim) {
+      throw Error("{}: {} and attention.value_length are {} and {}, which no model can have",
+                  keys.all().file_name(), keys("attention.key_length"), gqa.key_dim, gqa.value_dim);
     }
     gqa.scale = keys.real("attention.scale", 1.0f / std::sqrt(float(gqa.key_dim)));
     gqa.norm = spec.output_norm;
