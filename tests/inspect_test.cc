@@ -53,6 +53,16 @@ TEST_F(Inspect, SaysWhatSharedHeadsAndWindowsSave) {
   EXPECT_EQ(row_named(kinds, "window of 4096")["bytes_at_context"], (4096 + 512 + 32) * 8 * head);
 }
 
+TEST_F(Inspect, SaysThatOnlyTheTextOfAModelIsUsedAndWhatStandsBesideExperts) {
+  const std::string goldens = QUIRE_SOURCE_DIR "/tests/goldens/";
+  const std::string text = quire("inspect " + goldens + "qwen3_vl").out;
+  EXPECT_TRUE(contains(text, "text only     of qwen3_vl, which also sees images")) << text;
+  EXPECT_EQ(quire_json("inspect " + goldens + "qwen3_vl --json")["text_of"], "qwen3_vl");
+  EXPECT_TRUE(quire_json("inspect " + goldens + "qwen3 --json")["text_of"].is_null());
+  const std::string mixed = quire("inspect --shape glm-4.5-air").out;
+  EXPECT_TRUE(contains(mixed, "beside them   1408 for every token, in 45 of 46 layers")) << mixed;
+}
+
 TEST_F(Inspect, AModelHasTheSameTableByFormat) {
   const Json plan = quire_json("inspect house --kv bf16 --json");
   EXPECT_EQ(plan["kv_formats"].size(), 6);

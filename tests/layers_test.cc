@@ -190,6 +190,146 @@ TEST(Layers, ThatShareAnswerInTheEngineAndAreNotPruned) {
   EXPECT_THROW(engine.submit(pruned), Error);
 }
 
+// Every layer of experts chooses so.
+std::shared_ptr<MadeFile> make_routed(const Routing& routing, ShareUse use = ShareUse::of_outputs) {
+  Metadata metadata = small_mixtral(1);
+  metadata.set("llama.expert_count", uint64_t(12));
+  metadata.set("llama.expert_used_count", uint64_t(3));
+  return make(metadata, [=](ModelSpec& spec) {
+    for (LayerSpec& layer : spec.layers) {
+      if (auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) {
+        experts->routing = routing;
+        experts->share_use = use;
+      }
+    }
+  });
+}
+
+void expect_plain_and_whole(const std::shared_ptr<const MadeFile>& file) {
+  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()), 3e-5);
+  EXPECT_EQ(logits(file, scalar_kernels()), logits(file, scalar_kernels(), 7));
+}
+
+TEST(Layers, OfExpertsChooseByEveryKindOfScore) {
+  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid, RouterScore::softmax_of_chosen,
+                                  RouterScore::sqrt_softplus}) {
+    for (const bool normalized : {true, false}) {
+      SCOPED_TRACE(int(score));
+      expect_plain_and_whole(make_routed({.score = score, .normalized = normalized, .scale = 1.7f}));
+    }
+  }
+  expect_plain_and_whole(make_routed({.score = RouterScore::sparse_mixer, .nearness = 0.6f}));
+}
+
+TEST(Layers, OfExpertsChooseWithABiasThatIsNotInTheirShares) {
+  const Routing routing{.score = RouterScore::sigmoid, .scale = 2.5f};
+  const auto biased = make_routed(routing);
+  biased->make_optional("exp_probs_b.bias");
+  ASSERT_NE(biased->find("blk.2.exp_probs_b.bias"), nullptr);
+  expect_plain_and_whole(biased);
+  EXPECT_NE(logits(biased, exact_kernels()), logits(make_routed(routing), exact_kernels()));
+  const auto without = make_routed(routing);
+  without->make_optional("exp_probs_b.bias");
+  for (const char* layer : {"blk.1.", "blk.2.", "blk.3."})
+    without->clear(layer + std::string("exp_probs_b.bias"));
+  EXPECT_EQ(logits(without, exact_kernels()), logits(make_routed(routing), exact_kernels()));
+}
+
+TEST(Layers, OfExpertsChooseAmongTheBestGroups) {
+  const auto file = make_routed({.score = RouterScore::sigmoid, .groups = 4, .groups_used = 2});
+  file->make_optional("exp_probs_b.bias");
+  expect_plain_and_whole(file);
+  expect_plain_and_whole(make_routed({.groups = 6, .groups_used = 2, .group_best = 1}));
+  // All groups kept are no groups at all.
+  EXPECT_EQ(logits(make_routed({.groups = 4, .groups_used = 4}), exact_kernels()),
+            logits(make_routed({}), exact_kernels()));
+}
+
+TEST(Layers, OfExpertsMayScaleInputsInsteadOfOutputs) {
+  expect_plain_and_whole(
+      make_routed({.score = RouterScore::sigmoid, .normalized = false}, ShareUse::of_inputs));
+}
+
+TEST(Layers, OfExpertsMayHaveAnMlpBesideThem) {
+  for (const bool gated : {false, true}) {
+    const auto file = make(small_mixtral(1), [=](ModelSpec& spec) {
+      for (size_t l = 1; l < spec.layers.size(); ++l)
+        spec.layers[l].shared = DenseMlpSpec{.width = 40, .suffix = "_shexp", .gated_output = gated};
+    });
+    EXPECT_EQ(file->find("blk.0.ffn_up_shexp.weight"), nullptr);
+    EXPECT_EQ(file->find("blk.1.ffn_up_shexp.weight")->shape, (std::vector<uint64_t>{40, 32}));
+    EXPECT_EQ(file->find("blk.1.ffn_gate_inp_shexp.weight") != nullptr, gated);
+    expect_plain_and_whole(file);
+  }
+}
+
+TEST(Layers, MayRunAttentionAndMlpSideBySide) {
+  for (const BlockInput input : {BlockInput::shared, BlockInput::stream_before}) {
+    for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+      const auto file = make(small_llama(), [=](ModelSpec& spec) {
+        for (LayerSpec& layer : spec.layers) {
+          layer.norms.mlp_input = input;
+          layer.norms.norm.kind = kind;
+        }
+      });
+      EXPECT_EQ(file->find("blk.0.ffn_norm.weight") == nullptr, input == BlockInput::shared);
+      expect_plain(file);
+    }
+  }
+}
+
+TEST(Layers, ThatRunSideBySideMayHaveExpertsAndAnMlpBesideThem) {
+  expect_plain_and_whole(make(small_mixtral(0), [](ModelSpec& spec) {
+    for (LayerSpec& layer : spec.layers) {
+      layer.norms.mlp_input = BlockInput::stream_before;
+      layer.shared = DenseMlpSpec{.width = 24, .suffix = "_shexp", .gated_output = true};
+    }
+  }));
+}
+
+TEST(Layers, NormQueriesAndKeysInEveryWay) {
+  for (const QueryKeyNorm norm : {QueryKeyNorm::per_head, QueryKeyNorm::per_head_own,
+                                  QueryKeyNorm::per_head_weightless, QueryKeyNorm::whole}) {
+    for (const HeadNormOrder order : {HeadNormOrder::before_rotation, HeadNormOrder::after_rotation}) {
+      if (norm == QueryKeyNorm::whole && order == HeadNormOrder::after_rotation) continue;  // nobody's
+      for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+        SCOPED_TRACE(int(norm));
+        expect_plain(make(small_llama(), [=](ModelSpec& spec) {
+          for (LayerSpec& layer : spec.layers) {
+            layer.gqa().query_key_norm = norm;
+            layer.gqa().norm_order = order;
+            layer.gqa().norm.kind = kind;
+          }
+        }));
+      }
+    }
+  }
+}
+
+TEST(Layers, MayHaveQueriesThatGrowAndChunksAndNoRotation) {
+  const auto file = make(small_llama(), [](ModelSpec& spec) {
+    spec.layers[0].gqa().temperature = {.slope = 0.7f, .step = 8, .offset = 1};
+    spec.layers[1].gqa().chunk = 16;
+    spec.layers[2].gqa().chunk = 11;
+    spec.layers[3].gqa().rope.reset();
+    spec.layers[3].gqa().temperature = {.slope = -0.3f, .step = 5};
+  });
+  const KvLayout layout = make_kv_layout(kv_shapes(file->spec(), KvFormat::f32));
+  EXPECT_EQ(layout.groups.at(layout.places[1][0].group).window, 16u);
+  expect_plain(file);
+}
+
+TEST(Layers, MayHaveTheirOwnWidthsOfHeads) {
+  Metadata metadata = small_llama();
+  metadata.set("llama.attention.key_length", std::vector<uint64_t>{8, 16, 8, 4});
+  metadata.set("llama.attention.value_length", std::vector<uint64_t>{8, 8, 16, 4});
+  const auto file = make(metadata);
+  EXPECT_EQ(file->spec().ropes.size(), 3u);
+  EXPECT_EQ(file->find("blk.1.attn_k.weight")->shape, (std::vector<uint64_t>{32, 32}));
+  EXPECT_EQ(file->find("blk.2.attn_output.weight")->shape, (std::vector<uint64_t>{32, 64}));
+  expect_plain(file);
+}
+
 // A mixer in a few lines: the mean of a token's row and the one before, through a cache of its own.
 class MeanOfTwo : public Block {
  public:

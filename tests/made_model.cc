@@ -24,6 +24,71 @@ float drawn(const std::string& name, uint32_t index) {
   return float(double(philox({index, 0, 0, 0}, {key, 7})[0]) * 0x1p-31 - 1);
 }
 
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// The indices of the largest, largest first.
+std::vector<size_t> largest(const std::vector<double>& values, size_t count) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return values[i]; });
+  order.resize(count);
+  return order;
+}
+
+// The share of every expert, by the letter of Routing.
+std::vector<double> plain_shares(const ExpertMlpSpec& spec, std::vector<double> scores,
+                                 const std::vector<double>& bias) {
+  const Routing& routing = spec.routing;
+  std::vector<double> shares(scores.size());
+  if (routing.score == RouterScore::sparse_mixer) {
+    std::vector<bool> gone(scores.size());
+    for (size_t k = 0; k < spec.used; ++k) {
+      size_t best = scores.size();
+      for (size_t e = 0; e < scores.size(); ++e)
+        if (!gone[e] && (best == scores.size() || scores[e] > scores[best])) best = e;
+      double sum = 0;
+      for (size_t e = 0; e < scores.size(); ++e) {
+        const double far = (scores[best] - scores[e]) / std::max(std::abs(scores[e]), scores[best]);
+        if (!gone[e] && far <= double(routing.nearness)) sum += std::exp(scores[e] - scores[best]);
+      }
+      shares[best] = 1 / sum;
+      gone[best] = true;
+    }
+    return shares;
+  }
+  double all = 0;
+  for (const double score : scores) all += std::exp(score);
+  for (double& score : scores) {
+    if (routing.score == RouterScore::softmax) score = std::exp(score) / all;
+    if (routing.score == RouterScore::sigmoid) score = sigmoid(score);
+    if (routing.score == RouterScore::sqrt_softplus) score = std::sqrt(std::log(1 + std::exp(score)));
+  }
+  std::vector<double> choice = scores;
+  for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
+  const size_t size = scores.size() / routing.groups;
+  std::vector<double> groups;
+  for (size_t g = 0; g < routing.groups; ++g) {
+    std::vector<double> members(choice.begin() + ptrdiff_t(g * size),
+                                choice.begin() + ptrdiff_t((g + 1) * size));
+    std::ranges::sort(members, std::greater());
+    groups.push_back(0);
+    for (size_t i = 0; i < std::min<size_t>(size, routing.group_best); ++i) groups.back() += members[i];
+  }
+  const std::vector<size_t> kept = largest(groups, routing.groups_used);
+  for (size_t e = 0; e < choice.size(); ++e)
+    if (std::ranges::find(kept, e / size) == kept.end()) choice[e] = -INFINITY;
+  double sum = 0;
+  for (const size_t e : largest(choice, spec.used)) {
+    shares[e] = routing.score == RouterScore::softmax_of_chosen ? std::exp(scores[e]) : scores[e];
+    sum += shares[e];
+  }
+  const bool divides = routing.normalized || routing.score == RouterScore::softmax_of_chosen;
+  for (double& share : shares) share = share / (divides ? sum : 1) * double(routing.scale);
+  return shares;
+}
+
 class PlainModel {
  public:
   PlainModel(const MadeFile& file, std::span<const TokenId> tokens) : file_(file), tokens_(tokens) {}
@@ -39,20 +104,27 @@ class PlainModel {
     for (size_t l = 0; l < spec.layers.size(); ++l) {
       prefix_ = "blk." + std::to_string(l) + ".";
       const LayerSpec& layer = spec.layers[l];
-      const PlainRows for_mixer = normed(stream, prefix_ + "attn_norm");
+      const PlainRows before = stream;
+      const PlainRows for_mixer = normed(stream, prefix_ + layer.norms.mixer_tensor, layer.norms.norm);
       const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
       add(stream, gqa != nullptr ? attention(l, *gqa, for_mixer) : toy_mixer(l, for_mixer), layer);
-      const PlainRows for_mlp = normed(stream, prefix_ + "ffn_norm");
-      if (std::holds_alternative<DenseMlpSpec>(layer.mlp)) {
-        add(stream, mlp(for_mlp, "", 0), layer);
+      const BlockInput input = layer.norms.mlp_input;
+      const PlainRows for_mlp = input == BlockInput::shared
+                                    ? for_mixer
+                                    : normed(input == BlockInput::stream ? stream : before,
+                                             prefix_ + layer.norms.mlp_tensor, layer.norms.norm);
+      if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp)) {
+        add(stream, mlp(for_mlp, "", 0, dense->gated), layer);
       } else if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) {
         add(stream, mixture(*experts, for_mlp), layer);
       } else {
         add(stream, toy_mlp(l, for_mlp), layer);
       }
+      if (layer.shared) add(stream, shared(*layer.shared, for_mlp), layer);
     }
     std::vector<double> all;
-    for (const auto& row : product(normed(stream, "output_norm"), "token_embd.weight", 0, spec.vocab))
+    const PlainRows last = normed(stream, "output_norm", spec.output_norm);
+    for (const auto& row : product(last, "token_embd.weight", 0, spec.vocab))
       all.insert(all.end(), row.begin(), row.end());
     return all;
   }
@@ -65,14 +137,21 @@ class PlainModel {
     }
   }
 
-  PlainRows normed(const PlainRows& in, const std::string& name) const {
+  // `weight` may be empty.
+  static void norm_values(std::span<double> values, const NormSpec& spec, std::span<const double> weight) {
+    const double count = double(values.size());
+    double mean = 0, squares = 0;
+    if (spec.kind == NormKind::layer) mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+    for (double& value : values) squares += (value - mean) * (value - mean);
+    const double root = std::sqrt(squares / count + double(spec.epsilon));
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = (values[i] - mean) / root * (weight.empty() ? 1 : weight[i]);
+  }
+
+  PlainRows normed(const PlainRows& in, const std::string& name, const NormSpec& spec) const {
     const std::vector<double> weight = file_.values(name + ".weight");
     PlainRows out = in;
-    for (auto& row : out) {
-      const double squares = std::inner_product(row.begin(), row.end(), row.begin(), 0.0);
-      const double root = std::sqrt(squares / double(row.size()) + double(file_.spec().output_norm.epsilon));
-      for (size_t i = 0; i < row.size(); ++i) row[i] *= weight[i] / root;
-    }
+    for (auto& row : out) norm_values(row, spec, weight);
     return out;
   }
 
@@ -106,26 +185,59 @@ class PlainModel {
     }
   }
 
+  void norm_heads(PlainRows& rows, const GqaSpec& gqa, const std::string& name) const {
+    using enum QueryKeyNorm;
+    if (gqa.query_key_norm == none) return;
+    const std::vector<double> weight = gqa.query_key_norm == per_head_weightless
+                                           ? std::vector<double>()
+                                           : file_.values(prefix_ + name + ".weight");
+    for (auto& row : rows) {
+      const size_t span = gqa.query_key_norm == whole ? row.size() : gqa.key_dim;
+      for (size_t begin = 0; begin < row.size(); begin += span) {
+        const size_t first = weight.size() == row.size() ? begin : 0;
+        norm_values(std::span(row).subspan(begin, span), gqa.norm,
+                    weight.empty() ? weight : std::span(weight).subspan(first, span));
+      }
+    }
+  }
+
+  void turn(PlainRows& rows, const GqaSpec& gqa, const std::string& norm) const {
+    const bool after = gqa.norm_order == HeadNormOrder::after_rotation;
+    if (!after) norm_heads(rows, gqa, norm);
+    rotate(rows, gqa);
+    if (after) norm_heads(rows, gqa, norm);
+  }
+
+  // The first position that position t sees.
+  static size_t first_seen(const GqaSpec& gqa, size_t t) {
+    if (gqa.chunk > 0) return t - t % gqa.chunk;
+    return gqa.window == 0 || t < gqa.window ? 0 : t + 1 - gqa.window;
+  }
+
   PlainRows attention(size_t layer, const GqaSpec& gqa, const PlainRows& in) {
     PlainRows query = product(in, prefix_ + "attn_q.weight", 0, gqa.heads * gqa.key_dim);
-    rotate(query, gqa);
+    turn(query, gqa, "attn_q_norm");
     if (!gqa.shares_with) {
       keys_[layer] = product(in, prefix_ + "attn_k.weight", 0, gqa.kv_heads * gqa.key_dim);
       values_[layer] = product(in, prefix_ + "attn_v.weight", 0, gqa.kv_heads * gqa.value_dim);
-      rotate(keys_[layer], gqa);
+      turn(keys_[layer], gqa, "attn_k_norm");
     }
     const PlainRows& key = keys_.at(gqa.shares_with.value_or(uint32_t(layer)));
     const PlainRows& value = values_.at(gqa.shares_with.value_or(uint32_t(layer)));
     PlainRows attended(in.size(), std::vector<double>(gqa.heads * gqa.value_dim));
     for (size_t t = 0; t < in.size(); ++t) {
-      const size_t first = gqa.window == 0 || t < gqa.window ? 0 : t + 1 - gqa.window;
+      const size_t first = first_seen(gqa, t);
+      const QueryTemperature& temperature = gqa.temperature;
+      const double steps = std::floor(double(t + temperature.offset) / temperature.step);
+      const double growth = 1 + double(temperature.slope) * std::log(1 + steps);
       for (size_t h = 0; h < gqa.heads; ++h) {
         const size_t kv_head = h / (gqa.heads / gqa.kv_heads);
         std::vector<double> shares;
         for (size_t s = first; s <= t; ++s) {
           const auto q = query[t].begin() + ptrdiff_t(h * gqa.key_dim);
           const auto k = key[s].begin() + ptrdiff_t(kv_head * gqa.key_dim);
-          shares.push_back(std::exp(double(gqa.scale) * std::inner_product(q, q + gqa.key_dim, k, 0.0)));
+          const double score = growth * std::inner_product(q, q + gqa.key_dim, k, 0.0);
+          shares.push_back(std::exp(double(gqa.scale) * score));
         }
         const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
         for (size_t s = first; s <= t; ++s) {
@@ -139,32 +251,41 @@ class PlainModel {
   }
 
   // The expert-th of a stack, or the only one.
-  PlainRows mlp(const PlainRows& in, const std::string& kind, size_t expert) const {
+  PlainRows mlp(const PlainRows& in, const std::string& kind, size_t expert, bool gated = true) const {
     const TensorEntry& up = *file_.find(prefix_ + "ffn_up" + kind + ".weight");
     const size_t width = up.shape[up.shape.size() - 2], dim = file_.spec().dim;
-    PlainRows hidden = product(in, prefix_ + "ffn_gate" + kind + ".weight", expert * width, width);
     const PlainRows ups = product(in, up.name, expert * width, width);
+    PlainRows hidden =
+        gated ? product(in, prefix_ + "ffn_gate" + kind + ".weight", expert * width, width) : ups;
     for (size_t t = 0; t < hidden.size(); ++t) {
-      for (size_t i = 0; i < width; ++i) hidden[t][i] *= ups[t][i] / (1 + std::exp(-hidden[t][i]));
+      for (size_t i = 0; i < width; ++i) hidden[t][i] *= sigmoid(hidden[t][i]) * (gated ? ups[t][i] : 1);
     }
     return product(hidden, prefix_ + "ffn_down" + kind + ".weight", expert * dim, dim);
   }
 
+  PlainRows shared(const DenseMlpSpec& spec, const PlainRows& in) const {
+    PlainRows out = mlp(in, spec.suffix, 0);
+    if (!spec.gated_output) return out;
+    const PlainRows gates = product(in, prefix_ + "ffn_gate_inp" + spec.suffix + ".weight", 0, 1);
+    for (size_t t = 0; t < out.size(); ++t)
+      for (double& value : out[t]) value *= sigmoid(gates[t][0]);
+    return out;
+  }
+
   PlainRows mixture(const ExpertMlpSpec& spec, const PlainRows& in) const {
     const PlainRows scores = product(in, prefix_ + "ffn_gate_inp.weight", 0, spec.count);
-    std::vector<PlainRows> of_expert;
-    for (size_t e = 0; e < spec.count; ++e) of_expert.push_back(mlp(in, "_exps", e));
+    const std::string bias = prefix_ + "exp_probs_b.bias";
+    const std::vector<double> biases = file_.find(bias) ? file_.values(bias) : std::vector<double>();
     PlainRows out(in.size(), std::vector<double>(in.front().size()));
     for (size_t t = 0; t < in.size(); ++t) {
-      std::vector<size_t> order(spec.count);
-      std::iota(order.begin(), order.end(), size_t(0));
-      std::ranges::sort(order, std::greater(), [&](size_t e) { return scores[t][e]; });
-      order.resize(spec.used);
-      double sum = 0;
-      for (const size_t e : order) sum += std::exp(scores[t][e]);
-      for (const size_t e : order) {
-        for (size_t i = 0; i < out[t].size(); ++i)
-          out[t][i] += std::exp(scores[t][e]) / sum * of_expert[e][t][i];
+      const std::vector<double> shares = plain_shares(spec, scores[t], biases);
+      for (size_t e = 0; e < spec.count; ++e) {
+        if (shares[e] == 0) continue;
+        PlainRows row = {in[t]};
+        const bool scaled = spec.share_use == ShareUse::of_inputs;
+        for (double& value : row[0]) value *= scaled ? shares[e] : 1;
+        const PlainRows result = mlp(row, "_exps", e);
+        for (size_t i = 0; i < out[t].size(); ++i) out[t][i] += (scaled ? 1 : shares[e]) * result[0][i];
       }
     }
     return out;
@@ -224,6 +345,12 @@ std::vector<double> MadeFile::values(const std::string& name) const {
 
 void MadeFile::clear(const std::string& name) {
   std::ranges::fill(bytes_.at(name), std::byte(0));
+}
+
+void MadeFile::make_optional(const std::string& name) {
+  for (const Role& role : all_roles(spec_)) {
+    if (role.presence == Presence::optional && role.tensor.ends_with("." + name)) make(role, DType::f32);
+  }
 }
 
 void MadeFile::write(const std::string& path) const {

@@ -27,6 +27,8 @@ class MadeFile : public ModelFile {
   // Gives `name` what `from` of the same shape has.
   void copy(const std::string& name, const std::string& from) { bytes_[name] = bytes_.at(from); }
   void clear(const std::string& name);
+  // Gives every layer that may have it the optional tensor of that name: "exp_probs_b.bias".
+  void make_optional(const std::string& name);
   // As a GGUF file.
   void write(const std::string& path) const;
 
@@ -45,7 +47,8 @@ using PlainRows = std::vector<std::vector<double>>;
 using PlainBlock = std::function<PlainRows(size_t layer, const PlainRows& in)>;
 
 // Logits of every token, computed in double, one loop after the other, by the letter of the spec: attention with a rope of
-// halves or pairs or none, gated MLPs with silu, experts, rms norms before each. [tokens, vocab]
+// halves or pairs or none, norms of heads, windows, chunks and growing queries; MLPs with silu, gated or not, experts chosen in every
+// way; norms of both kinds before each, one after the other or side by side. [tokens, vocab]
 std::vector<double> plain_logits(const MadeFile& file, std::span<const TokenId> tokens,
                                  const PlainBlock& toy_mixer = {}, const PlainBlock& toy_mlp = {});
 

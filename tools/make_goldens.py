@@ -11,6 +11,7 @@ Needs torch, transformers, safetensors and tokenizers.
 import argparse
 import json
 import math
+import multiprocessing
 import shutil
 import sys
 from pathlib import Path
@@ -19,18 +20,22 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from golden_families import families
+
 PROMPT_TOKENS = 40
 GREEDY_TOKENS = 12
 FIRST_PLAIN_ID = 3            # 0 padding, 1 beginning, 2 end
 TOKEN_MARGIN = 0.02           # top two logits, as a share of the largest
 ROUTER_MARGIN = 0.01          # last expert in and first one out, in router logits
+CHOICE_MARGIN = 0.004         # the same of whatever a family chooses by: probabilities, sigmoids, groups
 SIZE_LIMIT_BYTES = 300_000
 
 
 class Golden:
     """One model: its configuration, how it is stored, and what makes it unlike a plain one."""
 
-    def __init__(self, config, *, released=None, dtype=torch.float32, shard=None, gain=None, pack=None, tokenizer=False):
+    def __init__(self, config, *, released=None, dtype=torch.float32, shard=None, gain=None, pack=None, tokenizer=False,
+                 margin=CHOICE_MARGIN):
         self.config = config          # a function, so that no two attempts share one
         self.released = released      # keys of config.json as published models write them; None: as Transformers 5 does
         self.dtype = dtype            # of the stored tensors
@@ -38,6 +43,7 @@ class Golden:
         self.gain = gain or {}        # part of a parameter's name -> factor on its spread
         self.pack = pack              # state dict -> (stored tensors, what they mean in f32)
         self.tokenizer = tokenizer
+        self.margin = margin          # of choices that are not made among logits
 
 
 def base(**changes):
@@ -151,6 +157,7 @@ MODELS = {
                                                           "weight_block_size": [128, 128]}},
                         dtype=torch.bfloat16, pack=lambda state, seed: pack_fp8(state, seed)),
 }
+MODELS |= families(Golden)
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------------
@@ -162,24 +169,36 @@ def is_norm(name):
 def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
-    norm_center = 0.0 if model.config.model_type.startswith("gemma") else 1.0  # Gemma stores the weight less one
+    gemma = model.config.model_type.startswith("gemma")  # stores the weight less one, as others do of some norms
+    centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
+        for name, buffer in stored_buffers(model):
+            scale = next((value for part, value in golden.gain.items() if part in name), None)
+            if scale is not None:
+                buffer.copy_(scale * torch.randn(buffer.shape, generator=generator))
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             factor = next((value for part, value in golden.gain.items() if part in name), None)
+            norm_center = 0.0 if gemma or name in centered else 1.0
             if is_norm(name) and name.endswith("weight"):
                 parameter.copy_(norm_center + (factor or 0.0) + 0.25 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
-                parameter.copy_((factor if name.endswith("sinks") else 0.25) * noise)
-            elif any(part in name for part in ("embed_tokens", "wte", "wpe")):
+                parameter.copy_((factor if name.endswith(("sinks", "correction_bias")) else 0.25) * noise)
+            elif any(part in name for part in ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings")):
                 parameter.copy_((factor or 1.0) * 0.5 * noise)
             else:
                 # Conv1D and the experts of gpt-oss are stored [in, out]; the others [out, in].
                 transposed = model.config.model_type == "gpt2" and "lm_head" not in name or \
-                    model.config.model_type == "gpt_oss" and ".experts." in name
+                    model.config.model_type in ("gpt_oss", "llama4_text") and ".experts." in name
                 fan_in = parameter.shape[-2] if transposed else parameter.shape[-1]
                 sharp = 1.6 if any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "c_attn")) else 1.2
                 parameter.copy_((factor or sharp) / math.sqrt(fan_in) * noise)
+
+
+def stored_buffers(model):
+    """Those that are in the files: biases of choices, and no rotation's frequencies."""
+    state = model.state_dict()
+    return [(name, buffer) for name, buffer in sorted(model.named_buffers()) if name in state and buffer.is_floating_point()]
 
 
 def round_to(state, dtype):
@@ -245,39 +264,70 @@ def pack_fp8(state, seed):
 # ---- the reference -------------------------------------------------------------------------------------------------------------
 
 class RouterMargin:
-    """Watches how far the last expert chosen is from the first one left out."""
+    """Watches how far the last expert chosen is from the first one left out, and the same of groups of them."""
 
-    def __init__(self, model):
-        self.smallest = math.inf
+    def __init__(self, model, least_choice):
+        self.least_choice = least_choice
+        self.smallest = self.smallest_choice = math.inf
+        self.sees_logits = False
         for module in model.modules():
-            if type(module).__name__.endswith("TopKRouter"):
+            if type(module).__name__ in ("MixtralTopKRouter", "Qwen3MoeTopKRouter", "GptOssTopKRouter"):
                 module.register_forward_hook(self.see)
+                self.sees_logits = True
 
     def see(self, module, inputs, outputs):
         ranked = outputs[0].sort(-1, descending=True).values
         self.smallest = min(self.smallest, (ranked[:, module.top_k - 1] - ranked[:, module.top_k]).min().item())
 
+    def watched(self, topk):
+        def choose(values, k, *args, **kwargs):
+            ranked = values.sort(-1, descending=True).values
+            if k < values.shape[-1] and not self.sees_logits:
+                gap = ranked[..., k - 1] - ranked[..., k]
+                self.smallest_choice = min(self.smallest_choice, gap.min().item())
+            return topk(values, k, *args, **kwargs)
+        return choose
 
-def reference(model, prompt):
+    def clear(self):
+        return self.smallest >= ROUTER_MARGIN and self.smallest_choice >= self.least_choice
+
+    def run(self, model, tokens):
+        plain, method = torch.topk, torch.Tensor.topk
+        torch.topk, torch.Tensor.topk = self.watched(plain), self.watched(method)
+        try:
+            return model(torch.tensor([tokens]), use_cache=False).logits[0].float()
+        finally:
+            torch.topk, torch.Tensor.topk = plain, method
+
+
+def reference(model, golden, prompt):
     """The prompt's logits and the greedy continuation, or None if a choice is too close or dull."""
-    margin = RouterMargin(model)
+    margin = RouterMargin(model, golden.margin)
     tokens, prompt_logits = list(prompt), None
     for _ in range(GREEDY_TOKENS):
-        logits = model(torch.tensor([tokens]), use_cache=False).logits[0].float()
+        logits = margin.run(model, tokens)
+        if not margin.clear():
+            return None
         prompt_logits = logits if prompt_logits is None else prompt_logits
         best = logits[-1].topk(2)
-        if best.values[0] - best.values[1] < TOKEN_MARGIN * logits[-1].abs().max() or best.indices[0] < FIRST_PLAIN_ID:
+        if best.values[0] - best.values[1] < TOKEN_MARGIN * logits[-1].abs().max() or \
+                not FIRST_PLAIN_ID <= best.indices[0] < plain_tokens(model.config):
             return None
         tokens.append(best.indices[0].item())
     greedy = tokens[len(prompt):]
-    if margin.smallest < ROUTER_MARGIN or len(set(greedy)) < GREEDY_TOKENS // 2:
+    if len(set(greedy)) < GREEDY_TOKENS // 2:
         return None
     return prompt_logits, greedy
 
 
 def make_model(config):
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-    return model.eval()
+    return auto_class(config).from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+
+
+def auto_class(config):
+    """Of text, or of text and images, of which only the text is used."""
+    with_images = getattr(config, "vision_config", None) is not None
+    return transformers.AutoModelForImageTextToText if with_images else transformers.AutoModelForCausalLM
 
 
 def write_config(folder, golden):
@@ -297,7 +347,7 @@ def write_config(folder, golden):
 def settle_weights(model, golden, seed):
     """Gives the model the values its files will hold, and returns the tensors of a packed format."""
     if not golden.pack:
-        for parameter in model.parameters():  # and no buffer: the rotation's frequencies stay exact
+        for parameter in [*model.parameters(), *(buffer for _, buffer in stored_buffers(model))]:
             parameter.copy_(parameter.to(golden.dtype))
         return None
     stored, meant = golden.pack(stored_names(model), seed)
@@ -322,9 +372,17 @@ def save(model, golden, folder, packed):
 
 def check_files(folder, prompt, logits):
     """Transformers reads the same model back from the files."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
-    if not torch.equal(model(torch.tensor([prompt]), use_cache=False).logits[0], logits):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = auto_class(config).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    seen = model(torch.tensor([prompt]), use_cache=False).logits[0].float()
+    if not torch.allclose(seen, logits, rtol=1e-5, atol=1e-5 * logits.abs().max().item()):
         sys.exit(f"{folder.name}: the files do not hold the model that was measured")
+
+
+def plain_tokens(config):
+    """Those of images come last."""
+    vocab = config.get_text_config().vocab_size
+    return min([vocab] + [value for key in ("image_token_id", "image_token_index") if (value := getattr(config, key, None))])
 
 
 def attempt(golden, seed):
@@ -332,9 +390,9 @@ def attempt(golden, seed):
     model = make_model(golden.config())
     randomize(model, golden, seed)
     packed = settle_weights(model, golden, seed)
-    prompt = torch.randint(FIRST_PLAIN_ID, model.config.vocab_size, (PROMPT_TOKENS,),
+    prompt = torch.randint(FIRST_PLAIN_ID, plain_tokens(model.config), (PROMPT_TOKENS,),
                            generator=torch.Generator().manual_seed(seed)).tolist()
-    result = reference(model, prompt)
+    result = reference(model, golden, prompt)
     return result and (model, packed, prompt, *result)
 
 
@@ -350,7 +408,7 @@ def make(name, golden, out):
     if packed is None:
         check_files(folder, prompt, logits)
     (folder / "golden.bin").write_bytes(logits.numpy().astype("<f4").tobytes())
-    summary = {"architecture": model.config.model_type, "prompt": prompt, "vocab": model.config.vocab_size, "greedy": greedy,
+    summary = {"architecture": model.config.model_type, "prompt": prompt, "vocab": model.config.get_text_config().vocab_size, "greedy": greedy,
                "transformers": transformers.__version__}
     (folder / "golden.json").write_text(json.dumps(summary) + "\n")
     size_bytes = sum(path.stat().st_size for path in folder.iterdir())
@@ -400,10 +458,22 @@ def write_tokenizer(folder, vocab_size):
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+def make_one(job):
+    """What went wrong, or None."""
+    name, out = job
+    try:
+        with torch.no_grad():
+            make(name, MODELS[name], out)
+    except (Exception, SystemExit) as problem:  # the others are made all the same
+        shutil.rmtree(out / name, ignore_errors=True)
+        return f"{name}: {type(problem).__name__}: {problem}"
+
+
 def main():
     parser = argparse.ArgumentParser(description="Makes the golden models of the tests.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these (all unless given)")
     parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent.parent / "tests" / "goldens")
+    parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     options = parser.parse_args()
     unknown = set(options.names) - set(MODELS)
     if unknown:
@@ -412,9 +482,10 @@ def main():
     torch.use_deterministic_algorithms(True)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    with torch.no_grad():
-        for name in options.names or MODELS:
-            make(name, MODELS[name], options.out)
+    jobs = [(name, options.out) for name in options.names or MODELS]
+    with multiprocessing.get_context("fork").Pool(options.jobs) as pool:
+        wrong = [problem for problem in pool.imap_unordered(make_one, jobs) if problem]
+    sys.exit("\n".join(wrong) if wrong else 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -84,12 +85,13 @@ enum class Nonlinearity : uint8_t {
   gelu_tanh,
   gelu_erf,
   clamped_swiglu,  // gpt-oss: both inputs clamped to `limit`, gate * sigmoid(slope * gate) * (up + 1)
+  xielu,           // Apertus: above 0 limit * x^2 + x / 2, below (e^x - 1 - x) * slope + x / 2; has no up
 };
 
 // What an MLP does between its two products: f(gate) * up, or f(gate) where there is no up.
 struct Gate {
   Nonlinearity kind = Nonlinearity::silu;
-  float limit = 7;  // of clamped_swiglu
+  float limit = 7;  // of clamped_swiglu and xielu
   float slope = 1.702f;
 };
 
@@ -102,11 +104,16 @@ struct EmbedParams {
 
 // stream += scale * branch_norm(branch), then out = norm(stream).
 struct NormQuantizeParams {
-  Rows stream;  // [tokens, dim], updated
-  Rows branch;  // [tokens, dim], or nothing
+  // Whether the norm sees the stream with the branch. Blocks that run side by side see the same stream.
+  enum class Order : uint8_t { add_then_norm, norm_then_add };
+
+  Rows stream;       // [tokens, dim], updated
+  Rows branch;       // [tokens, dim], or nothing
+  Rows branch_gate;  // [tokens, 1], or nothing: a row of the branch is times the sigmoid of its own
   const Norm* branch_norm = nullptr;
   float branch_scale = 1;
-  const Norm* norm = nullptr;
+  const Norm* norm = nullptr;  // or nothing: the branch is added, and `out` stays what it is
+  Order order = Order::add_then_norm;
   std::span<const uint32_t>
       rows;  // out row i is of stream row rows[i]; empty: every row. Needs the branch added before.
   Activation out;
@@ -140,6 +147,19 @@ struct RopeTableParams {
 
 enum class RopePairing : uint8_t { interleaved, halves };  // (2i, 2i+1), or (i, i + pairs)
 
+// Grows the queries of late tokens: by slope * ln(1 + floor((position + offset) / step)).
+struct QueryTemperature {
+  float slope = 0;  // 0: none
+  uint32_t step = 1;
+  uint32_t offset = 0;
+
+  float at(uint32_t position) const {
+    return float(1 + double(slope) * std::log1p(double((uint64_t(position) + offset) / step)));
+  }
+};
+
+enum class HeadNormOrder : uint8_t { before_rotation, after_rotation };
+
 struct RopeStoreParams {
   Rows query;  // [tokens, heads * head_dim], rotated in place
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: the rows are another layer's, and there already
@@ -148,16 +168,22 @@ struct RopeStoreParams {
   const Norm* query_norm =
       nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
   const Norm* key_norm = nullptr;
-  Rows cos;  // [tokens, pairs], or nothing: no rotation
+  // What the norms are over where their weights do not say: those of a head each, though there is a weight for every value of
+  // the row, or none at all. 0: the weights say it.
+  uint32_t norm_span = 0;
+  HeadNormOrder norm_order = HeadNormOrder::before_rotation;  // after: REQUIRES norms over heads
+  Rows cos;                                                   // [tokens, pairs], or nothing: no rotation
   Rows sin;
   RopePairing pairing = RopePairing::halves;
+  QueryTemperature temperature = {};
   KvView kv;
 };
 
 struct AttendParams {
   Rows query;  // [tokens, heads * head_dim]
   uint32_t heads = 0;
-  KvView kv;  // the window is in its layer's shape
+  KvView kv;           // the window is in its layer's shape
+  uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
   float scale = 1;
   float soft_cap = 0;  // 0: none
   Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
@@ -177,23 +203,46 @@ struct ExpectedScoresParams {
   Rows value_norms;  // [kv_heads, rows]
 };
 
-// What comes after the scores of the experts: softmax over all and then the best k, or the other way round.
-enum class Routing : uint8_t { softmax_then_top, softmax_then_top_normalized, top_then_softmax };
+// What a router's results become before experts are chosen by them.
+enum class RouterScore : uint8_t {
+  softmax,
+  sigmoid,
+  softmax_of_chosen,  // the results themselves; the shares of the chosen are their softmax
+  sqrt_softplus,      // sqrt(ln(1 + e^x))
+  sparse_mixer,       // Phi-MoE: the share of one is its softmax among those not chosen yet that are near it
+};
+
+// How a token gets its experts: those with the best scores, and of each a share.
+struct Routing {
+  RouterScore score = RouterScore::softmax;
+  bool normalized = true;  // shares sum to 1
+  float scale = 1;         // multiplies shares
+  // Experts are in groups of equal size, one after the other, of which those with the largest sums of their best `group_best`
+  // scores are chosen first.
+  uint32_t groups = 1, groups_used = 1, group_best = 2;
+  float nearness = 0;  // of sparse_mixer: how far, relative to it, a score may be below the best
+};
+// What shares are divided by is at least this: scores may all be 0.
+inline constexpr float kLeastShareSum = 1e-20f;
 
 struct RouteExpertsParams {
   Activation in;
-  Weight router;  // [experts, dim]
-  Weight bias;    // [experts], or nothing
-  Routing routing = Routing::softmax_then_top_normalized;
+  Weight router;       // [experts, dim]
+  Weight bias;         // [experts], or nothing
+  Weight choice_bias;  // [experts], or nothing: added to scores where experts are chosen, and not in shares
+  Routing routing = {};
   uint32_t used = 0;
   std::span<uint32_t> experts;  // [tokens, used]
   std::span<float> shares;      // [tokens, used]
 };
 
+enum class ShareUse : uint8_t { of_outputs, of_inputs };  // what a share multiplies
+
 struct ProjectExpertsParams {
   Activation in;
   std::span<const uint32_t> experts;  // [tokens, used]
   std::span<const float> shares;
+  ShareUse share_use = ShareUse::of_outputs;
   uint32_t used = 0;
   uint32_t expert_width = 0;             // of the hidden layer
   Weight gate, up, down;                 // [experts * out, in]
@@ -229,6 +278,8 @@ struct KernelLimits {
   bool mixed_experts = true;  // gate and up of experts may be of different types
   uint32_t vocabulary = kNone;
   bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
+  bool chunks = true;         // AttendParams::chunk
+  bool scaled_inputs = true;  // ShareUse::of_inputs
 };
 
 // What a backend says of itself.

@@ -47,6 +47,12 @@ struct InspectCommand {
     }
   }
 
+  // The model of which only the text is read, or null.
+  static OrderedJson text_of(const ModelFile& file) {
+    const auto whole = file.metadata().maybe_text("quire.text_of");
+    return whole ? OrderedJson(*whole) : OrderedJson();
+  }
+
   struct Totals {
     uint64_t parameters = 0;
     size_t bytes = 0;
@@ -124,6 +130,11 @@ struct InspectCommand {
                  spanned(of_layers(spec, &ExpertMlpSpec::used)), spanned(experts),
                  spanned(of_layers(spec, &ExpertMlpSpec::width)), layers(experts.size()));
     }
+    std::vector<uint32_t> shared;
+    for (const LayerSpec& layer : spec.layers)
+      if (layer.shared) shared.push_back(layer.shared->width);
+    if (!shared.empty())
+      fmt::print("  beside them   {} for every token{}\n", spanned(shared), layers(shared.size()));
     if (!widths.empty()) fmt::print("  feed-forward  {}{}\n", spanned(widths), layers(widths.size()));
   }
 
@@ -146,6 +157,8 @@ struct InspectCommand {
     fmt::print("{}\n", file.path());
     fmt::print("  model         {} ({}), {:.1f} M parameters\n", spec.name, spec.architecture,
                double(sum.parameters) / 1e6);
+    if (const auto whole = file.metadata().maybe_text("quire.text_of"))
+      fmt::print("  text only     of {}, which also sees images\n", *whole);
     fmt::print("  weights       {} in {} tensors: {}\n", human_bytes(sum.bytes), file.tensors().size(),
                types);
     fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
@@ -191,6 +204,7 @@ struct InspectCommand {
     OrderedJson object = {{"path", file.path()},
                           {"name", spec.name},
                           {"architecture", spec.architecture},
+                          {"text_of", text_of(file)},
                           {"parameters", sum.parameters},
                           {"weight_bytes", sum.bytes},
                           {"weight_bytes_by_type", sum.bytes_by_type},

@@ -19,7 +19,7 @@ void Decoder::reserve(size_t tokens, size_t logit_rows) {
 // Once for each side that has something to do in this step.
 void Decoder::begin(Pass& pass) {
   Workspace& w = workspace(pass.side);
-  pass.norm = {.stream = w.stream, .branch = {}, .rows = {}, .out = w.normed};
+  pass.norm = {.stream = w.stream, .branch = {}, .branch_gate = {}, .rows = {}, .out = w.normed};
   if (std::exchange(pass.begun[size_t(pass.side)], true)) return;
   Backend& backend = backend_.side(pass.side);
   backend.begin_step(pass.batch, pass.kv);
@@ -34,9 +34,9 @@ void Decoder::begin(Pass& pass) {
 // The stream's next owner is the other side. The host computes at once, so it waits for the device to come so far; the device is
 // only told.
 void Decoder::cross(Pass& pass, Side to) {
-  static const Norm kNoNorm;
   if (pass.norm.branch) {
-    pass.norm.norm = &kNoNorm;
+    pass.norm.norm = nullptr;  // it only adds
+    pass.norm.order = NormQuantizeParams::Order::add_then_norm;
     backend_.side(pass.side).norm_quantize(pass.norm);
   }
   const Rows from = workspace(pass.side).stream;
@@ -66,6 +66,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                                   .scale = spec_.embedding_scale});
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
+  using Order = NormQuantizeParams::Order;
   for (size_t i = 0; i < weights_.blocks.size() && weights_.blocks[i].layer < layers; ++i) {
     const BlockWeights& block = weights_.blocks[i];
     if (block.side != pass.side) cross(pass, block.side);
@@ -74,12 +75,14 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     streams_.clear();
     for (const KvLayout::Place& place : layout.places[block.layer])
       streams_.push_back({&kv[place.group], &layout.at(place)});
-    pass.norm.norm = &block.norm;
+    pass.norm.norm = block.input == BlockInput::shared ? nullptr : &block.norm;
+    pass.norm.order = block.input == BlockInput::stream_before ? Order::norm_then_add : Order::add_then_norm;
     backend.norm_quantize(pass.norm);
     block.block->forward({.backend = backend,
                           .layer = block.layer,
                           .in = w.normed,
                           .out = w.branch,
+                          .out_gate = w.branch_gate,
                           .weights = block.weights,
                           .scratch = w.scratch[i],
                           .angles = w.angles,
@@ -87,6 +90,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .batch = batch,
                           .taps = taps});
     pass.norm.branch = w.branch;
+    pass.norm.branch_gate = block.block->gates_output() ? w.branch_gate : Rows{};
     pass.norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
     pass.norm.branch_scale = block.residual_scale;
   }
@@ -94,6 +98,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   if (batch.logit_rows.empty()) return device_.logits;
   if (pass.side != Side::device) cross(pass, Side::device);
   pass.norm.norm = &weights_.output_norm;
+  pass.norm.order = Order::add_then_norm;
   pass.norm.rows = batch.logit_rows;
   pass.norm.out = device_.final;
   Backend& device = backend_.side(Side::device);

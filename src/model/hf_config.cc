@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kMaxCount = 1 << 24;  // of anything a model has: generous, and products of two stay exact
 constexpr uint64_t kMaxLayers = 10000;
-constexpr uint64_t kMaxExperts = 1 << 16;
+constexpr uint64_t kMaxHeadDim = 1 << 16;
 
 const HfFamily& find_family(const std::string& model_type, const std::string& where) {
   const auto* family = std::ranges::find(kHfFamilies, model_type, &HfFamily::model_type);
@@ -23,6 +23,7 @@ const HfFamily& find_family(const std::string& model_type, const std::string& wh
   std::string known;
   for (const HfFamily& one : kHfFamilies)
     known += fmt::format("{}{}", known.empty() ? "" : ", ", one.model_type);
+  for (const HfTextOf& one : kHfTextOf) known += fmt::format(", {} (its text)", one.model_type);
   throw Error("{}: models of type {} are not supported; known are {}", where, in_quotes(model_type), known);
 }
 
@@ -39,7 +40,6 @@ class Converter {
     else
       add_rotated();
     set("vocab_size", count("vocab_size"));
-    out_.tied = config_.maybe_flag("tie_word_embeddings").value_or(out_.family->tied);
   }
 
  private:
@@ -47,9 +47,7 @@ class Converter {
   void set(std::string_view name, MetadataValue value) { out_.metadata.set(key(name), std::move(value)); }
 
   uint64_t count(const char* name, std::optional<uint64_t> usual = {}, uint64_t most = kMaxCount) const {
-    const uint64_t value = config_.has(name) || !usual ? config_.number(name) : *usual;
-    if (value == 0 || value > most) throw Error("{}: \"{}\" is {}", config_.where(), name, value);
-    return value;
+    return hf_count(config_, {name}, usual, most);
   }
 
   double positive(const char* name, std::optional<double> usual = {}) const {
@@ -61,9 +59,10 @@ class Converter {
   }
 
   void check_activation() const {
-    for (const char* name : {"hidden_activation", "activation_function", "hidden_act"}) {
+    for (const char* name : {"hidden_activation", "activation_function", "hidden_act", "activation"}) {
       const auto activation = config_.maybe_text(name);
       if (!activation) continue;
+      if (arch_ == "gemma" && *activation == "gelu") return;  // as its first files say
       if (*activation != out_.family->activation)
         throw Error("{}: \"{}\" is {}; for {} only {} is supported", config_.where(), name,
                     in_quotes(*activation), out_.family->model_type, out_.family->activation);
@@ -88,8 +87,14 @@ class Converter {
     out_.fp8_block_cols = block[1];
   }
 
+  void refuse_flag(const char* name, bool unless) const {
+    if (config_.maybe_flag(name).value_or(unless) != unless)
+      throw Error("{}: \"{}\" is {}, which is not supported for {}", config_.where(), name, !unless,
+                  out_.family->model_type);
+  }
+
   void add_gpt2() {
-    const auto embedding = count("n_embd");
+    const auto embedding = out_.embedding = count("n_embd");
     out_.layers = count("n_layer", {}, kMaxLayers);
     out_.heads = out_.kv_heads = count("n_head");
     if (!config_.maybe_flag("scale_attn_weights").value_or(true) ||
@@ -103,38 +108,88 @@ class Converter {
     set("attention.layer_norm_epsilon", positive("layer_norm_epsilon", 1e-5));
   }
 
+  // Falcon's first models: one head of keys and values for all, or one for each.
+  uint64_t falcon_kv_heads() const {
+    if (config_.maybe_flag("new_decoder_architecture").value_or(false))
+      return hf_count(config_, {"num_kv_heads", "n_head_kv"}, out_.heads);
+    return config_.maybe_flag("multi_query").value_or(true) ? 1 : out_.heads;
+  }
+
   void add_rotated() {
     const bool gemma3 = arch_ == "gemma3";  // its files rely on defaults
     const auto usual = [&](uint64_t value) { return gemma3 ? std::optional(value) : std::nullopt; };
-    const auto embedding = count("hidden_size", usual(2304));
-    out_.layers = count("num_hidden_layers", usual(26), kMaxLayers);
-    out_.heads = count("num_attention_heads", usual(8));
-    out_.kv_heads = count("num_key_value_heads", usual(4).value_or(out_.heads));
+    const auto embedding = out_.embedding = hf_count(config_, {"hidden_size", "n_embed"}, usual(2304));
+    out_.layers = hf_count(config_, {"num_hidden_layers", "n_layer"}, usual(26), kMaxLayers);
+    out_.heads = hf_count(config_, {"num_attention_heads", "n_head"}, usual(8));
+    out_.kv_heads =
+        arch_ == "falcon" ? falcon_kv_heads() : count("num_key_value_heads", usual(4).value_or(out_.heads));
     if (!config_.has("head_dim") && !gemma3 && embedding % out_.heads != 0)
       throw Error("{}: \"hidden_size\" {} does not divide into {} heads", config_.where(), embedding,
                   out_.heads);
-    const uint64_t head_dim =
-        count("head_dim", usual(256).value_or(std::max<uint64_t>(embedding / out_.heads, 1)));
+    const uint64_t head_dim = count("head_dim", usual(256).value_or(usual_head_dim(embedding)));
+    if (head_dim > kMaxHeadDim)
+      throw Error("{}: \"head_dim\" would be {}, which no model has", config_.where(), head_dim);
+    const auto width = usual(9216).value_or(4 * embedding);
+    const bool has_usual_width = gemma3 || arch_ == "falcon";
 
     set("block_count", out_.layers);
-    set("context_length", count("max_position_embeddings", usual(131072)));
+    set("context_length",
+        count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
-    set("feed_forward_length", count("intermediate_size", usual(9216)));
+    set("feed_forward_length",
+        hf_count(config_, {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size"},
+                 has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
     set("attention.key_length", head_dim);
     set("attention.value_length", head_dim);
-    set("attention.layer_norm_rms_epsilon", positive("rms_norm_eps", 1e-6));
+    add_epsilon();
     add_hf_rope(config_, head_dim, out_);
     add_hf_window(config_, out_);
-    if (arch_ == "gemma2" || gemma3) add_gemma();
-    if (arch_ == "granite") add_granite();
-    add_experts();
+    add_family();
+    add_hf_experts(config_, out_);
+  }
+
+  uint64_t usual_head_dim(uint64_t embedding) const {
+    if (arch_ == "ernie4_5" || arch_ == "seed_oss" || arch_ == "glm4" || arch_ == "chatglm") return 128;
+    return std::max<uint64_t>(embedding / out_.heads, 1);
+  }
+
+  void add_epsilon() {
+    for (const char* name : {"layer_norm_eps", "norm_epsilon", "layer_norm_epsilon"}) {
+      if (!config_.has("rms_norm_eps") && config_.has(name))
+        return set("attention.layer_norm_epsilon", positive(name));
+    }
+    set("attention.layer_norm_rms_epsilon", positive("rms_norm_eps", 1e-6));
+  }
+
+  void add_family() {
+    if (arch_ == "gemma" || arch_ == "gemma2" || arch_ == "gemma3")
+      refuse_flag("use_bidirectional_attention", false);
+    if (arch_ == "gemma2" || arch_ == "gemma3") add_gemma();
+    if (arch_ == "granite" || arch_ == "granitemoe") add_granite();
+    if (arch_ == "command-r" || arch_ == "cohere2") set("logit_scale", positive("logit_scale", 0.0625));
+    if (arch_ == "gptneox")
+      set("use_parallel_residual", config_.maybe_flag("use_parallel_residual").value_or(true));
+    if (arch_ == "falcon") {
+      refuse_flag("alibi", false);
+      refuse_flag("parallel_attn", true);
+    }
+    if (arch_ == "olmoe" && config_.has("clip_qkv"))
+      throw Error("{}: \"clip_qkv\" is not supported", config_.where());
+    if (arch_ == "phimoe") out_.metadata.set("quire.router_jitter", positive("router_jitter_noise", 0.01));
+    if (arch_ == "llama4") add_llama4();
+  }
+
+  void add_llama4() {
+    set("attention.chunk_size", count("attention_chunk_size", 8192));
+    const bool grows = config_.maybe_flag("attn_temperature_tuning").value_or(true);
+    set("attention.temperature_scale", grows ? positive("attn_scale", 0.1) : 0.0);
+    set("attention.temperature_length", count("floor_scale", 8192));
+    out_.metadata.set("quire.query_key_norm", config_.maybe_flag("use_qk_norm").value_or(true));
   }
 
   void add_gemma() {
-    if (config_.maybe_flag("use_bidirectional_attention").value_or(false))
-      throw Error("{}: attention in both directions is not supported", config_.where());
     set("attention.scale", 1 / std::sqrt(positive("query_pre_attn_scalar", 256)));
     const bool gemma2 = arch_ == "gemma2";
     const auto soft_cap = [&](const char* name, std::string_view to) {
@@ -150,24 +205,6 @@ class Converter {
     set("embedding_scale", positive("embedding_multiplier", 1));
     set("residual_scale", positive("residual_multiplier", 1));
     set("logit_scale", positive("logits_scaling", 1));
-  }
-
-  void add_experts() {
-    const char* name = config_.has("num_local_experts") ? "num_local_experts" : "num_experts";
-    if (!config_.has(name)) return;
-    out_.experts = count(name, {}, kMaxExperts);
-    set("expert_count", out_.experts);
-    set("expert_used_count",
-        count(config_.has("num_experts_per_tok") ? "num_experts_per_tok" : "experts_per_token"));
-    if (arch_ == "qwen3moe") {
-      set("expert_feed_forward_length", count("moe_intermediate_size"));
-      set("expert_weights_norm", config_.maybe_flag("norm_topk_prob").value_or(false));
-    }
-    if (arch_ == "gpt-oss") {
-      set("expert_feed_forward_length", count("intermediate_size"));
-      out_.metadata.set("quire.swiglu_limit", positive("swiglu_limit", 7.0));
-      out_.metadata.set("quire.swiglu_alpha", positive("swiglu_alpha", 1.702));
-    }
   }
 
   const HfObject& config_;
@@ -200,28 +237,53 @@ void add_generation(const HfObject& generation, Metadata& metadata) {
 
 }  // namespace
 
+uint64_t hf_count(const HfObject& config, std::initializer_list<const char*> names,
+                  std::optional<uint64_t> usual, uint64_t most) {
+  for (const char* name : names) {
+    if (!config.has(name)) continue;
+    const uint64_t value = config.number(name);
+    if (value == 0 || value > most) throw Error("{}: \"{}\" is {}", config.where(), name, value);
+    return value;
+  }
+  if (!usual) throw Error("{} has no \"{}\"", config.where(), *names.begin());
+  return *usual;
+}
+
+HfConfig convert_hf_config(HfObject config, const std::string& name) {
+  const HfObject whole = config;
+  std::string model_type = config.maybe_text("model_type").value_or("");
+  HfConfig out;
+  out.metadata = Metadata(config.where());
+  const auto* text_of = std::ranges::find(kHfTextOf, model_type, &HfTextOf::model_type);
+  if (text_of != std::end(kHfTextOf)) {
+    out.metadata.set("quire.text_of", model_type);
+    model_type = text_of->text;
+    if (auto text = config.maybe_object("text_config")) {
+      model_type = text->maybe_text("model_type").value_or(model_type);
+      config = *std::move(text);
+      add_token_ids(config, out.metadata);
+    } else if (!config.has("hidden_size")) {  // the first of their kind have all of it in one
+      throw Error("{} has no \"text_config\"", config.where());
+    }
+  }
+  add_token_ids(whole, out.metadata);
+  out.family = &find_family(model_type, whole.where());
+  const std::optional<bool> tied = whole.maybe_flag("tie_word_embeddings");
+  out.tied = tied.value_or(config.maybe_flag("tie_word_embeddings").value_or(out.family->tied));
+  out.metadata.set("general.architecture", std::string(out.family->architecture));
+  out.metadata.set("general.type", std::string("model"));
+  out.metadata.set("general.name", name);
+  Converter(config, out).convert();
+  return out;
+}
+
 HfConfig read_hf_config(const std::string& folder) {
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string();
-  HfObject config(read_json_file(config_path, kMaxConfigBytes), config_path);
-  std::string model_type = config.maybe_text("model_type").value_or("");
-
-  HfConfig out;
-  out.metadata = Metadata(config_path);
-  add_token_ids(config, out.metadata);
-  if (model_type == "gemma3") {  // text and images: only the text is read
-    auto text = config.maybe_object("text_config");
-    if (!text) throw Error("{} has no \"text_config\"", config_path);
-    config = *std::move(text);
-    model_type = "gemma3_text";
-  }
-  out.family = &find_family(model_type, config_path);
-  out.metadata.set("general.architecture", std::string(out.family->architecture));
-  out.metadata.set("general.type", std::string("model"));
-  const fs::path name = fs::absolute(path).lexically_normal();
-  out.metadata.set("general.name", (name.has_filename() ? name : name.parent_path()).filename().string());
-  Converter(config, out).convert();
-
+  const fs::path absolute = fs::absolute(path).lexically_normal();
+  const fs::path name = absolute.has_filename() ? absolute : absolute.parent_path();
+  HfConfig out = convert_hf_config(HfObject(read_json_file(config_path, kMaxConfigBytes), config_path),
+                                   name.filename().string());
   const std::string generation_path = (path / "generation_config.json").string();
   if (fs::exists(generation_path))
     add_generation(HfObject(read_json_file(generation_path, kMaxConfigBytes), generation_path), out.metadata);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +9,7 @@
 #include "model/hf_family.h"
 #include "model/hf_json.h"
 #include "model/metadata.h"
+#include "model/safetensors.h"
 
 namespace quire {
 
@@ -21,16 +24,28 @@ struct HfConfig {
   uint64_t layers = 0;
   uint64_t heads = 0;
   uint64_t kv_heads = 0;
-  uint64_t experts = 0;         // 0: no experts
+  uint64_t embedding = 0;
+  uint64_t experts = 0;  // 0: no experts
+  uint64_t expert_width = 0;
+  uint64_t more_layers = 0;     // that follow in the file and are not used: they predict further tokens
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
 };
 
 // Throws Error for a model that is not supported, naming what is.
 HfConfig read_hf_config(const std::string& folder);
+// The same of what a config.json says alone; `name` becomes the model's.
+HfConfig convert_hf_config(HfObject config, const std::string& name);
 
 // The parts of it.
 void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
+void add_hf_experts(const HfObject& config, HfConfig& out);
+// What the config and GGUF have no tensor for, and the folder has: numbers of an activation function.
+void add_hf_values(const SafetensorsFolder& files, HfConfig& out);
+
+// A number by the first of these names that the config has. Throws Error if it is 0 or absurd, or there is none and nothing is usual.
+uint64_t hf_count(const HfObject& config, std::initializer_list<const char*> names,
+                  std::optional<uint64_t> usual = {}, uint64_t most = 1 << 24);
 
 }  // namespace quire

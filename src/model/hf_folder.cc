@@ -3,6 +3,7 @@
 namespace quire {
 
 HfFolder::HfFolder(const std::string& path) : ModelFile(path), config_(read_hf_config(path)), files_(path) {
+  add_hf_values(files_, config_);
   metadata_ = config_.metadata;
   sources_ = plan_hf_tensors(files_, config_, path);
   for (const HfTensor& source : sources_) add_tensor(source.entry);

@@ -36,6 +36,14 @@ namespace quire {
 //                                          Usual: yes, gpt-oss no
 //   quire.rope.attention_factor            YaRN: factor on cos and sin. Usual: 0.1 ln(factor) + 1
 //   quire.swiglu_limit, quire.swiglu_alpha gpt-oss: clamp and slope. Usual: 7 and 1.702
+//   quire.text_of                          the model that this is the text of, where it also sees images
+//   quire.dense_layers                     a flag per layer: has it no experts, though others have? Usual: what
+//                                          leading_dense_block_count and interleave_moe_layer_step say
+//   quire.router_jitter                    phimoe: half of how far below the best a score is near. Usual: 0.01
+//   quire.rope_pattern, quire.query_key_norm
+//                                          llama4: a flag per layer: does it rotate? Are heads normed there?
+//   llama4.attention.{chunk_size, temperature_scale, temperature_length}
+//                                          Usual: 8192, 0.1, 8192
 class HfFolder : public ModelFile {
  public:
   explicit HfFolder(const std::string& path);

@@ -16,6 +16,7 @@ class HfObject {
   HfObject(Json json, std::string where);
 
   bool has(const char* key) const { return find(key) != nullptr; }
+  bool is_text(const char* key) const { return has(key) && find(key)->is_string(); }
   const std::string& where() const { return where_; }
 
   uint64_t number(const char* key) const;  // throws Error if it is missing

@@ -20,19 +20,24 @@ class Rope {
         scaling_(rope_object(config)),
         full_(scaling_.maybe_object("full_attention").value_or(scaling_)),
         out_(out) {
-    const double share = real("partial_rotary_factor", 1);
+    const double share = real("partial_rotary_factor", real("rotary_pct", out.family->rotated));
     dims_ = uint64_t(double(head_dim) * std::clamp(share, 0.0, 1.0));
+    if (config.has("rotary_dim")) dims_ = std::min(hf_count(config, {"rotary_dim"}), head_dim);
     if (dims_ < 2 || dims_ % 2 != 0)
       throw Error("{}: {} of {} dimensions of a head would be rotated", config_.where(), dims_, head_dim);
-    theta_ = real("rope_theta", out.family->rope_theta);
+    theta_ = real("rope_theta", real("rotary_emb_base", out.family->rope_theta));
   }
 
   void convert() {
     set("rope.dimension_count", dims_);
     set("rope.freq_base", theta_);
-    if (out_.family->architecture == "gemma3") set("rope.freq_base_swa", local_theta());
+    const std::string_view architecture = out_.family->architecture;
+    if (architecture == "gemma3") set("rope.freq_base_swa", local_theta(10000));
+    if (out_.family->model_type == "olmo3") set("rope.freq_base_swa", local_theta(theta_));
     const std::string type = kind(full_);
-    if (type == "default") return;
+    if (full_.has("llama_4_scaling_beta")) add_temperature(type);
+    if (type == "default" || type == "mrope") return;  // all positions of a text's token are the same
+    if (type == "dynamic" && full_.has("alpha")) return add_alpha();
     if (type == "linear") return add_linear();
     if (type == "llama3") return add_llama3();
     if (type == "yarn") return add_yarn();
@@ -61,13 +66,27 @@ class Rope {
     return value;
   }
 
-  double local_theta() const {
+  void add_temperature(const std::string& type) {
+    if (type != "yarn")
+      throw Error("{}: \"llama_4_scaling_beta\" is not supported with positions scaled by {}", full_.where(),
+                  in_quotes(type));
+    set("attention.temperature_scale", full_.maybe_real("llama_4_scaling_beta").value_or(0));
+  }
+
+  // Hunyuan: a larger base, whatever the length.
+  void add_alpha() {
+    const double dims = double(dims_);
+    if (dims_ <= 2) throw Error("{}: \"alpha\" of {} dimensions", full_.where(), dims_);
+    set("rope.freq_base", theta_ * std::pow(real("alpha", 1), dims / (dims - 2)));
+  }
+
+  double local_theta(double usual) const {
     if (const auto sliding = scaling_.maybe_object("sliding_attention")) {
       if (kind(*sliding) != "default")
         throw Error("{}: scaled positions in layers with a window are not supported", sliding->where());
-      return sliding->maybe_real("rope_theta").value_or(10000);
+      return sliding->maybe_real("rope_theta").value_or(usual);
     }
-    return config_.maybe_real("rope_local_base_freq").value_or(10000);
+    return config_.maybe_real("rope_local_base_freq").value_or(usual);
   }
 
   uint64_t original_context() const {
@@ -113,6 +132,8 @@ class Rope {
     if (const auto beta = full_.maybe_real("beta_fast")) set("rope.scaling.yarn_beta_fast", *beta);
     if (const auto beta = full_.maybe_real("beta_slow")) set("rope.scaling.yarn_beta_slow", *beta);
     if (const auto given = full_.maybe_real("attention_factor")) set("rope.scaling.yarn_attn_factor", *given);
+    if (const auto own = full_.maybe_real("mscale_all_dim"); own && *own != 0)
+      set("rope.scaling.yarn_log_multiplier", *own);
     if (const auto truncate = full_.maybe_flag("truncate"))
       out_.metadata.set("quire.rope.yarn_truncate", *truncate);
     const double attention = yarn_attention_factor();
@@ -134,7 +155,7 @@ class Rope {
     const double usual = factor() <= 1 ? 1 : std::sqrt(1 + std::log(factor()) / std::log(original));
     set("rope.scaling.type", std::string("longrope"));
     set("rope.scaling.original_context_length", original_context());
-    set("rope.scaling.attn_factor", real("attention_factor", usual));
+    set("rope.scaling.attn_factor", real("attention_factor", real("long_mscale", usual)));
     add_factors("long_factor", "rope_factors_long.weight");
     add_factors("short_factor", "rope_factors_short.weight");
   }
@@ -169,6 +190,13 @@ std::vector<bool> rotated_layers(const HfObject& config, uint64_t layers) {
   return rotated;
 }
 
+// n of "all but every n-th": a number, or a text such as "LLLG".
+uint64_t window_period(const HfObject& config, const HfFamily& family, const char* key) {
+  if (!config.has(key)) return family.window_period;
+  if (config.is_text(key)) return std::max<uint64_t>(config.maybe_text(key).value_or("").size(), 1);
+  return std::max<uint64_t>(config.number(key), 1);
+}
+
 // One bool per layer: does it look through a window?
 std::vector<bool> window_layers(const HfObject& config, const HfFamily& family, uint64_t layers) {
   std::vector<bool> window(layers, true);
@@ -178,7 +206,8 @@ std::vector<bool> window_layers(const HfObject& config, const HfFamily& family, 
       throw Error("{}: \"layer_types\" has {} values for {} layers", config.where(), types.size(), layers);
     for (uint64_t i = 0; i < layers; ++i) {
       window[i] = types[i] == "sliding_attention";
-      if (!window[i] && types[i] != "full_attention")
+      const bool chunked = family.architecture == "llama4" && types[i] == "chunked_attention";
+      if (!window[i] && !chunked && types[i] != "full_attention")
         throw Error("{}: layers of type {} are not supported", config.where(), in_quotes(types[i]));
     }
     return window;
@@ -186,7 +215,7 @@ std::vector<bool> window_layers(const HfObject& config, const HfFamily& family, 
   const uint64_t late = config.maybe_number("max_window_layers").value_or(28);
   const char* period_key =
       config.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-  const uint64_t period = std::max<uint64_t>(config.maybe_number(period_key).value_or(6), 1);
+  const uint64_t period = window_period(config, family, period_key);
   const std::vector<bool> rotated = rotated_layers(config, layers);
   for (uint64_t i = 0; i < layers; ++i) {
     if (family.window == HfWindow::late) window[i] = i >= late;
@@ -213,11 +242,19 @@ void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out) {
   Rope(config, head_dim, out).convert();
   if (out.family->architecture == "smollm3")
     out.metadata.set("smollm3.attention.rope_pattern", rotated_layers(config, out.layers));
+  if (out.family->architecture == "llama4")
+    out.metadata.set("quire.rope_pattern", rotated_layers(config, out.layers));
 }
 
 void add_hf_window(const HfObject& config, HfConfig& out) {
   const HfFamily& family = *out.family;
-  if (family.window == HfWindow::none) return;
+  if (family.window == HfWindow::none) {
+    const std::vector<bool> windows = window_layers(config, family, out.layers);
+    if (config.has("layer_types") && config.maybe_number("sliding_window").value_or(0) > 0 &&
+        std::ranges::find(windows, true) != windows.end())
+      throw Error("{}: windows are not supported for {}", config.where(), family.model_type);
+    return;
+  }
   const bool behind_flag = family.window == HfWindow::late || family.window == HfWindow::all_enabled ||
                            family.window == HfWindow::rotated_not;
   const bool enabled = !behind_flag || config.maybe_flag("use_sliding_window").value_or(false);

@@ -6,53 +6,13 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "model/hf_names.h"
 
 namespace quire {
 namespace {
 
-struct Name {
-  std::string_view hf;
-  std::string_view gguf;
-};
-
-constexpr Name kModelNames[] = {
-    {"embed_tokens", "token_embd"}, {"wte", "token_embd"},   {"wpe", "position_embd"},
-    {"norm", "output_norm"},        {"ln_f", "output_norm"}, {"lm_head", "output"},
-};
-
-constexpr Name kLayerNames[] = {
-    {"input_layernorm", "attn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.qkv_proj", "attn_qkv"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"pre_feedforward_layernorm", "ffn_norm"},
-    {"post_feedforward_layernorm", "post_ffw_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.gate_up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-    {"mlp.gate", "ffn_gate_inp"},
-    {"mlp.router", "ffn_gate_inp"},
-    {"block_sparse_moe.gate", "ffn_gate_inp"},
-    {"ln_1", "attn_norm"},
-    {"attn.c_attn", "attn_qkv"},
-    {"attn.c_proj", "attn_output"},
-    {"ln_2", "ffn_norm"},
-    {"mlp.c_fc", "ffn_up"},
-    {"mlp.c_proj", "ffn_down"},
-};
-
-constexpr Name kExpertNames[] = {
-    {"w1", "ffn_gate_exps"},        {"w2", "ffn_down_exps"},    {"w3", "ffn_up_exps"},
-    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
-};
-
-const Name* find_name(std::span<const Name> names, std::string_view hf) {
-  const auto found = std::ranges::find(names, hf, &Name::hf);
+const HfName* find_name(std::span<const HfName> names, std::string_view hf) {
+  const auto found = std::ranges::find(names, hf, &HfName::hf);
   return found == names.end() ? nullptr : &*found;
 }
 
@@ -77,12 +37,8 @@ bool is_scale(std::string_view name) {
 
 // Not of the text model, or what it does not need.
 bool is_ignored(std::string_view name) {
-  for (const std::string_view prefix :
-       {"vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."})
-    if (name.starts_with(prefix)) return true;
-  for (const std::string_view suffix : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
-    if (name.ends_with(suffix)) return true;
-  return false;
+  return std::ranges::any_of(kHfIgnoredPrefixes, [&](auto prefix) { return name.starts_with(prefix); }) ||
+         std::ranges::any_of(kHfIgnoredSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
 
 class Planner {
@@ -126,17 +82,18 @@ class Planner {
 
   void place(const SafetensorsTensor& tensor) {
     std::string_view rest = tensor.name;
-    for (const char* prefix :
-         {"model.language_model.", "language_model.model.", "language_model.", "model.", "transformer."})
+    for (const char* prefix : {"model.language_model.", "language_model.model.", "language_model.", "model.",
+                               "transformer.", "gpt_neox."})
       if (take_prefix(rest, prefix)) break;
     if (take_prefix(rest, "layers.") || take_prefix(rest, "h.")) {
       const auto layer = take_index(rest);
+      if (layer && *layer >= config_.layers && *layer - config_.layers < config_.more_layers) return;
       if (!layer || *layer >= config_.layers)
         refuse(tensor, fmt::format("is of none of {} layers", config_.layers));
       return place_in_layer(tensor, *layer, rest);
     }
     const auto [module, suffix] = split_suffix(rest);
-    const Name* name = find_name(kModelNames, module);
+    const HfName* name = find_name(kHfModelNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     if (name->gguf == "output" && config_.tied) return;
     place_plain(tensor, fmt::format("{}{}", name->gguf, suffix));
@@ -151,15 +108,30 @@ class Planner {
 
   void place_in_layer(const SafetensorsTensor& tensor, uint64_t layer, std::string_view rest) {
     const std::string block = fmt::format("blk.{}.", layer);
+    const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
+    if (rest.starts_with("feed_forward.")) rest = as_mlp;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
+    if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
     if (take_prefix(rest, "mlp.experts.") || take_prefix(rest, "block_sparse_moe.experts."))
       return place_experts(tensor, block, rest);
+    if (rest == "block_sparse_moe.input_linear.weight")
+      return place_all_experts(tensor, block, "gate_up_proj");
+    if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
+    for (const char* shared : {"mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp."})
+      if (take_prefix(rest, shared)) return place_shared(tensor, block, rest);
     const auto [module, suffix] = split_suffix(rest);
     if (module == "post_attention_layernorm") {
       const char* name = config_.family->post_norms ? "post_attention_norm" : "ffn_norm";
       return place_plain(tensor, fmt::format("{}{}{}", block, name, suffix));
     }
-    const Name* name = find_name(kLayerNames, module);
+    const HfName* name = find_name(kHfLayerNames, module);
+    if (!name || suffix.empty()) refuse(tensor, "is not known");
+    place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
+  }
+
+  void place_shared(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
+    const auto [module, suffix] = split_suffix(rest);
+    const HfName* name = find_name(kHfSharedNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
   }
@@ -173,6 +145,14 @@ class Planner {
       made.rows = HfRows::pairs;
       made.heads = query ? config_.heads : config_.kv_heads;
     }
+    // GPT-NeoX and Falcon have the rows of a head of keys and values after those of the queries that share it.
+    const std::string_view architecture = config_.family->architecture;
+    if ((architecture == "gptneox" || architecture == "falcon") &&
+        name.find(".attn_qkv.") != std::string::npos) {
+      made.rows = HfRows::groups;
+      made.heads = config_.heads;
+      made.kv_heads = config_.kv_heads;
+    }
     // GPT-2 keeps its matrices the other way round, except for the embeddings.
     made.transposed =
         config_.family->model_type == "gpt2" && name.starts_with("blk.") && tensor.shape.size() == 2;
@@ -182,7 +162,7 @@ class Planner {
     if (config_.experts == 0) refuse(tensor, "is of an expert, and config.json speaks of none");
     if (const auto expert = take_index(rest)) {
       const auto [module, suffix] = split_suffix(rest);
-      const Name* name = find_name(kExpertNames, module);
+      const HfName* name = find_name(kHfExpertNames, module);
       if (!name || suffix != ".weight") refuse(tensor, "is not known");
       if (*expert >= config_.experts)
         refuse(tensor, fmt::format("is of none of {} experts", config_.experts));
@@ -199,6 +179,7 @@ class Planner {
   // All experts of a layer in one tensor, gate and up in one: halves, or, in gpt-oss, alternating rows.
   void place_all_experts(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
     const bool gpt_oss = config_.family->model_type == "gpt_oss";
+    const bool transposed = gpt_oss || has_transposed_experts(tensor);
     const bool both = take_prefix(rest, "gate_up_proj");
     if (!both && !take_prefix(rest, "down_proj")) refuse(tensor, "is not known");
     const bool bias = rest == "_bias";
@@ -208,12 +189,23 @@ class Planner {
       HfTensor& made = add(fmt::format("{}{}{}", block, name, bias ? ".bias" : ".weight"));
       made.parts = {part(tensor)};
       made.rows = rows;
-      made.transposed = gpt_oss && !bias && !packed;
+      made.transposed = transposed && !bias && !packed;
       if (packed) made.entry.dtype = DType::mxfp4;
     };
     if (!both) return add_part("ffn_down_exps", HfRows::plain);
     add_part("ffn_gate_exps", gpt_oss ? HfRows::even : HfRows::first_half);
     add_part("ffn_up_exps", gpt_oss ? HfRows::odd : HfRows::second_half);
+  }
+
+  // Whether the experts of a layer have a column for each result: Qwen's with images were published so, and Transformers may save
+  // them the other way round. The shape of the down projection tells.
+  bool has_transposed_experts(const SafetensorsTensor& tensor) const {
+    if (config_.family->model_type == "llama4_text") return true;
+    if (config_.family->model_type != "qwen3_vl_moe_text") return false;
+    const std::string folder = tensor.name.substr(0, tensor.name.rfind('.') + 1);
+    const SafetensorsTensor* down = files_.find(folder + "down_proj");
+    if (!down || down->shape.size() != 3 || config_.embedding == config_.expert_width) return true;
+    return down->shape[1] == config_.expert_width;
   }
 
   HfPart part(const SafetensorsTensor& tensor) const {
@@ -244,7 +236,11 @@ class Planner {
     const bool all_experts =
         tensor.entry.name.find("_exps.") != std::string::npos && tensor.parts.size() == 1;
     const size_t outer = all_experts ? 1 : 0;
-    const std::vector<uint64_t>& shape = first.shape;
+    // Biases of choices and gates of one row come as matrices.
+    const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
+                      tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
+    const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
+    const std::vector<uint64_t> shape = one_row ? std::vector{first.shape[1]} : first.shape;
     const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
     if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
     if (all_experts && shape[0] != config_.experts)
@@ -275,15 +271,16 @@ class Planner {
     tensor.entry.bytes = blocks.bytes.size() / 16 * 17 / (halves(tensor) ? 2 : 1);
   }
 
-  static bool halves(const HfTensor& tensor) {
-    return tensor.rows != HfRows::plain && tensor.rows != HfRows::pairs;
-  }
+  static bool halves(const HfTensor& tensor) { return is_half(tensor.rows); }
 
   void set_shape(HfTensor& tensor, bool vector) const {
     const SafetensorsTensor& first = *tensor.parts.front().data;
     if (halves(tensor) && tensor.file_rows % 2 != 0) refuse(first, "does not divide into gate and up");
     if (tensor.rows == HfRows::pairs && tensor.file_rows % (2 * tensor.heads) != 0)
       refuse(first, fmt::format("does not divide into the pairs of {} heads", tensor.heads));
+    const uint64_t all_heads = tensor.heads + 2 * tensor.kv_heads;
+    if (tensor.rows == HfRows::groups && tensor.file_rows % all_heads != 0)
+      refuse(first, fmt::format("does not divide into {} heads", all_heads));
     if (tensor.entry.name.find("_exps.") != std::string::npos)
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
     tensor.entry.shape.push_back(halves(tensor) ? tensor.file_rows / 2 : tensor.file_rows);

@@ -16,7 +16,12 @@ enum class HfRows : uint8_t {
   odd,          // the odd ones
   first_half,   // of each expert
   second_half,  // of each expert
+  groups,  // the queries of all heads, then keys, then values; the file has them by head of keys and values
 };
+// Two tensors are made of one in the file.
+inline bool is_half(HfRows rows) {
+  return rows != HfRows::plain && rows != HfRows::pairs && rows != HfRows::groups;
+}
 
 // Bytes of the file that make (one expert of) a tensor.
 struct HfPart {
@@ -30,7 +35,8 @@ struct HfTensor {
   std::vector<HfPart> parts;  // one, or one per expert; none if it is computed
   std::vector<float> computed;
   HfRows rows = HfRows::plain;
-  uint64_t heads = 0;       // REQUIRED for `pairs`
+  uint64_t heads = 0;       // REQUIRED for `pairs` and `groups`
+  uint64_t kv_heads = 0;    // REQUIRED for `groups`
   bool transposed = false;  // the file has a column for each row of the result
   float added = 0;          // to each value
 

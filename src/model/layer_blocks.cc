@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -33,17 +35,24 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
   std::vector<LayerBlock> blocks;
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    const auto add = [&](BlockPtr block, const std::string& pre_norm, const char* post_norm, Side side) {
+    const LayerNorms& norms = layer.norms;
+    const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm,
+                         const char* post_norm, Side side) {
+      const bool has_norm = norms.pre && input != BlockInput::shared;
       blocks.push_back({.layer = l,
                         .block = std::move(block),
-                        .norm = layer.norms.norm,
-                        .pre_norm = layer.norms.pre ? fmt::format("blk.{}.{}", l, pre_norm) : "",
-                        .post_norm = layer.norms.post ? fmt::format("blk.{}.{}", l, post_norm) : "",
+                        .norm = norms.norm,
+                        .input = input,
+                        .pre_norm = has_norm ? fmt::format("blk.{}.{}", l, pre_norm) : "",
+                        .post_norm = norms.post ? fmt::format("blk.{}.{}", l, post_norm) : "",
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
-    add(block_of(layer.mixer, spec.dim), "attn_norm", "post_attention_norm", layer.sides.mixer);
-    add(block_of(layer.mlp, spec.dim), layer.norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
+    add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor, "post_attention_norm",
+        layer.sides.mixer);
+    add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
+    CHECK(!layer.shared || !norms.post);
+    if (layer.shared) add(make_block(*layer.shared, spec.dim), BlockInput::shared, "", "", layer.sides.mlp);
   }
   return blocks;
 }

@@ -12,6 +12,7 @@ struct LayerBlock {
   uint32_t layer = 0;
   BlockPtr block;
   NormSpec norm;
+  BlockInput input = BlockInput::stream;
   std::string pre_norm, post_norm;  // what the file calls them; empty: there is none
   float residual_scale = 1;
   Side side = Side::device;

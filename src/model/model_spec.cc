@@ -16,10 +16,46 @@ struct Architecture {
 };
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", arch::llama_spec},   {"qwen2", arch::qwen2_spec},        {"qwen3", arch::qwen3_spec},
-    {"gemma2", arch::gemma2_spec}, {"gemma3", arch::gemma3_spec},      {"phi3", arch::phi3_spec},
-    {"olmo2", arch::olmo2_spec},   {"smollm3", arch::smollm3_spec},    {"granite", arch::granite_spec},
-    {"gpt2", arch::gpt2_spec},     {"qwen3moe", arch::qwen3_moe_spec}, {"gpt-oss", arch::gpt_oss_spec},
+    {"llama", arch::llama_spec},
+    {"mistral3", arch::mistral3_spec},
+    {"llama4", arch::llama4_spec},
+    {"qwen2", arch::qwen2_spec},
+    {"qwen2vl", arch::qwen2_spec},
+    {"qwen2moe", arch::qwen2_moe_spec},
+    {"qwen3", arch::qwen3_spec},
+    {"qwen3vl", arch::qwen3_spec},
+    {"qwen3moe", arch::qwen3_moe_spec},
+    {"qwen3vlmoe", arch::qwen3_moe_spec},
+    {"gemma", arch::gemma_spec},
+    {"gemma2", arch::gemma2_spec},
+    {"gemma3", arch::gemma3_spec},
+    {"phi2", arch::phi2_spec},
+    {"phi3", arch::phi3_spec},
+    {"phimoe", arch::phi_moe_spec},
+    {"olmo2", arch::olmo2_spec},
+    {"olmoe", arch::olmoe_spec},
+    {"smollm3", arch::smollm3_spec},
+    {"granite", arch::granite_spec},
+    {"granitemoe", arch::granite_moe_spec},
+    {"gpt2", arch::gpt2_spec},
+    {"gpt-oss", arch::gpt_oss_spec},
+    {"gptneox", arch::gpt_neox_spec},
+    {"starcoder2", arch::starcoder2_spec},
+    {"falcon", arch::falcon_spec},
+    {"chatglm", arch::chatglm_spec},
+    {"glm4", arch::glm4_spec},
+    {"glm4moe", arch::glm4_moe_spec},
+    {"minimax-m2", arch::minimax_m2_spec},
+    {"command-r", arch::command_r_spec},
+    {"cohere2", arch::cohere2_spec},
+    {"exaone4", arch::exaone4_spec},
+    {"seed_oss", arch::seed_oss_spec},
+    {"ernie4_5", arch::ernie4_5_spec},
+    {"ernie4_5-moe", arch::ernie4_5_moe_spec},
+    {"apertus", arch::apertus_spec},
+    {"dots1", arch::dots1_spec},
+    {"hunyuan-dense", arch::hunyuan_spec},
+    {"hunyuan-moe", arch::hunyuan_spec},
 };
 
 }  // namespace
@@ -38,7 +74,8 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
 
 uint32_t LayerSpec::window() const {
   const auto* attention = std::get_if<GqaSpec>(&mixer);
-  return attention != nullptr ? attention->window : 0;
+  if (attention == nullptr) return 0;
+  return attention->chunk == 0 ? attention->window : attention->chunk;
 }
 
 std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {

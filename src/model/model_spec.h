@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,12 +28,21 @@ struct RopeSpec {
 using MixerSpec = std::variant<GqaSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, BlockPtr>;
 
+// What a block reads of the residual stream.
+enum class BlockInput : uint8_t {
+  stream,         // its norm, of the stream with what all blocks before added
+  stream_before,  // its norm, of what the block before read: the two run side by side
+  shared,         // what the block before reads, normed once for both
+};
+
 // The norms of a layer's two blocks.
 struct LayerNorms {
   NormSpec norm = {};
-  bool pre = true;                      // before attention and MLP
-  bool post = false;                    // after them, before the residual is added
-  std::string mlp_tensor = "ffn_norm";  // what the file calls the norm before the MLP
+  bool pre = true;                         // before attention and MLP
+  bool post = false;                       // after them, before the residual is added
+  std::string mixer_tensor = "attn_norm";  // what the file calls the norm before the mixer
+  std::string mlp_tensor = "ffn_norm";     // and before the MLP
+  BlockInput mlp_input = BlockInput::stream;
 };
 
 // Which side of the backend computes a layer's blocks: not part of the model, but decided before anything of it is loaded (place).
@@ -44,6 +54,7 @@ struct LayerSides {
 struct LayerSpec {
   MixerSpec mixer = {};
   MlpSpec mlp = {};
+  std::optional<DenseMlpSpec> shared = {};  // beside the MLP, reading what it reads. REQUIRES: no norms after
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
   LayerSides sides = {};
@@ -51,7 +62,7 @@ struct LayerSpec {
   // REQUIRES: the mixer is grouped attention.
   GqaSpec& gqa() { return std::get<GqaSpec>(mixer); }
   const GqaSpec& gqa() const { return std::get<GqaSpec>(mixer); }
-  uint32_t window() const;  // 0: none
+  uint32_t window() const;  // 0: none; of chunks, what they see at most
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.

@@ -1,9 +1,11 @@
 #include "model/model_spec.h"
 
+#include <cmath>
 #include <utility>
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 
 namespace quire {
@@ -127,6 +129,112 @@ TEST(ModelSpec, SmolLm3LeavesEveryFourthLayerUnrotated) {
   const ModelSpec spec = read_model_spec(HeadOnly("smollm3"));
   for (size_t i = 0; i < spec.layers.size(); ++i)
     EXPECT_EQ(spec.layers[i].gqa().rope.has_value(), (i + 1) % 4 != 0);
+}
+
+HeadOnly with_experts(const std::string& architecture) {
+  HeadOnly file(architecture);
+  file.set(architecture + ".expert_count", uint64_t(16))
+      .set(architecture + ".expert_used_count", uint64_t(4));
+  return file;
+}
+
+const Routing& routing_of(const ModelSpec& spec) {
+  return std::get<ExpertMlpSpec>(spec.layers.back().mlp).routing;
+}
+
+TEST(ModelSpec, RoutingIsWhatTheKeysSayOrWhatIsUsualForTheFamily) {
+  const Routing usual = routing_of(read_model_spec(with_experts("glm4moe")));
+  EXPECT_EQ(usual.score, RouterScore::sigmoid);
+  EXPECT_TRUE(usual.normalized);
+  EXPECT_EQ(routing_of(read_model_spec(with_experts("gpt-oss"))).score, RouterScore::softmax_of_chosen);
+  EXPECT_FALSE(routing_of(read_model_spec(with_experts("qwen2moe"))).normalized);
+  HeadOnly file = with_experts("glm4moe");
+  file.set("glm4moe.expert_gating_func", uint64_t(4))
+      .set("glm4moe.expert_weights_norm", false)
+      .set("glm4moe.expert_weights_scale", 2.5)
+      .set("glm4moe.expert_group_count", uint64_t(4))
+      .set("glm4moe.expert_group_used_count", uint64_t(2))
+      .set("glm4moe.expert_shared_count", uint64_t(2))
+      .set("glm4moe.expert_feed_forward_length", uint64_t(24))
+      .set("glm4moe.leading_dense_block_count", uint64_t(3))
+      .set("glm4moe.nextn_predict_layers", uint64_t(2));
+  const ModelSpec spec = read_model_spec(file);
+  EXPECT_EQ(spec.layers.size(), 10u);
+  EXPECT_TRUE(std::holds_alternative<DenseMlpSpec>(spec.layers[2].mlp));
+  EXPECT_FALSE(spec.layers[2].shared.has_value());
+  EXPECT_EQ(spec.layers[3].shared.value().width, 48u);
+  const Routing said = routing_of(spec);
+  EXPECT_EQ(said.score, RouterScore::sqrt_softplus);
+  EXPECT_FALSE(said.normalized);
+  EXPECT_EQ(said.scale, 2.5f);
+  EXPECT_EQ(said.groups, 4u);
+  EXPECT_EQ(said.groups_used, 2u);
+}
+
+TEST(ModelSpec, AbsurdRoutingIsRefusedNamingTheKey) {
+  const auto refused = [](const char* key, MetadataValue value) {
+    HeadOnly file = with_experts("dots1");
+    file.set("dots1.expert_group_count", uint64_t(4)).set("dots1.expert_group_used_count", uint64_t(2));
+    file.set(std::string("dots1.") + key, std::move(value));
+    const std::string text = message(file);
+    return text.find(key) != std::string::npos ? "" : text;
+  };
+  EXPECT_EQ(refused("expert_gating_func", uint64_t(5)), "");
+  EXPECT_EQ(refused("expert_group_count", uint64_t(5)), "");
+  EXPECT_EQ(refused("expert_group_used_count", uint64_t(5)), "");
+  EXPECT_EQ(refused("expert_weights_scale", -1.0), "");
+  EXPECT_EQ(refused("expert_shared_count", uint64_t(1000)), "");
+  EXPECT_EQ(refused("nextn_predict_layers", uint64_t(12)), "");
+  HeadOnly few = with_experts("dots1");  // 4 experts of groups of 1
+  few.set("dots1.expert_group_count", uint64_t(16)).set("dots1.expert_group_used_count", uint64_t(3));
+  EXPECT_NE(message(few).find("4 experts cannot be chosen"), std::string::npos) << message(few);
+}
+
+TEST(ModelSpec, SharedExpertsThatAFileHasAndDoesNotSpeakOfAreThere) {
+  class WithShared : public HeadOnly {
+   public:
+    WithShared() : HeadOnly("llama4") {
+      set("llama4.expert_count", uint64_t(16)).set("llama4.expert_used_count", uint64_t(1));
+      set("llama4.interleave_moe_layer_step", uint64_t(2)).set("llama4.expert_group_count", uint64_t(0));
+      add_tensor({"blk.1.ffn_up_shexp.weight", DType::f32, {40, 64}, 40 * 64 * 4});
+    }
+  };
+  const ModelSpec spec = read_model_spec(WithShared());
+  EXPECT_FALSE(spec.layers[0].shared.has_value());
+  EXPECT_EQ(spec.layers[1].shared.value().width, 40u);
+  EXPECT_EQ(spec.layers[1].gqa().query_key_norm, QueryKeyNorm::per_head_weightless);
+  EXPECT_EQ(spec.layers[3].gqa().temperature.step, 8192u);
+}
+
+TEST(ModelSpec, HeadsThatNoModelHasAreRefusedBeforeTheirFrequenciesAreMade) {
+  HeadOnly file;
+  file.set("llama.attention.key_length", uint64_t(1) << 20);
+  EXPECT_NE(message(file).find("llama.attention.key_length"), std::string::npos) << message(file);
+}
+
+TEST(ModelSpec, MoreWidthsOfHeadsThanAnyModelHasAreRefused) {
+  HeadOnly file;
+  file.set("llama.attention.key_length", std::vector<uint64_t>{2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24});
+  EXPECT_NE(message(file).find("attention.key_length"), std::string::npos) << message(file);
+}
+
+TEST(ModelSpec, Cohere2RotatesOnlyLayersWithAWindow) {
+  const ModelSpec spec = read_model_spec(HeadOnly("cohere2"));
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    EXPECT_EQ(spec.layers[i].window(), (i + 1) % 4 == 0 ? 0u : 4096u);
+    EXPECT_EQ(spec.layers[i].gqa().rope.has_value(), (i + 1) % 4 != 0);
+    EXPECT_EQ(spec.layers[i].norms.mlp_input, BlockInput::shared);
+  }
+}
+
+TEST(ModelSpec, MistralsQueriesGrowWithTheContextItWasTrainedFor) {
+  HeadOnly file("mistral3");
+  file.set("mistral3.attention.temperature_scale", 0.1);
+  EXPECT_NE(message(file).find("rope.scaling.original_context_length"), std::string::npos);
+  file.set("mistral3.rope.scaling.original_context_length", uint64_t(16384));
+  const QueryTemperature temperature = read_model_spec(file).layers[0].gqa().temperature;
+  EXPECT_EQ(temperature.at(16383), 1.0f);
+  EXPECT_EQ(temperature.at(16384), float(1 + double(0.1f) * std::log(2.0)));
 }
 
 }  // namespace

@@ -11,8 +11,9 @@
 namespace quire {
 namespace {
 
+// Experts that can be the other side's: what they read comes with the stream.
 bool has_experts(const LayerSpec& layer) {
-  return std::holds_alternative<ExpertMlpSpec>(layer.mlp);
+  return std::holds_alternative<ExpertMlpSpec>(layer.mlp) && layer.norms.mlp_input == BlockInput::stream;
 }
 
 // "0-11,13" of the layers whose block is the host's.

@@ -29,6 +29,7 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
     if (Refusal why = too_many("values in a head", dim, limits.head_dim)) return why;
     if (Refusal why = no_multiple("values in a head", dim, limits.head_dim_multiple)) return why;
   }
+  if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";
   if (gqa.kv_heads == 0) return std::nullopt;
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
 }
@@ -36,6 +37,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
 Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
   if (Refusal why = too_many("experts", experts.count, limits.experts)) return why;
   if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
+  if (experts.share_use == ShareUse::of_inputs && !limits.scaled_inputs)
+    return "has experts with scaled inputs, which are not there yet";
   return no_multiple("values in the hidden layer of an expert", experts.width, limits.expert_width_multiple);
 }
 

@@ -27,7 +27,9 @@ class RefusalTest : public testing::Test {
                                    .expert_width_multiple = 8,
                                    .mixed_experts = false,
                                    .vocabulary = 1 << 18,
-                                   .unequal_heads = false}};
+                                   .unequal_heads = false,
+                                   .chunks = false,
+                                   .scaled_inputs = false}};
 };
 
 TEST_F(RefusalTest, AModelWithinTheLimitsIsNotRefused) {
@@ -70,6 +72,10 @@ TEST_F(RefusalTest, EveryLimitIsLookedAt) {
   EXPECT_TRUE(refuses("40 experts for each token"));
   spec_.layers[3].mlp = ExpertMlpSpec{.count = 64, .used = 8, .width = 60};
   EXPECT_TRUE(refuses("60 values in the hidden layer of an expert"));
+  spec_.layers[1].gqa().chunk = 8192;
+  EXPECT_TRUE(refuses("has attention in chunks"));
+  spec_.layers[3].mlp = ExpertMlpSpec{.count = 8, .used = 2, .width = 64, .share_use = ShareUse::of_inputs};
+  EXPECT_TRUE(refuses("has experts with scaled inputs"));
 }
 
 TEST_F(RefusalTest, WhatTheHostComputesIsNotAskedAbout) {

@@ -15,24 +15,36 @@ namespace quire {
 namespace {
 
 constexpr size_t kDistinctRows = 64;
+
+// Of all matrices of a tensor together.
+size_t all_rows(const TensorEntry& tensor) {
+  size_t rows = 1;
+  for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
+  return rows;
+}
+
 Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   Metadata metadata(s.name);
-  metadata.set("general.architecture", std::string("llama"));
+  metadata.set("general.architecture", s.architecture);
   metadata.set("general.name", "synthetic " + s.name);
   metadata.set("general.file_type", uint64_t(mix.file_type()));
   metadata.set("general.quantization_version", uint64_t(2));
-  metadata.set("llama.block_count", uint64_t(s.layers));
-  metadata.set("llama.context_length", uint64_t(s.context));
-  metadata.set("llama.embedding_length", uint64_t(s.dim));
-  metadata.set("llama.feed_forward_length", uint64_t(s.mlp_width));
-  metadata.set("llama.attention.head_count", uint64_t(s.heads));
-  metadata.set("llama.attention.head_count_kv", uint64_t(s.kv_heads));
-  metadata.set("llama.attention.key_length", uint64_t(s.head_dim));
-  metadata.set("llama.attention.value_length", uint64_t(s.head_dim));
-  metadata.set("llama.attention.layer_norm_rms_epsilon", 1e-5);
-  metadata.set("llama.rope.dimension_count", uint64_t(s.head_dim));
-  metadata.set("llama.rope.freq_base", double(s.rope_base));
-  metadata.set("llama.vocab_size", uint64_t(s.vocab));
+  const auto set = [&](const std::string& key, MetadataValue value) {
+    metadata.set(s.architecture + "." + key, std::move(value));
+  };
+  set("block_count", uint64_t(s.layers));
+  set("context_length", uint64_t(s.context));
+  set("embedding_length", uint64_t(s.dim));
+  set("feed_forward_length", uint64_t(s.mlp_width));
+  set("attention.head_count", uint64_t(s.heads));
+  set("attention.head_count_kv", uint64_t(s.kv_heads));
+  set("attention.key_length", uint64_t(s.head_dim));
+  set("attention.value_length", uint64_t(s.head_dim));
+  set("attention.layer_norm_rms_epsilon", 1e-5);
+  set("rope.dimension_count", uint64_t(s.head_dim));
+  set("rope.freq_base", double(s.rope_base));
+  set("vocab_size", uint64_t(s.vocab));
+  for (const auto& [key, value] : s.more) set(key, value);
   set_vocabulary(make_synth_vocabulary(s.vocab), metadata);
   return metadata;
 }
@@ -44,8 +56,7 @@ class SynthHead : public ModelFile {
     const auto add = [&](const Role& role) {
       TensorEntry tensor{role.tensor, DType::f32, role.shape, 0};
       tensor.dtype = mix.type_for(tensor, shape.layers, shape.tied);
-      const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
-      tensor.bytes = rows * row_bytes(tensor.dtype, tensor.shape.back());
+      tensor.bytes = all_rows(tensor) * row_bytes(tensor.dtype, tensor.shape.back());
       add_tensor(std::move(tensor));
     };
     ModelSpec measures;  // what a spec is read from must have an embedding
@@ -73,6 +84,15 @@ void fill_row(uint32_t tensor, uint32_t row, float scale, std::span<float> out) 
   }
 }
 
+using Keys = std::vector<std::pair<std::string, MetadataValue>>;
+
+Keys experts(uint64_t count, uint64_t used, uint64_t width, Keys more) {
+  more.push_back({"expert_count", count});
+  more.push_back({"expert_used_count", used});
+  more.push_back({"expert_feed_forward_length", width});
+  return more;
+}
+
 }  // namespace
 
 const std::vector<SynthShape>& synth_shapes() {
@@ -84,6 +104,53 @@ const std::vector<SynthShape>& synth_shapes() {
       {"llama-3b", 3072, 28, 24, 8, 128, 8192, 128256, 131072, true, 500000},
       {"llama-8b", 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 500000},
       {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
+      {"ministral-3-8b",
+       4096,
+       34,
+       32,
+       8,
+       128,
+       14336,
+       131072,
+       262144,
+       false,
+       1e6f,
+       "mistral3",
+       {{"rope.scaling.type", std::string("yarn")},
+        {"rope.scaling.factor", 16.0},
+        {"rope.scaling.original_context_length", uint64_t(16384)},
+        {"rope.scaling.yarn_log_multiplier", 1.0},
+        {"attention.temperature_scale", 0.1}}},
+      {"command-r7b",
+       4096,
+       32,
+       32,
+       8,
+       128,
+       14336,
+       256000,
+       8192,
+       true,
+       50000,
+       "cohere2",
+       {{"attention.sliding_window", uint64_t(4096)}, {"logit_scale", 0.25}}},
+      {"qwen2-moe", 2048, 24, 16, 16, 128, 5632, 151936, 8192, false, 1e6f, "qwen2moe",
+       experts(60, 4, 1408, {{"expert_shared_feed_forward_length", uint64_t(5632)}})},
+      {"qwen3-30b-a3b", 2048, 48, 32, 4, 128, 6144, 151936, 40960, false, 1e6f, "qwen3moe",
+       experts(128, 8, 768, {})},
+      {"gpt-oss-20b", 2880, 24, 64, 8, 64, 2880, 201088, 131072, false, 150000, "gpt-oss",
+       experts(32, 4, 2880, {{"attention.sliding_window", uint64_t(128)}})},
+      {"ernie-4.5-21b-a3b", 2560, 28, 20, 4, 128, 12288, 103424, 131072, true, 500000, "ernie4_5-moe",
+       experts(64, 6, 1536,
+               {{"expert_shared_count", uint64_t(2)}, {"leading_dense_block_count", uint64_t(1)}})},
+      {"glm-4.5-air", 4096, 46, 96, 8, 128, 10944, 151552, 131072, false, 1e6f, "glm4moe",
+       experts(128, 8, 1408,
+               {{"expert_shared_count", uint64_t(1)},
+                {"leading_dense_block_count", uint64_t(1)},
+                {"expert_gating_func", uint64_t(2)},
+                {"rope.dimension_count", uint64_t(64)}})},
+      {"minimax-m2", 3072, 62, 48, 8, 128, 1536, 200064, 196608, false, 5e6f, "minimax-m2",
+       experts(256, 8, 1536, {{"expert_gating_func", uint64_t(2)}, {"rope.dimension_count", uint64_t(64)}})},
   };
   return shapes;
 }
@@ -112,7 +179,7 @@ void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const st
   for (uint32_t index = 0; index < tensors.size(); ++index) {
     const TensorEntry& tensor = tensors[index];
     const size_t cols = tensor.shape.back();
-    const size_t rows = tensor.shape.size() > 1 ? tensor.shape[0] : 1;
+    const size_t rows = all_rows(tensor);
     const size_t distinct = std::min(rows, kDistinctRows);
     const size_t bytes = row_bytes(tensor.dtype, cols);
     std::vector<std::byte> block(distinct * bytes);

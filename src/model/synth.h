@@ -4,19 +4,23 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "model/metadata.h"
 #include "model/type_mix.h"
 
 namespace quire {
 
-// The measures of a Llama-shaped model that exists only to be timed or tested.
+// The measures of a model that exists only to be timed or tested.
 struct SynthShape {
   std::string name;
   uint32_t dim, layers, heads, kv_heads, head_dim, mlp_width, vocab, context;
   bool tied;
   float rope_base;
+  std::string architecture = "llama";
+  std::vector<std::pair<std::string, MetadataValue>> more = {};  // keys of the architecture, without its name
 };
 
 const std::vector<SynthShape>& synth_shapes();

@@ -45,6 +45,7 @@ class Loader {
                         .block = from.block,
                         .roles = from.roles(),
                         .weights = {},
+                        .input = from.input,
                         .norm = norm(from.pre_norm, from.norm),
                         .post_norm = norm(from.post_norm, from.norm),
                         .residual_scale = from.residual_scale,

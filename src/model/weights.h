@@ -16,7 +16,8 @@ struct BlockWeights {
   BlockPtr block;
   std::vector<Role> roles;
   std::vector<Weight> weights;  // by role; empty where the spec or the file has none
-  Norm norm, post_norm;         // of no kind where there is none
+  BlockInput input = BlockInput::stream;
+  Norm norm, post_norm;  // of no kind where there is none
   float residual_scale = 1;
   Side side = Side::device;  // who has them, and computes
 };

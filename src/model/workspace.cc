@@ -55,6 +55,7 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
   for (const BlockWeights& block : weights.blocks) {
     std::vector<Want>& wanted = wanted_.emplace_back();
     if (block.side != side) continue;
+    gates_ |= block.block->gates_output();
     for (const size_t width : block.block->scratch()) wanted.push_back({.width = width});
     for (size_t i = 0; i < block.roles.size(); ++i) {
       const Role& role = block.roles[i];
@@ -85,7 +86,7 @@ void Workspace::reserve(size_t tokens, size_t logit_rows) {
 
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   reserve(tokens, logit_rows);
-  for (Rows* r : {&stream, &branch, &normed.f32}) r->rows = tokens;
+  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32}) r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {
     for (Activation& a : block) a.f32.rows = tokens;
@@ -98,6 +99,7 @@ size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
   stream = side_ == Side::host ? Rows{crossing_.as<float>(), tokens, spec_.dim, spec_.dim}
                                : pieces.rows(tokens, spec_.dim);
   branch = pieces.rows(tokens, spec_.dim);
+  branch_gate = pieces.rows(tokens, gates_ ? 1 : 0);
   logits = pieces.rows(logit_rows, spec_.vocab);
   normed = pieces.activation(tokens, spec_.dim, normed_forms_);
   final = pieces.activation(logit_rows, spec_.dim, final_forms_);

@@ -21,6 +21,7 @@ class Workspace {
 
   Rows stream;                                   // [tokens, dim]: the residual stream
   Rows branch;                                   // [tokens, dim]: what a block adds to it
+  Rows branch_gate;                              // [tokens, 1]: of blocks that gate what they add
   Rows logits;                                   // [logit_rows, vocab]
   Activation normed;                             // [tokens, dim]: input of the blocks
   Activation final;                              // [logit_rows, dim]: input of the head
@@ -43,6 +44,7 @@ class Workspace {
   Backend& backend_;  // of that side
   const ModelSpec& spec_;
   FormSet normed_forms_, final_forms_;
+  bool gates_ = false;                     // some block does
   std::vector<std::vector<Want>> wanted_;  // by block; those of the other side want nothing
   size_t tokens_ = 0;
   size_t logit_rows_ = 0;

@@ -8,6 +8,8 @@
 namespace quire {
 namespace {
 
+constexpr float kXieluLeast = -1e-6f;  // what its exponent is at most
+
 F32x4 silu(F32x4 x) {
   return x / (all4(1.0f) + exp4(-x));
 }
@@ -55,6 +57,14 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
         const float g = std::min(gate[i], function.limit);
         const float u = std::clamp(up[i], -function.limit, function.limit);
         out[i] = g / (1.0f + std::exp(-function.slope * g)) * (u + 1.0f);
+      }
+      return;
+    }
+    case Nonlinearity::xielu: {
+      for (size_t i = 0; i < count; ++i) {
+        const float x = gate[i];
+        const float below = (std::expm1(std::min(x, kXieluLeast)) - x) * function.slope;
+        out[i] = (x > 0 ? function.limit * x * x : below) + 0.5f * x;
       }
       return;
     }

@@ -6,7 +6,7 @@
 
 namespace quire {
 
-// out = norm(in); out may be in for rms.
-void norm_row(const Norm& norm, const float* in, float* out, size_t width);
+// out = norm(in); out may be in. The weights, where it has any, are those from `first_weight` on.
+void norm_row(const Norm& norm, const float* in, float* out, size_t width, size_t first_weight = 0);
 
 }  // namespace quire

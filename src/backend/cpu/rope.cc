@@ -21,11 +21,23 @@ void rotate(float* head, const float* cos, const float* sin, size_t pairs, RopeP
   }
 }
 
-void norm_heads(const Norm* norm, float* row, size_t width, size_t head_dim) {
+void norm_heads(const Norm* norm, const RopeStoreParams& params, float* row, size_t width) {
   if (norm == nullptr) return;
-  const size_t span = norm->weight.view.cols;
-  CHECK(span == width || span == head_dim);
-  for (size_t begin = 0; begin < width; begin += span) norm_row(*norm, row + begin, row + begin, span);
+  const size_t weights = norm->weight ? norm->weight.view.cols : 0;
+  const size_t span = params.norm_span != 0 ? params.norm_span : weights;
+  CHECK(span == width || span == params.head_dim);
+  for (size_t begin = 0; begin < width; begin += span)
+    norm_row(*norm, row + begin, row + begin, span, weights == width ? begin : 0);
+}
+
+// Norms and rotates the heads of a row, in either order.
+void turn_heads(const RopeStoreParams& params, const Norm* norm, float* row, size_t width, size_t token) {
+  if (params.norm_order == HeadNormOrder::before_rotation) norm_heads(norm, params, row, width);
+  if (params.cos) {
+    for (size_t h = 0; h < width; h += params.head_dim)
+      rotate(row + h, params.cos.row(token), params.sin.row(token), params.cos.width, params.pairing);
+  }
+  if (params.norm_order == HeadNormOrder::after_rotation) norm_heads(norm, params, row, width);
 }
 
 }  // namespace
@@ -45,7 +57,6 @@ void CpuBackend::rope_table(const RopeTableParams& params) {
 
 void CpuBackend::rope_store(const RopeStoreParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
-  const size_t head_dim = params.head_dim;
   CHECK(!params.key || (params.key.width == shape.kv_heads * shape.key_dim &&
                         params.value.width == shape.kv_heads * shape.value_dim));
   const auto store = [&](KvFormat format, std::span<const float> values, std::byte* out) {
@@ -59,16 +70,11 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
       float* key = params.key ? params.key.row(t) : nullptr;
-      norm_heads(params.query_norm, query, params.query.width, head_dim);
-      if (key != nullptr) norm_heads(params.key_norm, key, params.key.width, head_dim);
-      if (params.cos) {
-        const float* cos = params.cos.row(t);
-        const float* sin = params.sin.row(t);
-        const size_t pairs = params.cos.width;
-        for (size_t h = 0; h < params.query.width; h += head_dim)
-          rotate(query + h, cos, sin, pairs, params.pairing);
-        for (size_t h = 0; h < params.key.width; h += head_dim)
-          rotate(key + h, cos, sin, pairs, params.pairing);
+      turn_heads(params, params.query_norm, query, params.query.width, t);
+      if (key != nullptr) turn_heads(params, params.key_norm, key, params.key.width, t);
+      if (params.temperature.slope != 0) {
+        const float factor = params.temperature.at(batch_.positions[t]);
+        for (size_t i = 0; i < params.query.width; ++i) query[i] *= factor;
       }
       if (is_turned(shape.key_format)) {  // as the keys will be
         for (size_t h = 0; h < params.query.width; h += shape.key_dim)

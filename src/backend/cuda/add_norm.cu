@@ -51,7 +51,7 @@ struct RowNorm {
 
   __device__ __forceinline__ float apply(float x, uint32_t col) const {
     if (norm.kind == NormKind::none) return x;
-    const float value = (x - mean) * scale * norm.weight[col];
+    const float value = norm.weight == nullptr ? (x - mean) * scale : (x - mean) * scale * norm.weight[col];
     return norm.bias == nullptr ? value : value + norm.bias[col];
   }
 
@@ -60,23 +60,27 @@ struct RowNorm {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) add_and_norm(const DeviceAddNorm params) {
-  ptx::follow_kernel_before();
-  __shared__ float scratch[kThreads / 32];
-  const uint32_t out_row = blockIdx.x, row = params.rows == nullptr ? out_row : params.rows[out_row];
+// A number of the stream is always one thread's: it reads what it wrote.
+__device__ __forceinline__ void add_branch(const DeviceAddNorm& params, uint32_t row, float4* stream,
+                                           float* scratch) {
+  if (params.branch.data == nullptr) return;
   const uint32_t width = uint32_t(params.stream.width);
-  auto* stream = reinterpret_cast<float4*>(params.stream.data + row * params.stream.stride);
-  if (params.branch.data != nullptr) {
-    const auto* branch = reinterpret_cast<const float4*>(params.branch.data + row * params.branch.stride);
-    RowNorm norm{params.branch_norm};
-    norm.measure(
-        width, [&](uint32_t i) { return branch[i]; }, scratch);
-    for (uint32_t i = threadIdx.x; i < width / 4; i += kThreads) {  // the same thread reads it below
-      const float4 add = norm.apply(branch[i], 4 * i), s = stream[i];
-      stream[i] = {s.x + params.branch_scale * add.x, s.y + params.branch_scale * add.y,
-                   s.z + params.branch_scale * add.z, s.w + params.branch_scale * add.w};
-    }
+  const auto* branch = reinterpret_cast<const float4*>(params.branch.data + row * params.branch.stride);
+  RowNorm norm{params.branch_norm};
+  norm.measure(
+      width, [&](uint32_t i) { return branch[i]; }, scratch);
+  float scale = params.branch_scale;
+  if (params.branch_gate.data != nullptr)
+    scale *= 1.0f / (1.0f + exp_of(-params.branch_gate.data[row * params.branch_gate.stride]));
+  for (uint32_t i = threadIdx.x; i < width / 4; i += kThreads) {
+    const float4 add = norm.apply(branch[i], 4 * i), s = stream[i];
+    stream[i] = {s.x + scale * add.x, s.y + scale * add.y, s.z + scale * add.z, s.w + scale * add.w};
   }
+}
+
+__device__ __forceinline__ void write_norm(const DeviceAddNorm& params, uint32_t out_row,
+                                           const float4* stream, float* scratch) {
+  const uint32_t width = uint32_t(params.stream.width);
   RowNorm norm{params.norm};
   norm.measure(
       width, [&](uint32_t i) { return stream[i]; }, scratch);
@@ -93,6 +97,18 @@ __global__ void __launch_bounds__(kThreads) add_and_norm(const DeviceAddNorm par
       *place(4 * i + 2) = ptx::pack_bf16(v.z, v.w);
     }
   }
+}
+
+__global__ void __launch_bounds__(kThreads) add_and_norm(const DeviceAddNorm params) {
+  ptx::follow_kernel_before();
+  __shared__ float scratch[kThreads / 32];
+  using Order = DeviceAddNorm::Order;
+  const uint32_t out_row = blockIdx.x, row = params.rows == nullptr ? out_row : params.rows[out_row];
+  auto* stream = reinterpret_cast<float4*>(params.stream.data + row * params.stream.stride);
+  if (params.order == Order::add_then_norm) add_branch(params, row, stream, scratch);
+  if (params.out.data != nullptr || params.out_f32.data != nullptr)
+    write_norm(params, out_row, stream, scratch);
+  if (params.order == Order::norm_then_add) add_branch(params, row, stream, scratch);
 }
 
 }  // namespace

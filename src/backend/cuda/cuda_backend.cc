@@ -61,7 +61,9 @@ BackendTraits CudaBackend::traits() const {
                      .expert_width_multiple = 8,
                      .mixed_experts = false,
                      .vocabulary = Sampler::kMostVocabulary,
-                     .unequal_heads = false}};
+                     .unequal_heads = false,
+                     .chunks = false,
+                     .scaled_inputs = false}};
 }
 
 size_t CudaBackend::available_memory() const {

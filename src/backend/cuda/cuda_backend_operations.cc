@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "backend/cuda/attention/taps.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/matmul/output_rows.h"
@@ -16,8 +18,13 @@ DeviceNorm device_norm(const Norm* norm) {
   return {norm->kind, norm->epsilon, norm->weight.vector(), norm->bias ? norm->bias.vector() : nullptr};
 }
 
-uint32_t norm_width(const Norm* norm) {
-  return norm == nullptr ? 0 : uint32_t(norm->weight.view.cols);
+uint32_t norm_weights(const Norm* norm) {
+  return norm == nullptr || !norm->weight ? 0 : uint32_t(norm->weight.view.cols);
+}
+
+uint32_t norm_width(const Norm* norm, const RopeStoreParams& params) {
+  if (norm == nullptr) return 0;
+  return params.norm_span != 0 ? params.norm_span : norm_weights(norm);
 }
 
 bool covers(const ExpertWorkspace::Limits& room, const ExpertWorkspace::Limits& wanted) {
@@ -60,11 +67,13 @@ void CudaBackend::launch_product(const WaitingProduct& waiting) {
 DeviceAddNorm CudaBackend::device_add_norm(const NormQuantizeParams& params) const {
   DeviceAddNorm norm{.stream = params.stream,
                      .branch = params.branch,
+                     .branch_gate = params.branch_gate,
+                     .order = params.order,
                      .branch_norm = device_norm(params.branch_norm),
                      .branch_scale = params.branch_scale,
                      .norm = device_norm(params.norm),
                      .row_count = uint32_t(params.stream.rows),
-                     .out = block_of(params.out),
+                     .out = params.norm == nullptr ? ActivationBlock{} : block_of(params.out),
                      .out_f32 = {}};
   if (!params.rows.empty()) {
     CHECK(params.rows.data() == batch_.logit_rows.data());
@@ -76,7 +85,7 @@ DeviceAddNorm CudaBackend::device_add_norm(const NormQuantizeParams& params) con
 
 void CudaBackend::launch_norm(const NormQuantizeParams& params) {
   const DeviceAddNorm norm = device_add_norm(params);
-  if (norm.out.data == folded_) folded_ = nullptr;
+  if (norm.out.data != nullptr && norm.out.data == folded_) folded_ = nullptr;
   add_norm(norm, stream());
 }
 
@@ -125,7 +134,8 @@ void CudaBackend::fold() {
 void CudaBackend::norm_quantize(const NormQuantizeParams& params) {
   const bool adds_what_waits = product_ && !norm_ && product_->scales.squares == nullptr && params.branch &&
                                params.branch.data == product_->one.out.data;
-  const bool is_plain = params.branch_norm == nullptr && params.rows.empty() &&
+  const bool is_plain = params.branch_norm == nullptr && !params.branch_gate && params.rows.empty() &&
+                        params.order == NormQuantizeParams::Order::add_then_norm && params.norm != nullptr &&
                         params.norm->kind == NormKind::rms && !params.norm->bias;
   if (adds_what_waits && is_plain) {
     norm_ = params;  // what reads it will tell
@@ -215,8 +225,12 @@ DeviceRopeStore CudaBackend::device_rope_store(const RopeStoreParams& params) co
           .head_dim = params.head_dim,
           .query_norm = device_norm(params.query_norm),
           .key_norm = device_norm(params.key_norm),
-          .query_norm_width = norm_width(params.query_norm),
-          .key_norm_width = norm_width(params.key_norm),
+          .query_norm_width = norm_width(params.query_norm, params),
+          .key_norm_width = norm_width(params.key_norm, params),
+          .query_norm_weights = norm_weights(params.query_norm),
+          .key_norm_weights = norm_weights(params.key_norm),
+          .norm_order = params.norm_order,
+          .temperature = params.temperature,
           .table = {.cos = params.cos.data,
                     .sin = params.sin.data,
                     .inverse_frequencies = nullptr,
@@ -362,6 +376,7 @@ void CudaBackend::route_experts(const RouteExpertsParams& params) {
   const Rows scores{scratch<float>(router_scores_, tokens * experts), tokens, experts, experts};
   launch_product({{params.router, params.bias, scores}, block_of(params.in), {}});
   route({.scores = scores,
+         .choice_bias = vector_of(params.choice_bias),
          .routing = params.routing,
          .used = params.used,
          .experts = params.experts.data(),

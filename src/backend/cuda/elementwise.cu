@@ -30,6 +30,11 @@ __device__ __forceinline__ float clamped_swiglu(float gate, float up, const Gate
   return g / (1.0f + exp_of(-function.slope * g)) * (u + 1.0f);
 }
 
+__device__ __forceinline__ float xielu(float x, const Gate& function) {
+  const float below = (expm1f(fminf(x, -1e-6f)) - x) * function.slope;
+  return (x > 0 ? function.limit * x * x : below) + 0.5f * x;
+}
+
 __device__ __forceinline__ float activated(const Gate& function, float gate, const float* up) {
   float value = 0;
   switch (function.kind) {
@@ -44,6 +49,9 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
       break;
     case Nonlinearity::clamped_swiglu:
       return clamped_swiglu(gate, *up, function);
+    case Nonlinearity::xielu:
+      value = xielu(gate, function);
+      break;
   }
   return up == nullptr ? value : value * *up;
 }

@@ -43,15 +43,19 @@ struct DeviceNorm {
 // stream += scale * branch_norm(branch), then out = norm(stream), of the rows that are named alone. REQUIRES: a width that is a
 // multiple of 4; no row is named twice.
 struct DeviceAddNorm {
-  Rows stream;  // [tokens, dim], updated
-  Rows branch;  // or nothing
+  using Order = NormQuantizeParams::Order;
+
+  Rows stream;            // [tokens, dim], updated
+  Rows branch;            // or nothing
+  Rows branch_gate = {};  // [tokens, 1], or nothing
+  Order order = Order::add_then_norm;
   DeviceNorm branch_norm;
   float branch_scale = 1;
   DeviceNorm norm;
   const uint32_t* rows = nullptr;  // out row i is of stream row rows[i]; null: every row
   uint32_t row_count = 0;          // of out
   ActivationBlock out;             // or no data
-  Rows out_f32;                    // or nothing
+  Rows out_f32;                    // or nothing; without either the branch is added and nothing normed
 };
 void add_norm(const DeviceAddNorm& params, cudaStream_t stream);
 
@@ -83,8 +87,12 @@ struct DeviceRopeStore {
   Rows value;  // [tokens, kv_heads * value_dim]
   uint32_t head_dim = 0;
   DeviceNorm query_norm, key_norm;
-  uint32_t query_norm_width = 0, key_norm_width = 0;  // a head, or the whole row
-  DeviceRopeTable table;                              // no cos: no rotation
+  uint32_t query_norm_width = 0, key_norm_width = 0;  // what they are over: a head, or the whole row
+  uint32_t query_norm_weights = 0,
+           key_norm_weights = 0;  // how many they have: as wide, or of the whole row, or none
+  HeadNormOrder norm_order = HeadNormOrder::before_rotation;
+  QueryTemperature temperature = {};
+  DeviceRopeTable table;  // no cos: no rotation
   RopePairing pairing = RopePairing::halves;
   PagedRows rows;
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
@@ -98,8 +106,9 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
 // The experts of each token from its scores. REQUIRES: at most kMostExperts.
 inline constexpr uint32_t kMostExperts = 512;
 struct DeviceRoute {
-  Rows scores;  // [tokens, experts]
-  Routing routing = Routing::softmax_then_top_normalized;
+  Rows scores;                         // [tokens, experts]
+  const float* choice_bias = nullptr;  // [experts], or null
+  Routing routing = {};
   uint32_t used = 0;
   uint32_t* experts = nullptr;  // [tokens, used]
   float* shares = nullptr;      // [tokens, used]

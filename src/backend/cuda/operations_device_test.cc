@@ -241,6 +241,8 @@ void compare_rope_store(const RopeCase& test) {
               .key_norm = {test.norm, 1e-6f, weights[1].as<float>(), nullptr},
               .query_norm_width = uint32_t(query_weight.size()),
               .key_norm_width = uint32_t(key_weight.size()),
+              .query_norm_weights = uint32_t(query_weight.size()),
+              .key_norm_weights = uint32_t(key_weight.size()),
               .table = table,
               .pairing = test.pairing,
               .rows = paged_rows(layout.groups[0], 1, device_pages.as<std::byte>(), kPages),
@@ -281,9 +283,24 @@ TEST_F(Operations, RouteToTheCpusExperts) {
     scores[t * kExperts + 5] = scores[t * kExperts + 90] = 11;  // equals
   for (uint32_t i = 0; i < kExperts; ++i) identity[i * kExperts + i] = 1;
   const DeviceBuffer device_scores = DeviceBuffer::of(scores);
+  const std::vector<float> bias = noise(kExperts, 15, 0.3f);
+  const DeviceBuffer device_bias = DeviceBuffer::of(bias);
   CpuBackend cpu(exact_kernels(), 1);
-  for (const Routing routing :
-       {Routing::softmax_then_top, Routing::softmax_then_top_normalized, Routing::top_then_softmax}) {
+  struct Case {
+    Routing routing;
+    bool biased = false;
+  };
+  const Case cases[] = {
+      {{.normalized = false}},
+      {{}},
+      {{.score = RouterScore::softmax_of_chosen}},
+      {{.score = RouterScore::sigmoid, .scale = 2.5f}, true},
+      {{.score = RouterScore::sigmoid, .groups = 8, .groups_used = 3}, true},
+      {{.groups = 64, .groups_used = 20, .group_best = 1}},
+      {{.score = RouterScore::sqrt_softplus, .scale = 1.5f}, true},
+      {{.score = RouterScore::sparse_mixer, .nearness = 0.4f}},
+  };
+  for (const auto& [routing, biased] : cases) {
     std::vector<uint32_t> experts(kTokens * kUsed);
     std::vector<float> shares(experts.size());
     Activation in;
@@ -293,6 +310,10 @@ TEST_F(Operations, RouteToTheCpusExperts) {
          .router = {{reinterpret_cast<const std::byte*>(identity.data()), DType::f32, kExperts, kExperts},
                     nullptr},
          .bias = {},
+         .choice_bias =
+             biased
+                 ? Weight{{reinterpret_cast<const std::byte*>(bias.data()), DType::f32, 1, kExperts}, nullptr}
+                 : Weight{},
          .routing = routing,
          .used = kUsed,
          .experts = experts,
@@ -300,6 +321,7 @@ TEST_F(Operations, RouteToTheCpusExperts) {
     const DeviceBuffer device_experts(experts.size() * 4), device_shares(shares.size() * 4);
     const Stream stream;
     route({.scores = rows_of(device_scores, kTokens, kExperts),
+           .choice_bias = biased ? device_bias.as<float>() : nullptr,
            .routing = routing,
            .used = kUsed,
            .experts = device_experts.as<uint32_t>(),

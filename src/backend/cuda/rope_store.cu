@@ -48,6 +48,20 @@ struct Angles {
   }
 };
 
+// What the queries or keys of a row are normed by.
+struct HeadNorm {
+  DeviceNorm norm;
+  uint32_t width;    // what it is over
+  uint32_t weights;  // how many it has
+
+  // Of value i of the head that begins at `begin`, in rows of `row_width`.
+  __device__ __forceinline__ float apply(float x, float mean, float scale, uint32_t at) const {
+    float value = (x - mean) * scale;
+    if (norm.weight != nullptr) value *= norm.weight[at];
+    return norm.bias == nullptr ? value : value + norm.bias[at];
+  }
+};
+
 // What a warp works on: one head of one token.
 struct HeadRow {
   const float* row;  // all heads of the token
@@ -56,7 +70,36 @@ struct HeadRow {
   float* values;  // shared memory, [dim]
   const uint32_t lane = threadIdx.x % 32;
 
-  __device__ __forceinline__ void load(const DeviceNorm& norm, uint32_t norm_width) const {
+  // Where the head's weights begin: those of a head serve all of them.
+  __device__ __forceinline__ uint32_t first_weight(const HeadNorm& by) const {
+    return by.weights == width ? begin : 0;
+  }
+
+  // As `load` does, of what is in `values` already. REQUIRES: a norm over the head.
+  __device__ __forceinline__ void norm_again(const HeadNorm& by) const {
+    if (by.norm.kind == NormKind::none) return;
+    float mean = 0;
+    if (by.norm.kind == NormKind::layer)
+      mean = sum_in_lanes(dim, [&](uint32_t i) { return values[i]; }) / float(dim);
+    const float squares = sum_in_lanes(dim, [&](uint32_t i) {
+      const float x = values[i] - mean;
+      return x * x;
+    });
+    const float scale = 1.0f / square_root(squares / float(dim) + by.norm.epsilon);
+    __syncwarp();
+    for (uint32_t i = lane; i < dim; i += 32)
+      values[i] = by.apply(values[i], mean, scale, first_weight(by) + i);
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void multiply(float factor) const {
+    for (uint32_t i = lane; i < dim; i += 32) values[i] *= factor;
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ void load(const HeadNorm& by) const {
+    const DeviceNorm& norm = by.norm;
+    const uint32_t norm_width = by.width;
     float held[kLaneValues];
 #pragma unroll
     for (uint32_t j = 0; j < kLaneValues; ++j) {
@@ -77,12 +120,8 @@ struct HeadRow {
     for (uint32_t j = 0; j < kLaneValues; ++j) {
       const uint32_t i = lane + 32 * j;
       if (i >= dim) continue;
-      float value = held[j];
-      if (norm.kind != NormKind::none) {
-        value = (value - mean) * scale * norm.weight[begin - from + i];
-        if (norm.bias != nullptr) value += norm.bias[begin - from + i];
-      }
-      values[i] = value;
+      values[i] =
+          norm.kind == NormKind::none ? held[j] : by.apply(held[j], mean, scale, first_weight(by) + i);
     }
     __syncwarp();
   }
@@ -105,8 +144,16 @@ struct HeadRow {
   }
 };
 
+__device__ __forceinline__ void norm_and_rotate(const DeviceRopeStore& params, const HeadRow& head,
+                                                const HeadNorm& norm, const Angles& angles) {
+  const bool after = params.norm_order == HeadNormOrder::after_rotation;
+  head.load(after ? HeadNorm{} : norm);
+  head.rotate(params.table, angles, params.pairing);
+  if (after) head.norm_again(norm);
+}
+
 __global__ void __launch_bounds__(32 * kWarps)
-    norm_rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads) {
+    norm_rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads, const uint32_t* positions) {
   ptx::follow_kernel_before();
   __shared__ float values[kWarps][kMostDim];
   const uint32_t index = blockIdx.x * kWarps + threadIdx.x / 32;
@@ -120,8 +167,13 @@ __global__ void __launch_bounds__(32 * kWarps)
     const Angles angles(params.table, token);
     const HeadRow head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
                        which * params.head_dim, params.head_dim, own};
-    head.load(params.query_norm, params.query_norm_width);
-    head.rotate(params.table, angles, params.pairing);
+    norm_and_rotate(params, head, {params.query_norm, params.query_norm_width, params.query_norm_weights},
+                    angles);
+    const QueryTemperature& temperature = params.temperature;
+    if (temperature.slope != 0) {
+      const uint64_t steps = (uint64_t(positions[token]) + temperature.offset) / temperature.step;
+      head.multiply(float(1 + double(temperature.slope) * log1p(double(steps))));
+    }
     const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
     const size_t at = (size_t(token) * heads + which) * params.head_dim;
     if (is_turned(params.key_format)) turn(own, params.head_dim);  // as the keys are
@@ -137,20 +189,21 @@ __global__ void __launch_bounds__(32 * kWarps)
     const Angles angles(params.table, token);
     const HeadRow head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
                        kv_head * params.head_dim, params.head_dim, own};
-    head.load(params.key_norm, params.key_norm_width);
-    head.rotate(params.table, angles, params.pairing);
+    norm_and_rotate(params, head, {params.key_norm, params.key_norm_width, params.key_norm_weights}, angles);
     return store_kv_row(params.key_format, own, params.head_dim,
                         params.rows.key_row(page, kv_head, page_row));
   }
   const uint32_t dim = params.rows.value_dim;
   const HeadRow head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
                      kv_head * dim, dim, own};
-  head.load({}, dim);
+  head.load({});
   store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
 }
 
-bool fits(const DeviceNorm& norm, uint32_t norm_width, uint32_t head_dim, size_t width) {
-  return norm.kind == NormKind::none || norm_width == head_dim || norm_width == width;
+bool fits(const DeviceNorm& norm, const DeviceRopeStore& params, uint32_t norm_width, size_t width) {
+  if (norm.kind == NormKind::none) return true;
+  const bool after = params.norm_order == HeadNormOrder::after_rotation;
+  return norm_width == params.head_dim || (norm_width == width && !after);
 }
 
 }  // namespace
@@ -164,13 +217,13 @@ void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaS
 void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream) {
   CHECK(params.head_dim <= kMostDim && params.rows.value_dim <= kMostDim &&
         params.rows.key_dim == params.head_dim);
-  CHECK(fits(params.query_norm, params.query_norm_width, params.head_dim, params.query.width));
-  CHECK(fits(params.key_norm, params.key_norm_width, params.head_dim, params.key.width));
+  CHECK(fits(params.query_norm, params, params.query_norm_width, params.query.width));
+  CHECK(fits(params.key_norm, params, params.key_norm_width, params.key.width));
   if (tokens.count == 0) return;
   const uint32_t heads =
       uint32_t(params.query.width) / params.head_dim + (params.key ? 2 * params.rows.kv_heads : 0);
   launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
-         Overlap::with_kernel_before, stream, params, tokens.count * heads);
+         Overlap::with_kernel_before, stream, params, tokens.count * heads, tokens.positions);
 }
 
 }  // namespace quire::cuda

@@ -20,6 +20,7 @@ class Keys {
   // What a file may say once or per layer, for each; empty if it does not.
   std::vector<uint32_t> counts(const char* key, size_t layers) const;
   float real(const char* key, float otherwise) const;
+  bool flag(const char* key, bool otherwise) const;
 
  private:
   const Metadata* metadata_;
@@ -48,7 +49,22 @@ void read_windows(const ModelFile& file, ModelSpec& spec, const WindowDefaults& 
 
 // Of every layer's MLP, dense or of experts.
 void set_gate(ModelSpec& spec, const Gate& gate);
-void set_routing(ModelSpec& spec, Routing routing);
+// How experts are chosen; what the file does not say comes from `usual`.
+void read_routing(const ModelFile& file, ModelSpec& spec, const Routing& usual);
+// An MLP beside the experts of every layer that has them, where the file speaks of one.
+enum class OutputGate : uint8_t { none, sigmoid };
+void read_shared_experts(const ModelFile& file, ModelSpec& spec, OutputGate gate = OutputGate::none);
+
+// Of every layer: norms that subtract the mean; MLPs without a gate; norms of query and key heads.
+void use_layer_norms(ModelSpec& spec);
+void use_plain_mlps(ModelSpec& spec, Nonlinearity function);
+void set_query_key_norm(ModelSpec& spec, QueryKeyNorm norm);
+// Where the first layer of the file has weights for them.
+void maybe_query_key_norm(const ModelFile& file, ModelSpec& spec, QueryKeyNorm norm);
+// Norms after the blocks instead of before them.
+void use_post_norms(ModelSpec& spec);
+// Layers without a window do not rotate.
+void rotate_windows_only(ModelSpec& spec);
 
 // What all of them share. The others start from it and say only what differs.
 ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options);
@@ -65,5 +81,29 @@ ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec olmo2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gpt2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gpt_oss_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mistral3_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec llama4_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec granite_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec ernie4_5_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec ernie4_5_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec qwen2_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec gemma_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec phi_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec olmoe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec glm4_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec chatglm_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec glm4_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec hunyuan_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec exaone4_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec seed_oss_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec apertus_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec command_r_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec cohere2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec gpt_neox_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec phi2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec starcoder2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec falcon_spec(const ModelFile& file, const SpecOptions& options);
 
 }  // namespace quire::arch

@@ -7,6 +7,8 @@
 namespace quire::arch {
 namespace {
 
+constexpr size_t kMostRopes = 4;
+constexpr uint32_t kMaxHeadDim = 1u << 16;
 constexpr uint64_t kMaxWidth = 1u << 24;  // of all heads, or of a window: no model comes near
 
 uint32_t read_vocab(const ModelFile& file) {
@@ -20,10 +22,13 @@ uint32_t read_vocab(const ModelFile& file) {
 
 void read_attention(const ModelFile& file, ModelSpec& spec) {
   const Keys keys(file);
-  const std::vector<uint32_t> heads = keys.counts("attention.head_count", spec.layers.size());
+  const size_t layers = spec.layers.size();
+  const std::vector<uint32_t> heads = keys.counts("attention.head_count", layers);
   if (heads.empty()) keys.count("attention.head_count");  // which says what is missing
-  const std::vector<uint32_t> kv_heads = keys.counts("attention.head_count_kv", spec.layers.size());
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
+  const std::vector<uint32_t> kv_heads = keys.counts("attention.head_count_kv", layers);
+  const std::vector<uint32_t> key_dims = keys.counts("attention.key_length", layers);
+  const std::vector<uint32_t> value_dims = keys.counts("attention.value_length", layers);
+  for (size_t i = 0; i < layers; ++i) {
     GqaSpec& gqa = spec.layers[i].gqa();
     gqa.heads = heads[i];
     gqa.kv_heads = kv_heads.empty() ? gqa.heads : kv_heads[i];
@@ -31,27 +36,62 @@ void read_attention(const ModelFile& file, ModelSpec& spec) {
       throw Error("{}: {} query heads cannot share {} KV heads", keys.all().file_name(), gqa.heads,
                   gqa.kv_heads);
     }
-    gqa.key_dim = keys.maybe_count("attention.key_length").value_or(spec.dim / gqa.heads);
-    gqa.value_dim = keys.maybe_count("attention.value_length").value_or(gqa.key_dim);
+    gqa.key_dim = key_dims.empty() ? spec.dim / gqa.heads : key_dims[i];
+    gqa.value_dim = value_dims.empty() ? gqa.key_dim : value_dims[i];
     if (gqa.key_dim == 0) throw Error("{}: heads of width 0", keys.all().file_name());
     if (uint64_t(gqa.heads) * std::max(gqa.key_dim, gqa.value_dim) > kMaxWidth) {
       throw Error("{}: {} heads of {} are more than any model has", keys.all().file_name(), gqa.heads,
                   std::max(gqa.key_dim, gqa.value_dim));
     }
+    if (gqa.key_dim > kMaxHeadDim || gqa.value_dim > kMaxHeadDim) {
+      throw Error("{}: {} and attention.value_length are {} and {}, which no model can have",
+                  keys.all().file_name(), keys("attention.key_length"), gqa.key_dim, gqa.value_dim);
+    }
     gqa.scale = keys.real("attention.scale", 1.0f / std::sqrt(float(gqa.key_dim)));
-    gqa.rope = 0;
     gqa.norm = spec.output_norm;
   }
 }
 
+// Layers of equal heads share a rope.
+void read_ropes(const ModelFile& file, ModelSpec& spec, const SpecOptions& options,
+                const RopeDefaults& rope) {
+  std::vector<uint32_t> dims;
+  for (LayerSpec& layer : spec.layers) {
+    const uint32_t dim = layer.gqa().key_dim;
+    auto known = std::ranges::find(dims, dim);
+    if (known == dims.end()) {
+      if (dims.size() == kMostRopes)
+        throw Error("{}: attention.key_length has more than {} different widths of heads", file.path(),
+                    kMostRopes);
+      spec.ropes.push_back(read_rope(file, dim, options, rope));
+      known = dims.insert(dims.end(), dim);
+    }
+    layer.gqa().rope = uint32_t(known - dims.begin());
+  }
+}
+
+// Whether layer `i` is of experts, by what files say of those that are not.
+bool has_experts(const Keys& keys, size_t i) {
+  const uint64_t dense = keys.all().maybe_number(keys("leading_dense_block_count")).value_or(0);
+  const uint64_t step = keys.all().maybe_number(keys("interleave_moe_layer_step")).value_or(1);
+  return i >= dense && (step <= 1 || (i + 1) % step == 0);
+}
+
 void read_mlps(const ModelFile& file, ModelSpec& spec) {
   const Keys keys(file);
-  std::vector<uint32_t> widths = keys.counts("feed_forward_length", spec.layers.size());
-  widths.resize(spec.layers.size());
+  const size_t layers = spec.layers.size();
+  std::vector<uint32_t> widths = keys.counts("feed_forward_length", layers);
+  widths.resize(layers);
   const std::optional<uint32_t> experts = keys.maybe_count("expert_count");
-  const uint64_t dense = keys.all().maybe_number(keys("leading_dense_block_count")).value_or(0);
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    if (!experts || i < dense) {
+  const std::string dense_key = "quire.dense_layers";
+  const std::vector<bool> dense =
+      keys.all().has(dense_key) ? keys.all().flags(dense_key) : std::vector<bool>();
+  if (!dense.empty() && dense.size() != layers)
+    throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(), dense_key,
+                dense.size(), layers);
+  for (size_t i = 0; i < layers; ++i) {
+    const bool mixed = experts && (dense.empty() ? has_experts(keys, i) : !dense[i]);
+    if (!mixed) {
       spec.layers[i].mlp = DenseMlpSpec{.width = widths[i]};
       continue;
     }
@@ -64,6 +104,17 @@ void read_mlps(const ModelFile& file, ModelSpec& spec) {
   }
 }
 
+// Heads that predict further tokens come after the layers and are counted among them.
+uint32_t read_layer_count(const Keys& keys) {
+  const uint32_t blocks = keys.count("block_count");
+  const uint64_t predicting = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
+  if (blocks > 4096) throw Error("{}: {} layers are more than any model has", keys.all().file_name(), blocks);
+  if (predicting >= blocks)
+    throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys("nextn_predict_layers"),
+                predicting, blocks);
+  return blocks - uint32_t(predicting);
+}
+
 }  // namespace
 
 ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope) {
@@ -74,15 +125,14 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   spec.vocab = read_vocab(file);
   spec.dim = keys.count("embedding_length");
   spec.context = keys.count("context_length");
-  const uint32_t layers = keys.count("block_count");
-  if (layers > 4096) throw Error("{}: {} layers are more than any model has", keys.all().file_name(), layers);
-  spec.layers.resize(layers);
+  spec.layers.resize(read_layer_count(keys));
   spec.output_norm.epsilon =
       keys.real("attention.layer_norm_rms_epsilon", keys.real("attention.layer_norm_epsilon", 1e-5f));
   for (LayerSpec& layer : spec.layers) layer.norms.norm = spec.output_norm;
   read_attention(file, spec);
   read_mlps(file, spec);
-  spec.ropes = {read_rope(file, spec.layers.front().gqa().key_dim, options, rope)};
+  read_routing(file, spec, {});
+  read_ropes(file, spec, options, rope);
   return spec;
 }
 

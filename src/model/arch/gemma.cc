@@ -5,8 +5,8 @@
 namespace quire::arch {
 namespace {
 
-ModelSpec gemma_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope,
-                     float usual_soft_cap) {
+ModelSpec later_gemma_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope,
+                           float usual_soft_cap) {
   const float soft_cap = Keys(file).real("attn_logit_softcapping", usual_soft_cap);
   ModelSpec spec = common_spec(file, options, rope);
   spec.embedding_scale = std::sqrt(float(spec.dim));
@@ -25,9 +25,16 @@ ModelSpec gemma_spec(const ModelFile& file, const SpecOptions& options, const Ro
 
 }  // namespace
 
+ModelSpec gemma_spec(const ModelFile& file, const SpecOptions& options) {
+  ModelSpec spec = common_spec(file, options, {});
+  spec.embedding_scale = std::sqrt(float(spec.dim));
+  set_gate(spec, {.kind = Nonlinearity::gelu_tanh});
+  return spec;
+}
+
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options) {
   const Keys keys(file);
-  ModelSpec spec = gemma_spec(file, options, {}, 50);
+  ModelSpec spec = later_gemma_spec(file, options, {}, 50);
   spec.logit_soft_cap = keys.real("final_logit_softcapping", 30);
   read_windows(file, spec, {.window = 4096, .pattern = 2});
   return spec;
@@ -36,7 +43,7 @@ ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options) {
 // Window layers rotate with a base of their own and are never scaled.
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options) {
   const Keys keys(file);
-  ModelSpec spec = gemma_spec(file, options, {.base = 1000000.0f}, 0);
+  ModelSpec spec = later_gemma_spec(file, options, {.base = 1000000.0f}, 0);
   const uint32_t key_dim = spec.layers.front().gqa().key_dim;
   spec.ropes.push_back(plain_rope(key_dim, keys.real("rope.freq_base_swa", 10000), RopePairing::halves));
   spec.logit_soft_cap = keys.real("final_logit_softcapping", 0);

@@ -38,4 +38,8 @@ float Keys::real(const char* key, float otherwise) const {
   return float(metadata_->maybe_real((*this)(key)).value_or(otherwise));
 }
 
+bool Keys::flag(const char* key, bool otherwise) const {
+  return metadata_->maybe_flag((*this)(key)).value_or(otherwise);
+}
+
 }  // namespace quire::arch

@@ -37,9 +37,36 @@ void set_gate(ModelSpec& spec, const Gate& gate) {
   }
 }
 
-void set_routing(ModelSpec& spec, Routing routing) {
+void use_layer_norms(ModelSpec& spec) {
+  spec.output_norm.kind = NormKind::layer;
+  for (LayerSpec& layer : spec.layers) layer.norms.norm.kind = layer.gqa().norm.kind = NormKind::layer;
+}
+
+void use_plain_mlps(ModelSpec& spec, Nonlinearity function) {
+  set_gate(spec, {.kind = function});
   for (LayerSpec& layer : spec.layers) {
-    if (auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) experts->routing = routing;
+    if (auto* mlp = std::get_if<DenseMlpSpec>(&layer.mlp)) mlp->gated = false;
+  }
+}
+
+void set_query_key_norm(ModelSpec& spec, QueryKeyNorm norm) {
+  for (LayerSpec& layer : spec.layers) layer.gqa().query_key_norm = norm;
+}
+
+void maybe_query_key_norm(const ModelFile& file, ModelSpec& spec, QueryKeyNorm norm) {
+  if (file.find("blk.0.attn_q_norm.weight") != nullptr) set_query_key_norm(spec, norm);
+}
+
+void use_post_norms(ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) {
+    layer.norms.pre = false;
+    layer.norms.post = true;
+  }
+}
+
+void rotate_windows_only(ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers) {
+    if (layer.window() == 0) layer.gqa().rope.reset();
   }
 }
 

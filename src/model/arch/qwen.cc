@@ -10,14 +10,18 @@ ModelSpec qwen2_spec(const ModelFile& file, const SpecOptions& options) {
 
 ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = qwen2_spec(file, options);
-  for (LayerSpec& layer : spec.layers) layer.gqa().query_key_norm = QueryKeyNorm::per_head;
+  set_query_key_norm(spec, QueryKeyNorm::per_head);
   return spec;
 }
 
 ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options) {
-  ModelSpec spec = qwen3_spec(file, options);
-  const bool normalized = file.metadata().maybe_flag("qwen3moe.expert_weights_norm").value_or(true);
-  set_routing(spec, normalized ? Routing::softmax_then_top_normalized : Routing::softmax_then_top);
+  return qwen3_spec(file, options);  // its experts are chosen as is usual
+}
+
+ModelSpec qwen2_moe_spec(const ModelFile& file, const SpecOptions& options) {
+  ModelSpec spec = qwen2_spec(file, options);
+  read_routing(file, spec, {.normalized = false});
+  read_shared_experts(file, spec, OutputGate::sigmoid);
   return spec;
 }
 

@@ -41,6 +41,13 @@ void apply_yarn(std::vector<double>& frequencies, const Keys& keys, double base,
   }
 }
 
+// What cos and sin are times: files may say that attention's own scale has a part of it.
+double yarn_attention(const Keys& keys, double factor) {
+  const auto growth = [&](double by) { return factor <= 1 ? 1.0 : 0.1 * by * std::log(factor) + 1.0; };
+  const double own = keys.real("rope.scaling.yarn_log_multiplier", 0);
+  return own == 0 ? 0.1 * std::log(factor) + 1.0 : growth(1) / growth(own);
+}
+
 }  // namespace
 
 RopeSpec plain_rope(uint32_t dims, float base, RopePairing pairing) {
@@ -71,7 +78,7 @@ RopeSpec read_rope(const ModelFile& file, uint32_t key_dim, const SpecOptions& o
   } else if (kind == "yarn") {
     apply_yarn(frequencies, keys, base, factor, defaults);
     rope.scale =
-        float(keys.all().maybe_real("quire.rope.attention_factor").value_or(0.1 * std::log(factor) + 1.0));
+        float(keys.all().maybe_real("quire.rope.attention_factor").value_or(yarn_attention(keys, factor)));
   } else if (kind == "longrope") {
     rope.scale = keys.real("rope.scaling.attn_factor", 1);
   } else if (kind != "none") {

@@ -29,6 +29,7 @@ struct BlockStep {
   size_t layer;
   const Activation& in;                 // [tokens, dim]: the normed stream
   Rows out;                             // [tokens, dim]: what will be added to the stream
+  Rows out_gate;                        // [tokens, 1], of a block that gates_output
   std::span<const Weight> weights;      // as roles() says; empty where the spec or the file has none
   std::span<const Activation> scratch;  // as scratch() says, [tokens, width] each
   std::span<const RopeAngles> angles;   // by rope of the model
@@ -49,6 +50,8 @@ class Block {
   virtual std::vector<size_t> scratch() const = 0;
   // What it wants kept of every token, the formats of keys and values aside; nothing by default.
   virtual KvLayer cached() const { return {}; }
+  // Whether what it adds is times the sigmoid of a number per token, which it writes too.
+  virtual bool gates_output() const { return false; }
   // Of a step, without the products of its weights: what it makes of the cache, where its layer is kept as said.
   virtual StepCost cost(const StepShape&, std::span<const KvLayerLayout* const>) const { return {}; }
   virtual void forward(const BlockStep& step) const = 0;

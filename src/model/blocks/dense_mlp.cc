@@ -11,11 +11,12 @@ class DenseMlpBlock : public Block {
   std::vector<size_t> scratch() const override {
     return {spec_.width, spec_.gated ? spec_.width : 0, spec_.width};
   }
+  bool gates_output() const override { return spec_.gated_output; }
   void forward(const BlockStep& step) const override;
 
  private:
-  enum : size_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias };  // roles
-  enum : uint8_t { kGateRows, kUpRows, kHiddenRows };                  // scratch
+  enum : size_t { kGate, kUp, kDown, kGateBias, kUpBias, kDownBias, kOutputGate };  // roles
+  enum : uint8_t { kGateRows, kUpRows, kHiddenRows };                               // scratch
 
   DenseMlpSpec spec_;
   uint64_t dim_;
@@ -24,21 +25,28 @@ class DenseMlpBlock : public Block {
 std::vector<Role> DenseMlpBlock::roles() const {
   const uint64_t width = spec_.width;
   // What is not gated has its first matrix under the name of the second.
-  const std::string first = spec_.gated ? "ffn_gate" : "ffn_up";
+  const std::string gate = "ffn_gate" + spec_.suffix, second = "ffn_up" + spec_.suffix;
+  const std::string down = "ffn_down" + spec_.suffix;
+  const std::string first = spec_.gated ? gate : second;
   const Presence up = spec_.gated ? Presence::required : Presence::absent;
   std::vector<Role> roles = {
       {.name = "gate", .tensor = first + ".weight", .shape = {width, dim_}},
-      {.name = "up", .tensor = "ffn_up.weight", .shape = {width, dim_}, .presence = up},
-      {.name = "down", .tensor = "ffn_down.weight", .shape = {dim_, width}, .reads = kHiddenRows},
+      {.name = "up", .tensor = second + ".weight", .shape = {width, dim_}, .presence = up},
+      {.name = "down", .tensor = down + ".weight", .shape = {dim_, width}, .reads = kHiddenRows},
       vector_role("gate bias", first + ".bias", width),
-      vector_role("up bias", "ffn_up.bias", width, spec_.gated ? Presence::optional : Presence::absent),
-      vector_role("down bias", "ffn_down.bias", dim_)};
+      vector_role("up bias", second + ".bias", width, spec_.gated ? Presence::optional : Presence::absent),
+      vector_role("down bias", down + ".bias", dim_),
+      {.name = "output gate",
+       .tensor = "ffn_gate_inp" + spec_.suffix + ".weight",
+       .shape = {dim_},
+       .presence = spec_.gated_output ? Presence::required : Presence::absent}};
   roles[kGate].meets_next = spec_.gated;
   if (spec_.gated) {  // files may have gate and up in one
-    roles[kGate].part = {"ffn_gate.weight", "ffn_up.weight", 0, 2 * width};
-    roles[kUp].part = {"ffn_gate.weight", "ffn_up.weight", width, 2 * width};
-    roles[kGateBias].part = {"ffn_gate.weight", "ffn_up.bias", 0, 2 * width};
-    roles[kUpBias].part = {"ffn_gate.weight", "ffn_up.bias", width, 2 * width};
+    const std::string unless = gate + ".weight";
+    roles[kGate].part = {unless, second + ".weight", 0, 2 * width};
+    roles[kUp].part = {unless, second + ".weight", width, 2 * width};
+    roles[kGateBias].part = {unless, second + ".bias", 0, 2 * width};
+    roles[kUpBias].part = {unless, second + ".bias", width, 2 * width};
   }
   return roles;
 }
@@ -54,6 +62,9 @@ void DenseMlpBlock::forward(const BlockStep& step) const {
       {.gate = gate, .up = spec_.gated ? up : Rows{}, .function = spec_.gate, .out = hidden});
   const Projection down[] = {{w[kDown], w[kDownBias], step.out}};
   step.backend.project({hidden, down});
+  if (!spec_.gated_output) return;
+  const Projection gate_of_all[] = {{w[kOutputGate], {}, step.out_gate}};
+  step.backend.project({step.in, gate_of_all});
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "model/blocks/block.h"
 
 namespace quire {
@@ -9,6 +11,8 @@ struct DenseMlpSpec {
   uint32_t width = 0;
   bool gated = true;
   Gate gate = {};
+  std::string suffix = {};    // of its tensors' names: "_shexp" of experts that every token takes part in
+  bool gated_output = false;  // all of it times the sigmoid of one more product
 };
 
 BlockPtr make_block(const DenseMlpSpec& spec, uint32_t dim);

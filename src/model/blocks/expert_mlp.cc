@@ -1,5 +1,7 @@
 #include "model/blocks/expert_mlp.h"
 
+#include <algorithm>
+
 namespace quire {
 namespace {
 
@@ -12,8 +14,18 @@ class ExpertMlpBlock : public Block {
   void forward(const BlockStep& step) const override;
 
  private:
-  enum : size_t { kRouter, kGate, kUp, kDown, kRouterBias, kGateBias, kUpBias, kDownBias };  // roles
-  enum : uint8_t { kChosenRows, kShareRows };                                                // scratch
+  enum : size_t {  // roles
+    kRouter,
+    kGate,
+    kUp,
+    kDown,
+    kRouterBias,
+    kGateBias,
+    kUpBias,
+    kDownBias,
+    kChoiceBias
+  };
+  enum : uint8_t { kChosenRows, kShareRows };  // scratch
 
   ExpertMlpSpec spec_;
   uint64_t dim_;
@@ -39,7 +51,8 @@ std::vector<Role> ExpertMlpBlock::roles() const {
                              vector_role("router bias", "ffn_gate_inp.bias", count),
                              biases("gate biases", "ffn_gate_exps.bias", width),
                              biases("up biases", "ffn_up_exps.bias", width),
-                             biases("down biases", "ffn_down_exps.bias", dim_)};
+                             biases("down biases", "ffn_down_exps.bias", dim_),
+                             vector_role("choice bias", "exp_probs_b.bias", count)};
   roles[kGate].meets_next = true;
   roles[kDown].reads = Role::kInside;
   return roles;
@@ -53,6 +66,7 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
   step.backend.route_experts({.in = step.in,
                               .router = w[kRouter],
                               .bias = w[kRouterBias],
+                              .choice_bias = w[kChoiceBias],
                               .routing = spec_.routing,
                               .used = spec_.used,
                               .experts = chosen,
@@ -60,6 +74,7 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
   step.backend.project_experts({.in = step.in,
                                 .experts = chosen,
                                 .shares = shares,
+                                .share_use = spec_.share_use,
                                 .used = spec_.used,
                                 .expert_width = spec_.width,
                                 .gate = w[kGate],

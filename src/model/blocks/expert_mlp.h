@@ -9,7 +9,8 @@ struct ExpertMlpSpec {
   uint32_t count = 0;
   uint32_t used = 0;
   uint32_t width = 0;  // of one
-  Routing routing = Routing::softmax_then_top_normalized;
+  Routing routing = {};
+  ShareUse share_use = ShareUse::of_outputs;
   Gate gate = {};
 };
 

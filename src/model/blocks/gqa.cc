@@ -20,12 +20,13 @@ class GqaBlock : public Block {
     return {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_, attended_};
   }
   KvLayer cached() const override {
-    return {{.kv_heads = spec_.kv_heads,
-             .key_dim = spec_.key_dim,
-             .value_dim = spec_.value_dim,
-             .window = spec_.window,
-             .page_tokens = spec_.page_tokens,
-             .shares_with = spec_.shares_with}};
+    return {
+        {.kv_heads = spec_.kv_heads,
+         .key_dim = spec_.key_dim,
+         .value_dim = spec_.value_dim,
+         .window = spec_.chunk == 0 ? spec_.window : spec_.chunk,  // what a chunk sees is never further back
+         .page_tokens = spec_.page_tokens,
+         .shares_with = spec_.shares_with}};
   }
   StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
@@ -82,21 +83,26 @@ std::vector<Role> GqaBlock::roles() const {
     roles[role + kQueryBias].part = {"attn_q.weight", "attn_qkv.bias", begin, length};
     begin += roles[role].shape.front();
   }
-  const bool norms = spec_.query_key_norm != QueryKeyNorm::none;
-  const bool whole = spec_.query_key_norm == QueryKeyNorm::whole;
-  for (const Role& role : norm_roles("query norm", "attn_q_norm", whole ? query_ : spec_.key_dim,
-                                     norms ? Presence::required : Presence::absent))
-    roles.push_back(role);
-  for (const Role& role :
-       norm_roles("key norm", "attn_k_norm", whole ? key_ : spec_.key_dim, norms ? own : Presence::absent))
-    roles.push_back(role);
+  const QueryKeyNorm kind = spec_.query_key_norm;
+  const bool norms = kind != QueryKeyNorm::none && kind != QueryKeyNorm::per_head_weightless;
+  const bool whole = kind == QueryKeyNorm::whole;
+  const auto add_norm = [&](const char* name, const char* tensor, uint32_t heads, Presence presence) {
+    const uint64_t width = whole ? uint64_t(heads) * spec_.key_dim : spec_.key_dim;
+    for (Role& role : norm_roles(name, tensor, width, norms ? presence : Presence::absent)) {
+      if (kind == QueryKeyNorm::per_head_own) role.shape = {heads, spec_.key_dim};
+      roles.push_back(std::move(role));
+    }
+  };
+  add_norm("query norm", "attn_q_norm", spec_.heads, Presence::required);
+  add_norm("key norm", "attn_k_norm", spec_.kv_heads, own);
   roles.push_back(vector_role("sinks", "attn_sinks.weight", spec_.heads,
                               spec_.sinks ? Presence::required : Presence::absent));
   return roles;
 }
 
 StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const {
-  const uint64_t window = spec_.window == 0 ? ~uint64_t(0) : spec_.window;
+  const uint32_t seen = spec_.chunk == 0 ? spec_.window : spec_.chunk;
+  const uint64_t window = seen == 0 ? ~uint64_t(0) : seen;
   const uint64_t end = uint64_t(shape.depth) + shape.tokens;
   double visible = 0;  // pairs of a query's token and a cached one
   for (uint64_t position = shape.depth; position < end; ++position) {
@@ -130,8 +136,11 @@ void GqaBlock::forward(const BlockStep& step) const {
                        .head_dim = spec_.key_dim,
                        .query_norm = norms ? &query_norm : nullptr,
                        .key_norm = norms && own ? &key_norm : nullptr,
+                       .norm_span = spec_.query_key_norm == QueryKeyNorm::whole ? 0 : spec_.key_dim,
+                       .norm_order = spec_.norm_order,
                        .cos = {},
                        .sin = {},
+                       .temperature = spec_.temperature,
                        .kv = step.kv[0]};
   if (spec_.rope) {
     const RopeAngles& angles = step.angles[*spec_.rope];
@@ -144,6 +153,7 @@ void GqaBlock::forward(const BlockStep& step) const {
   const AttendParams attend{.query = query,
                             .heads = spec_.heads,
                             .kv = step.kv[0],
+                            .chunk = spec_.chunk,
                             .scale = spec_.scale,
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],

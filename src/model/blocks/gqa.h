@@ -11,7 +11,13 @@ struct NormSpec {
   float epsilon = 1e-5f;
 };
 
-enum class QueryKeyNorm : uint8_t { none, per_head, whole };  // whole: over all heads at once
+enum class QueryKeyNorm : uint8_t {
+  none,
+  per_head,
+  per_head_own,         // each head has weights of its own
+  per_head_weightless,  // no head has any
+  whole                 // over all heads at once
+};
 
 // Softmax attention whose query heads share KV heads in equal groups.
 struct GqaSpec {
@@ -20,13 +26,16 @@ struct GqaSpec {
   uint32_t key_dim = 0;  // of one head
   uint32_t value_dim = 0;
   uint32_t window = 0;                // positions a token sees, its own included; 0: all
+  uint32_t chunk = 0;                 // a token sees those of its own chunk of so many alone; 0: all
   uint32_t page_tokens = 0;           // of the pages with its keys and values; 0: as many as is usual
   std::optional<uint32_t> rope = {};  // which of ModelSpec::ropes; nothing: no rotation
   float scale = 0;                    // multiplies query . key
   float soft_cap = 0;                 // 0: none
   bool sinks = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  HeadNormOrder norm_order = HeadNormOrder::before_rotation;
   NormSpec norm = {};  // of queries and keys
+  QueryTemperature temperature = {};
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
 };

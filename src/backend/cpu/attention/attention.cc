@@ -167,8 +167,9 @@ class BlockAttention {
   size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
 
   uint32_t first_visible(uint32_t row) const {
-    const uint32_t window = layer_.shape.window;
-    return window == 0 || row < window ? 0 : row + 1 - window;
+    const uint32_t window = layer_.shape.window, chunk = params_.chunk;
+    const uint32_t first = window == 0 || row < window ? 0 : row + 1 - window;
+    return chunk == 0 ? first : std::max(first, row / chunk * chunk);
   }
 
   void list_queries(std::vector<AttendQuery>& queries) const {

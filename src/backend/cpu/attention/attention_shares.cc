@@ -81,7 +81,9 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
   uint32_t last = 0;
   for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
     const uint32_t row = params.kv.head_row(run, h, batch_.runs[run].row_of(token));
-    const uint32_t first = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
+    const uint32_t in_window = shape.window == 0 || row < shape.window ? 0 : row + 1 - shape.window;
+    const uint32_t first =
+        params.chunk == 0 ? in_window : std::max(in_window, row / params.chunk * params.chunk);
     last = std::max(last, row);
     seen[h] = {first, row};
     for (uint32_t begin = first, end; begin <= row; begin = end) {

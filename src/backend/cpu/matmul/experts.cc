@@ -10,6 +10,8 @@
 namespace quire {
 namespace {
 
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
 void softmax(std::span<float> values) {
   const float max = *std::max_element(values.begin(), values.end());
   float sum = 0;
@@ -27,18 +29,87 @@ void best(std::span<const float> scores, std::span<uint32_t> experts) {
   std::copy_n(order.begin(), experts.size(), experts.begin());
 }
 
-void route(Routing routing, std::span<float> scores, std::span<uint32_t> experts, std::span<float> shares) {
-  for (float& score : scores) {
-    if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();  // no order survives NaN
+void score(RouterScore kind, std::span<float> values) {
+  switch (kind) {
+    case RouterScore::softmax:
+      return softmax(values);
+    case RouterScore::sigmoid:
+      for (float& x : values) x = 1.0f / (1.0f + std::exp(-x));
+      return;
+    case RouterScore::sqrt_softplus:  // ln(1 + e^x) = max(x, 0) + ln(1 + e^-|x|)
+      for (float& x : values) x = std::sqrt(std::max(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))));
+      return;
+    case RouterScore::softmax_of_chosen:
+    case RouterScore::sparse_mixer:
+      return;
   }
-  if (routing != Routing::top_then_softmax) softmax(scores);
-  best(scores, experts);
+}
+
+// Leaves those of the best groups a chance, and no others.
+void keep_groups(const Routing& routing, std::span<float> scores) {
+  if (routing.groups <= 1) return;
+  const size_t size = scores.size() / routing.groups;
+  const size_t summed = std::min<size_t>(routing.group_best, size);
+  std::vector<float> of_groups(routing.groups), sorted(size);
+  for (size_t g = 0; g < routing.groups; ++g) {
+    std::copy_n(scores.begin() + ptrdiff_t(g * size), size, sorted.begin());
+    std::partial_sort(sorted.begin(), sorted.begin() + ptrdiff_t(summed), sorted.end(), std::greater());
+    for (size_t i = 0; i < summed; ++i) of_groups[g] += sorted[i];
+  }
+  std::vector<uint32_t> kept(routing.groups_used);
+  best(of_groups, kept);
+  for (uint32_t e = 0; e < scores.size(); ++e) {
+    if (std::ranges::find(kept, e / uint32_t(size)) == kept.end()) scores[e] = kNever;
+  }
+}
+
+// A share is the softmax among those left that are no further below the best than `nearness` says.
+void mix_sparsely(float nearness, std::span<const float> scores, std::span<uint32_t> experts,
+                  std::span<float> shares) {
+  std::vector<float> left(scores.begin(), scores.end());
+  for (size_t k = 0; k < experts.size(); ++k) {
+    best(left, experts.subspan(k, 1));
+    const float most = left[experts[k]];
+    float sum = 0;
+    for (size_t e = 0; e < left.size(); ++e) {
+      const float distance = (most - scores[e]) / std::max(std::fabs(scores[e]), most);
+      if (left[e] != kNever && !(distance > nearness)) sum += std::exp(left[e] - most);
+    }
+    shares[k] = 1.0f / std::max(sum, kLeastShareSum);
+    left[experts[k]] = kNever;
+  }
+}
+
+void route(const RouteExpertsParams& params, std::span<float> scores, std::span<uint32_t> experts,
+           std::span<float> shares) {
+  const Routing& routing = params.routing;
+  for (float& value : scores) {
+    if (std::isnan(value)) value = kNever;  // no order survives NaN
+  }
+  if (routing.score == RouterScore::sparse_mixer)
+    return mix_sparsely(routing.nearness, scores, experts, shares);
+  score(routing.score, scores);
+  if (params.choice_bias || routing.groups > 1) {
+    std::vector<float> choice(scores.begin(), scores.end());
+    if (params.choice_bias) {
+      for (size_t e = 0; e < choice.size(); ++e) choice[e] += params.choice_bias.vector()[e];
+    }
+    keep_groups(routing, choice);
+    best(choice, experts);
+  } else {
+    best(scores, experts);
+  }
   for (size_t i = 0; i < experts.size(); ++i) shares[i] = scores[experts[i]];
-  if (routing == Routing::top_then_softmax) softmax(shares);
-  if (routing == Routing::softmax_then_top_normalized) {
+  if (routing.score == RouterScore::softmax_of_chosen) {
+    softmax(shares);
+  } else if (routing.normalized) {
     float sum = 0;
     for (float share : shares) sum += share;
+    sum = std::max(sum, kLeastShareSum);
     for (float& share : shares) share /= sum;
+  }
+  if (routing.scale != 1) {
+    for (float& share : shares) share *= routing.scale;
   }
 }
 
@@ -47,12 +118,12 @@ void route(Routing routing, std::span<float> scores, std::span<uint32_t> experts
 void CpuBackend::route_experts(const RouteExpertsParams& params) {
   const size_t tokens = params.in.f32.rows;
   const size_t count = params.router.view.rows;
+  CHECK(params.routing.groups >= 1 && count % params.routing.groups == 0);
   std::vector<float> scores(tokens * count);
   Product router = product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
   run({&router, 1});
   for (size_t t = 0; t < tokens; ++t) {
-    route(params.routing, {scores.data() + t * count, count},
-          params.experts.subspan(t * params.used, params.used),
+    route(params, {scores.data() + t * count, count}, params.experts.subspan(t * params.used, params.used),
           params.shares.subspan(t * params.used, params.used));
   }
 }
@@ -95,6 +166,9 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     for (size_t i = begin; i < end; ++i) {
       float* row = in_rows.data() + i * in_width;
       std::memcpy(row, params.in.f32.row(order[i] / used), in_width * sizeof(float));
+      if (params.share_use == ShareUse::of_inputs) {
+        for (size_t c = 0; c < in_width; ++c) row[c] *= params.shares[order[i]];
+      }
       quantize_for(params.gate, row, in_width, experts_.in.data(), i);
     }
   });
@@ -143,7 +217,8 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
       std::fill_n(out, dim, 0.0f);
       for (size_t place = t * used; place < (t + 1) * used; ++place) {
         const float* row = experts_.down.data() + row_of[place] * dim;
-        for (size_t c = 0; c < dim; ++c) out[c] += params.shares[place] * row[c];
+        const float share = params.share_use == ShareUse::of_outputs ? params.shares[place] : 1.0f;
+        for (size_t c = 0; c < dim; ++c) out[c] += share * row[c];
       }
     }
   });

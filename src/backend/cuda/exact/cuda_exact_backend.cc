@@ -36,7 +36,7 @@ size_t CudaExactBackend::prepared_bytes(const MatrixView& weight, const WeightUs
 void CudaExactBackend::norm_quantize(const NormQuantizeParams& params) {
   DeviceAddNorm norm = device_add_norm(params);
   norm.out = {};
-  norm.out_f32 = params.out.f32;
+  if (params.norm != nullptr) norm.out_f32 = params.out.f32;
   add_norm(norm, stream());
 }
 
@@ -89,6 +89,7 @@ void CudaExactBackend::route_experts(const RouteExpertsParams& params) {
   const Rows scores{scratch<float>(router_scores_, tokens * experts), tokens, experts, experts};
   multiply(params.in.f32, params.router, params.bias, scores);
   route({.scores = scores,
+         .choice_bias = vector_of(params.choice_bias),
          .routing = params.routing,
          .used = params.used,
          .experts = params.experts.data(),

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "model/hf_config.h"
+#include "model/model_file.h"
+#include "tensor/quantize.h"
+
+namespace quire {
+namespace {
+
+constexpr uint64_t kMaxExperts = 1 << 16;
+constexpr uint64_t kMaxSharedExperts = 64;
+
+// The experts of a config.json in GGUF's words.
+class Experts {
+ public:
+  Experts(const HfObject& config, HfConfig& out)
+      : config_(config), out_(out), arch_(out.family->architecture) {}
+
+  void convert() {
+    if (arch_ == "glm4moe" ||
+        arch_ == "minimax-m2")  // some files hold them, and some that do not speak of them
+      out_.more_layers = std::min<uint64_t>(number({"num_nextn_predict_layers", "num_mtp_modules"}, 0), 64);
+    const auto count = same({"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"});
+    if (!count) return;
+    if (*count == 0 || *count > kMaxExperts) throw Error("{}: {} experts", config_.where(), *count);
+    out_.experts = *count;
+    set("expert_count", out_.experts);
+    const auto used = same({"num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk"});
+    if (!used || *used == 0 || *used > *count)
+      throw Error("{}: \"num_experts_per_tok\" is {} of {} experts", config_.where(), used.value_or(0),
+                  *count);
+    set("expert_used_count", *used);
+    add_widths();
+    add_routing();
+    add_dense_layers();
+    if (arch_ == "gpt-oss") {
+      out_.metadata.set("quire.swiglu_limit", positive("swiglu_limit", 7.0));
+      out_.metadata.set("quire.swiglu_alpha", positive("swiglu_alpha", 1.702));
+    }
+  }
+
+ private:
+  void set(std::string_view name, MetadataValue value) {
+    out_.metadata.set(fmt::format("{}.{}", arch_, name), std::move(value));
+  }
+
+  double positive(const char* name, double usual) const {
+    const double value = config_.maybe_real(name).value_or(usual);
+    if (!(value > 0) || !std::isfinite(value)) throw Error("{}: \"{}\" is {}", config_.where(), name, value);
+    return value;
+  }
+
+  uint64_t number(std::initializer_list<const char*> names, uint64_t usual) const {
+    for (const char* name : names) {
+      if (const auto value = config_.maybe_number(name)) return *value;
+    }
+    return usual;
+  }
+
+  // What a config says once or for every layer, where it is the same for all.
+  std::optional<uint64_t> same(std::initializer_list<const char*> names) const {
+    for (const char* name : names) {
+      if (!config_.has(name)) continue;
+      const std::vector<uint64_t> values = config_.numbers(name);
+      if (values.empty() || std::ranges::count(values, values.front()) != ptrdiff_t(values.size()))
+        throw Error("{}: \"{}\" differs between layers, which is not supported", config_.where(), name);
+      return values.front();
+    }
+    return {};
+  }
+
+  void add_widths() {
+    const bool named = config_.has("moe_intermediate_size") && arch_ != "hunyuan-moe";
+    const char* name = named ? "moe_intermediate_size" : "intermediate_size";
+    out_.expert_width = hf_count(config_, {name});
+    set("expert_feed_forward_length", out_.expert_width);
+    uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts"}, 0);
+    if (shared > kMaxSharedExperts) throw Error("{}: {} shared experts", config_.where(), shared);
+    if (arch_ == "hunyuan-moe" || arch_ == "llama4") shared = 1;
+    if (arch_ == "qwen2moe") {
+      set("expert_shared_feed_forward_length", hf_count(config_, {"shared_expert_intermediate_size"}));
+    } else if (shared > 0) {
+      set("expert_shared_count", shared);
+      set("expert_shared_feed_forward_length", shared * out_.expert_width);
+    }
+  }
+
+  void add_routing() {
+    const HfFamily& family = *out_.family;
+    if (family.score != HfScore::usual) set("expert_gating_func", uint64_t(family.score));
+    set("expert_weights_norm", config_.maybe_flag("norm_topk_prob").value_or(family.normalized));
+    const double scale = positive("routed_scaling_factor", 1);
+    if (scale != 1) set("expert_weights_scale", scale);
+    const uint64_t groups = number({"n_group"}, 1);
+    if (groups <= 1) return;
+    set("expert_group_count", groups);
+    set("expert_group_used_count", hf_count(config_, {"topk_group"}));
+  }
+
+  // One bool per layer: has it a dense MLP, and no experts?
+  std::vector<bool> dense_layers() const {
+    const uint64_t layers = out_.layers;
+    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index"}, 0);
+    const uint64_t step = std::max<uint64_t>(
+        number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
+    std::vector<bool> dense(layers);
+    for (uint64_t i = 0; i < layers; ++i) dense[i] = i < first || (i + 1) % step != 0;
+    for (const uint64_t layer : config_.numbers("mlp_only_layers")) {
+      if (layer >= layers)
+        throw Error("{}: \"mlp_only_layers\" speaks of layer {} of {}", config_.where(), layer, layers);
+      dense[layer] = true;
+    }
+    if (const auto end = config_.maybe_real("moe_layer_end_index"); end && *end >= 0) {
+      for (uint64_t i = 0; i < layers; ++i) dense[i] = dense[i] || double(i) > *end;
+    }
+    if (config_.has("moe_layers")) {
+      dense.assign(layers, true);
+      for (const uint64_t layer : config_.numbers("moe_layers")) {
+        if (layer >= layers)
+          throw Error("{}: \"moe_layers\" speaks of layer {} of {}", config_.where(), layer, layers);
+        dense[layer] = false;
+      }
+    }
+    return dense;
+  }
+
+  void add_dense_layers() {
+    const std::vector<bool> dense = dense_layers();
+    const auto last = std::find(dense.begin(), dense.end(), false);
+    const bool leading = std::find(last, dense.end(), true) == dense.end();
+    if (leading && last != dense.begin()) set("leading_dense_block_count", uint64_t(last - dense.begin()));
+    if (!leading) out_.metadata.set("quire.dense_layers", dense);
+    if (arch_ == "llama4") set("interleave_moe_layer_step", number({"interleave_moe_layer_step"}, 1));
+  }
+
+  const HfObject& config_;
+  HfConfig& out_;
+  std::string_view arch_;
+};
+
+double only_value(const SafetensorsFolder& files, const std::string& name) {
+  const SafetensorsTensor* tensor = files.find(name);
+  if (tensor == nullptr) throw Error("the tensor {} is missing", in_quotes(name));
+  float value = 0;
+  if (tensor->type == SafetensorsType::bf16 && tensor->bytes.size() == 2) {
+    dequantize_row(DType::bf16, tensor->bytes.data(), {&value, 1});
+  } else if (tensor->type == SafetensorsType::f16 && tensor->bytes.size() == 2) {
+    dequantize_row(DType::f16, tensor->bytes.data(), {&value, 1});
+  } else if (tensor->type == SafetensorsType::f32 && tensor->bytes.size() == 4) {
+    dequantize_row(DType::f32, tensor->bytes.data(), {&value, 1});
+  } else {
+    throw Error("the tensor {} is not one number", in_quotes(name));
+  }
+  return double(value);
+}
+
+}  // namespace
+
+void add_hf_experts(const HfObject& config, HfConfig& out) {
+  Experts(config, out).convert();
+}
+
+void add_hf_values(const SafetensorsFolder& files, HfConfig& out) {
+  if (out.family->architecture != "apertus") return;
+  for (const char* name : {"alpha_p", "alpha_n", "beta", "eps"}) {
+    std::vector<double> values;
+    for (uint64_t layer = 0; layer < out.layers; ++layer)
+      values.push_back(only_value(files, fmt::format("model.layers.{}.mlp.act_fn.{}", layer, name)));
+    out.metadata.set(fmt::format("xielu.{}", name), values);
+  }
+}
+
+}  // namespace quire

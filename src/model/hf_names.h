@@ -1,0 +1,105 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace quire {
+
+// What a folder calls a module of a model, and GGUF its tensors.
+struct HfName {
+  std::string_view hf;
+  std::string_view gguf;
+};
+
+inline constexpr HfName kHfModelNames[] = {
+    {"embed_tokens", "token_embd"},
+    {"wte", "token_embd"},
+    {"embed_in", "token_embd"},
+    {"word_embeddings", "token_embd"},
+    {"wpe", "position_embd"},
+    {"norm", "output_norm"},
+    {"ln_f", "output_norm"},
+    {"final_layernorm", "output_norm"},
+    {"final_layer_norm", "output_norm"},
+    {"lm_head", "output"},
+    {"embed_out", "output"},
+};
+
+// Of a layer; "feed_forward." is read as "mlp.".
+inline constexpr HfName kHfLayerNames[] = {
+    {"input_layernorm", "attn_norm"},
+    {"attention_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.qkv_proj", "attn_qkv"},
+    {"attention.query_key_value", "attn_qkv"},
+    {"self_attention.query_key_value", "attn_qkv"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.dense", "attn_output"},
+    {"attention.dense", "attn_output"},
+    {"self_attention.dense", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"self_attn.query_layernorm", "attn_q_norm"},
+    {"self_attn.key_layernorm", "attn_k_norm"},
+    {"post_self_attn_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"post_mlp_layernorm", "post_ffw_norm"},
+    {"ln_attn", "attn_norm_2"},  // of Falcon, whose first norm is the MLP's
+    {"ln_mlp", "attn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.gate_up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.fc1", "ffn_up"},
+    {"mlp.fc2", "ffn_down"},
+    {"mlp.dense_h_to_4h", "ffn_up"},
+    {"mlp.dense_4h_to_h", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.gate.wg", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"ln_1", "attn_norm"},
+    {"attn.c_attn", "attn_qkv"},
+    {"attn.c_proj", "attn_output"},
+    {"ln_2", "ffn_norm"},
+    {"mlp.c_fc", "ffn_up"},
+    {"mlp.c_proj", "ffn_down"},
+};
+
+// Of an MLP that stands beside the experts.
+inline constexpr HfName kHfSharedNames[] = {
+    {"gate_proj", "ffn_gate_shexp"},
+    {"up_proj", "ffn_up_shexp"},
+    {"down_proj", "ffn_down_shexp"},
+};
+
+inline constexpr HfName kHfExpertNames[] = {
+    {"w1", "ffn_gate_exps"},        {"w2", "ffn_down_exps"},    {"w3", "ffn_up_exps"},
+    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
+};
+
+// Not of the text, or not needed for it.
+inline constexpr std::string_view kHfIgnoredPrefixes[] = {
+    "vision_tower.",
+    "multi_modal_projector.",
+    "model.vision_tower.",
+    "model.multi_modal_projector.",
+    "visual.",
+    "model.visual.",
+    "vision_model.",
+    "model.vision_adapter.",
+    "model.vision_projection.",
+};
+inline constexpr std::string_view kHfIgnoredSuffixes[] = {
+    ".rotary_emb.inv_freq",   ".attn.bias",          ".attn.masked_bias",   ".attention.bias",
+    ".attention.masked_bias", ".mlp.act_fn.alpha_p", ".mlp.act_fn.alpha_n", ".mlp.act_fn.beta",
+    ".mlp.act_fn.eps",
+};
+
+}  // namespace quire
