@@ -56,6 +56,8 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
+  command.add_option("--kv-states", kv_states,
+                     "of it, memory for the states of recurrent layers, those kept for later among them");
   command.add_option(
       "--memory", memory,
       "memory for everything: weights, KV cache, scratch; refused before loading if too little");
@@ -97,6 +99,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
   options.draft_tokens = draft_tokens;
+  if (!kv_states.empty()) options.state_bytes = parse_size(kv_states);
   if (kv_memory.empty() || max_sequences > 1) return options;
 
   const size_t memory = parse_size(kv_memory);
@@ -140,7 +143,9 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
   const auto bytes_of = [&](uint32_t sequences) {
     const uint32_t chunk = std::min(prefill_chunk, options.context);
-    return kv_bytes(layout, pages_for(layout, options.context, chunk, sequences));
+    std::vector<uint32_t> pages = pages_for(layout, options.context, chunk, sequences);
+    if (layout.has_states() && sequences > 1) pages[*layout.states] += kStatesKept;
+    return kv_bytes(layout, pages);
   };
   options.kv_bytes = bytes_of(1);
   const MemoryPlan rest = plan_memory(file, spec, options, backend);
@@ -158,7 +163,8 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
   }
   if (options.context < asked)
     std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
-  options.kv_bytes = std::min(spare, bytes_of(max_sequences));
+  // States that are asked for come out of what there is, whatever the sequences need.
+  options.kv_bytes = std::min(spare, bytes_of(std::max(max_sequences, 2u)) + options.state_bytes);
 }
 
 namespace {

@@ -70,9 +70,7 @@ bool Engine::compute_step() {
   const size_t before = flights_.size();
   take_off();
   if (before > 0) land();
-  // A state that went on with a token that was not drawn after all could not go back.
-  const bool may_stay =
-      options_.pipeline > 1 && options_.kv_cache && !kv_.layout().has_states() && !scheduler_.idle();
+  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !scheduler_.idle();
   if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
   return true;
 }
@@ -253,15 +251,21 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
     if (sequence.ahead.astray) {  // its row will be computed again, from the right token
       sequence.ahead.astray = false;
       if (run.samples) --sequence.ahead.drawing;
+      kv_.end_run(sequence.table, sequence.computed);
       continue;
     }
-    sequence.computed += run.count;
+    uint32_t computed = run.count;
     if (run.samples) {
       --sequence.ahead.drawing;
-      sequence.computed += add_tokens(sequence, drawn);
+      const uint32_t right = add_tokens(sequence, drawn);
+      computed += right;
+      // A state went on with the wrong guesses: what was right is computed again, from where the run began.
+      if (right < run.drafts && kv_.layout().has_states()) computed = 0;
       sequence.ahead.astray = drawn.back().amended && sequence.ahead.rows > 0;
     }
+    sequence.computed += computed;
     sequence.drafts.clear();
+    if (options_.kv_cache) kv_.end_run(sequence.table, sequence.computed, sequence.ahead.rows);
     if (sequence.finished()) {
       finish(scheduler_.remove(sequence.id));
     } else if (!options_.kv_cache) {

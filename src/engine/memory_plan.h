@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "model/model_file.h"
@@ -20,6 +21,9 @@ struct MemoryPlan {
 };
 MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const EngineOptions& options,
                        const Backend& backend);
+
+// The pages of each layer group that an engine with these options has.
+std::vector<uint32_t> kv_pages(const KvLayout& layout, const EngineOptions& options);
 
 // What a memory holds of the keys and values of a model in one format.
 struct KvRoom {
