@@ -42,7 +42,8 @@ BackendTraits CpuBackend::traits() const {
       .description = fmt::format("{} thread{} with {}", threads(), threads() == 1 ? "" : "s", kernels_.name),
       .kernels = kernels_.name,
       .threads = threads(),
-      .pages = kernels_.pages};
+      .pages = kernels_.pages,
+      .recurrent = true};
 }
 
 size_t CpuBackend::available_memory() const {
