@@ -11,6 +11,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
       weights_(load_weights(file_, spec_)),
       backend_(open_backend(options.choice())),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
+  check_computable(spec_, backend_->traits());
   prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
     throw Error("{}: the tokenizer has {} tokens, but the model has rows for {} only", path,

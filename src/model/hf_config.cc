@@ -129,6 +129,7 @@ class Converter {
     add_hf_window(config_, out_);
     if (arch_ == "gemma2" || gemma3) add_gemma();
     if (arch_ == "granite") add_granite();
+    if (arch_ == "qwen35") add_hybrid();
     add_experts();
   }
 
@@ -143,6 +144,40 @@ class Converter {
     };
     soft_cap("attn_logit_softcapping", "attn_logit_softcapping");
     soft_cap("final_logit_softcapping", "final_logit_softcapping");
+  }
+
+  void add_hybrid() {
+    out_.delta_key_heads = count("linear_num_key_heads", {}, kMaxExperts);
+    out_.delta_value_heads = count("linear_num_value_heads", {}, kMaxExperts);
+    out_.delta_key_dim = count("linear_key_head_dim", {}, kMaxExperts);
+    out_.delta_value_dim = count("linear_value_head_dim", {}, kMaxExperts);
+    if (out_.delta_value_heads % out_.delta_key_heads != 0)
+      throw Error("{}: \"linear_num_value_heads\" is {}, which {} key heads cannot share", config_.where(),
+                  out_.delta_value_heads, out_.delta_key_heads);
+    set("ssm.group_count", out_.delta_key_heads);
+    set("ssm.time_step_rank", out_.delta_value_heads);
+    set("ssm.state_size", out_.delta_key_dim);
+    set("ssm.inner_size", out_.delta_value_heads * out_.delta_value_dim);
+    set("ssm.conv_kernel", count("linear_conv_kernel_dim", 4));
+    if (!config_.maybe_flag("attn_output_gate").value_or(true))
+      throw Error("{}: \"attn_output_gate\" is false, which is not supported", config_.where());
+    const uint64_t interval = count("full_attention_interval", 4);
+    set("full_attention_interval", interval);
+    const std::vector<std::string> kinds = config_.texts("layer_types");
+    if (kinds.empty()) return;
+    if (kinds.size() != out_.layers)
+      throw Error("{}: \"layer_types\" speaks of {} layers, but there are {}", config_.where(), kinds.size(),
+                  out_.layers);
+    std::vector<bool> recurrent;
+    bool regular = true;
+    for (const std::string& kind : kinds) {
+      if (kind != "linear_attention" && kind != "full_attention")
+        throw Error("{}: \"layer_types\" has {}; known are linear_attention and full_attention",
+                    config_.where(), in_quotes(kind));
+      recurrent.push_back(kind == "linear_attention");
+      regular = regular && recurrent.back() == (recurrent.size() % interval != 0);
+    }
+    if (!regular) out_.metadata.set("quire.recurrent_layers", recurrent);
   }
 
   void add_granite() {
@@ -207,20 +242,27 @@ HfConfig read_hf_config(const std::string& folder) {
   std::string model_type = config.maybe_text("model_type").value_or("");
 
   HfConfig out;
+  std::optional<bool> tied;  // as said outside of the text's part
   out.metadata = Metadata(config_path);
   add_token_ids(config, out.metadata);
-  if (model_type == "gemma3") {  // text and images: only the text is read
+  for (const auto& [both, text_alone] :
+       {std::pair("gemma3", "gemma3_text"), std::pair("qwen3_5", "qwen3_5_text")}) {
+    if (model_type != both) continue;  // text and images: only the text is read
     auto text = config.maybe_object("text_config");
     if (!text) throw Error("{} has no \"text_config\"", config_path);
+    tied = config.maybe_flag("tie_word_embeddings");
     config = *std::move(text);
-    model_type = "gemma3_text";
+    model_type = text_alone;
+    break;
   }
   out.family = &find_family(model_type, config_path);
   out.metadata.set("general.architecture", std::string(out.family->architecture));
   out.metadata.set("general.type", std::string("model"));
   const fs::path name = fs::absolute(path).lexically_normal();
   out.metadata.set("general.name", (name.has_filename() ? name : name.parent_path()).filename().string());
+  const bool says_tied = config.has("tie_word_embeddings");
   Converter(config, out).convert();
+  if (tied && !says_tied) out.tied = *tied;
 
   const std::string generation_path = (path / "generation_config.json").string();
   if (fs::exists(generation_path))

@@ -22,6 +22,7 @@ struct HfFamily {
   std::string_view architecture;  // as GGUF has it
   std::string_view activation = "silu";
   double rope_theta = 10000;  // when config.json has none
+  double rotated_share = 1;   // of a head, the same
   bool tied = false;          // output matrix = embedding, when config.json does not say
   bool pairs = false;         // GGUF has the rows of Q and K in neighbouring pairs instead of halves
   bool post_norms = false;    // "post_attention_layernorm" comes after attention, not before the MLP
@@ -40,6 +41,12 @@ inline constexpr HfFamily kHfFamilies[] = {
     {.model_type = "qwen2", .architecture = "qwen2", .window = HfWindow::late},
     {.model_type = "qwen3", .architecture = "qwen3", .window = HfWindow::late},
     {.model_type = "qwen3_moe", .architecture = "qwen3moe", .window = HfWindow::all_enabled},
+    {.model_type = "qwen3_5_text",
+     .architecture = "qwen35",
+     .rope_theta = 10000000,
+     .rotated_share = 0.25,
+     .post_norms = true,
+     .norm_plus_one = true},
     {.model_type = "gemma2",
      .architecture = "gemma2",
      .activation = "gelu_pytorch_tanh",

@@ -20,7 +20,7 @@ class Rope {
         scaling_(rope_object(config)),
         full_(scaling_.maybe_object("full_attention").value_or(scaling_)),
         out_(out) {
-    const double share = real("partial_rotary_factor", 1);
+    const double share = real("partial_rotary_factor", out.family->rotated_share);
     dims_ = uint64_t(double(head_dim) * std::clamp(share, 0.0, 1.0));
     if (dims_ < 2 || dims_ % 2 != 0)
       throw Error("{}: {} of {} dimensions of a head would be rotated", config_.where(), dims_, head_dim);

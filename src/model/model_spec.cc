@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "model/arch/arch.h"
@@ -20,6 +21,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma2", arch::gemma2_spec}, {"gemma3", arch::gemma3_spec},      {"phi3", arch::phi3_spec},
     {"olmo2", arch::olmo2_spec},   {"smollm3", arch::smollm3_spec},    {"granite", arch::granite_spec},
     {"gpt2", arch::gpt2_spec},     {"qwen3moe", arch::qwen3_moe_spec}, {"gpt-oss", arch::gpt_oss_spec},
+    {"qwen35", arch::qwen35_spec},
 };
 
 }  // namespace
@@ -34,6 +36,22 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
     throw Error("{}: the architecture '{}' is not known; known are {}", file.path(), name, known);
   }
   return architecture->read(file, options);
+}
+
+void check_computable(const ModelSpec& spec, const BackendTraits& backend) {
+  if (backend.recurrent || std::ranges::none_of(spec.layers, &LayerSpec::is_recurrent)) return;
+  throw Error("{} has recurrent layers, which {} does not compute; --device cpu does",
+              spec.name.empty() ? spec.architecture : spec.name, backend.device);
+}
+
+const GqaSpec& LayerSpec::gqa() const {
+  if (const auto* attention = std::get_if<GqaSpec>(&mixer)) return *attention;
+  throw Error(
+      "a layer of this model is recurrent: it has no attention heads, and what was asked for needs them");
+}
+
+GqaSpec& LayerSpec::gqa() {
+  return const_cast<GqaSpec&>(std::as_const(*this).gqa());
 }
 
 uint32_t LayerSpec::window() const {

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "kv/layout/kv_formats.h"
+#include "model/blocks/delta_net.h"
 #include "model/blocks/dense_mlp.h"
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
@@ -24,7 +25,7 @@ struct RopeSpec {
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, BlockPtr>;
 
 // The norms of a layer's two blocks.
@@ -41,10 +42,11 @@ struct LayerSpec {
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
 
-  // REQUIRES: the mixer is grouped attention.
-  GqaSpec& gqa() { return std::get<GqaSpec>(mixer); }
-  const GqaSpec& gqa() const { return std::get<GqaSpec>(mixer); }
+  // Throws Error if the mixer is not grouped attention.
+  GqaSpec& gqa();
+  const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none
+  bool is_recurrent() const { return std::holds_alternative<DeltaNetSpec>(mixer); }
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.
@@ -73,6 +75,9 @@ struct SpecOptions {
 // Reads the spec of a file. An unknown architecture, a missing key or an absurd number throws Error naming
 // it.
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options = {});
+
+// Throws Error, in a sentence that names the device, if a backend lacks what the model is computed with.
+void check_computable(const ModelSpec& spec, const BackendTraits& backend);
 
 // What the spec's layers want cached.
 // Throws Error if the formats name layers that the model has not.

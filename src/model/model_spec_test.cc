@@ -129,5 +129,59 @@ TEST(ModelSpec, SmolLm3LeavesEveryFourthLayerUnrotated) {
     EXPECT_EQ(spec.layers[i].gqa().rope.has_value(), (i + 1) % 4 != 0);
 }
 
+HeadOnly hybrid() {
+  HeadOnly file("qwen35");
+  for (const auto& [key, value] :
+       {std::pair("ssm.group_count", 2), std::pair("ssm.time_step_rank", 4), std::pair("ssm.state_size", 16),
+        std::pair("ssm.inner_size", 48), std::pair("ssm.conv_kernel", 4)})
+    file.set(std::string("qwen35.") + key, uint64_t(value));
+  return file;
+}
+
+TEST(ModelSpec, AHybridHasAttentionInEveryFourthLayerAndLeavesOutWhatPredictsAhead) {
+  HeadOnly file = hybrid();
+  file.set("qwen35.block_count", uint64_t(13)).set("qwen35.nextn_predict_layers", uint64_t(1));
+  const ModelSpec spec = read_model_spec(file);
+  ASSERT_EQ(spec.layers.size(), 12u);
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(spec.layers[i].is_recurrent(), i % 4 != 3) << i;
+    EXPECT_EQ(spec.layers[i].norms.mlp_tensor, "post_attention_norm");
+  }
+  EXPECT_TRUE(spec.layers[3].gqa().output_gate);
+  const auto& net = std::get<DeltaNetSpec>(spec.layers[0].mixer);
+  EXPECT_EQ(net.value_dim, 12u);
+  EXPECT_EQ(net.order, KeyOrder::tiled);
+  EXPECT_THROW(spec.layers[0].gqa(), Error);
+}
+
+TEST(ModelSpec, HostileHybridsAreRefusedNamingTheKey) {
+  const auto refused = [](const std::string& key, uint64_t value) {
+    HeadOnly file = hybrid();
+    file.set("qwen35." + key, value);
+    const std::string text = message(file);
+    EXPECT_NE(text.find("qwen35." + key), std::string::npos) << key << ": " << text;
+  };
+  refused("ssm.group_count", 0);
+  refused("ssm.time_step_rank", 3);
+  refused("ssm.inner_size", 50);
+  refused("ssm.state_size", 6);
+  refused("ssm.state_size", 1 << 24);
+  refused("ssm.conv_kernel", 1);
+  refused("ssm.conv_kernel", 1 << 20);
+  refused("full_attention_interval", 0);
+  refused("nextn_predict_layers", 12);
+  HeadOnly missing("qwen35");
+  EXPECT_NE(message(missing).find("qwen35.ssm."), std::string::npos) << message(missing);
+}
+
+TEST(ModelSpec, ABackendWithoutTheOperationsRefusesAHybridInASentence) {
+  const ModelSpec spec = read_model_spec(hybrid());
+  BackendTraits backend;
+  EXPECT_THROW(check_computable(spec, backend), Error);
+  EXPECT_NO_THROW(check_computable(read_model_spec(HeadOnly()), backend));
+  backend.recurrent = true;
+  EXPECT_NO_THROW(check_computable(spec, backend));
+}
+
 }  // namespace
 }  // namespace quire

@@ -17,22 +17,33 @@ namespace {
 constexpr size_t kDistinctRows = 64;
 Metadata synth_metadata(const SynthShape& s, const TypeMix& mix) {
   Metadata metadata(s.name);
-  metadata.set("general.architecture", std::string("llama"));
+  const bool recurrent = s.recurrence.key_heads > 0;
+  const std::string architecture = recurrent ? "qwen35" : "llama";
+  const auto key = [&](const char* name) { return architecture + "." + name; };
+  metadata.set("general.architecture", architecture);
   metadata.set("general.name", "synthetic " + s.name);
   metadata.set("general.file_type", uint64_t(mix.file_type()));
   metadata.set("general.quantization_version", uint64_t(2));
-  metadata.set("llama.block_count", uint64_t(s.layers));
-  metadata.set("llama.context_length", uint64_t(s.context));
-  metadata.set("llama.embedding_length", uint64_t(s.dim));
-  metadata.set("llama.feed_forward_length", uint64_t(s.mlp_width));
-  metadata.set("llama.attention.head_count", uint64_t(s.heads));
-  metadata.set("llama.attention.head_count_kv", uint64_t(s.kv_heads));
-  metadata.set("llama.attention.key_length", uint64_t(s.head_dim));
-  metadata.set("llama.attention.value_length", uint64_t(s.head_dim));
-  metadata.set("llama.attention.layer_norm_rms_epsilon", 1e-5);
-  metadata.set("llama.rope.dimension_count", uint64_t(s.head_dim));
-  metadata.set("llama.rope.freq_base", double(s.rope_base));
-  metadata.set("llama.vocab_size", uint64_t(s.vocab));
+  metadata.set(key("block_count"), uint64_t(s.layers));
+  metadata.set(key("context_length"), uint64_t(s.context));
+  metadata.set(key("embedding_length"), uint64_t(s.dim));
+  metadata.set(key("feed_forward_length"), uint64_t(s.mlp_width));
+  metadata.set(key("attention.head_count"), uint64_t(s.heads));
+  metadata.set(key("attention.head_count_kv"), uint64_t(s.kv_heads));
+  metadata.set(key("attention.key_length"), uint64_t(s.head_dim));
+  metadata.set(key("attention.value_length"), uint64_t(s.head_dim));
+  metadata.set(key("attention.layer_norm_rms_epsilon"), 1e-5);
+  metadata.set(key("rope.dimension_count"), uint64_t(recurrent ? s.head_dim / 4 : s.head_dim));
+  metadata.set(key("rope.freq_base"), double(s.rope_base));
+  metadata.set(key("vocab_size"), uint64_t(s.vocab));
+  if (recurrent) {
+    metadata.set(key("full_attention_interval"), uint64_t(s.recurrence.attention_every));
+    metadata.set(key("ssm.conv_kernel"), uint64_t(4));
+    metadata.set(key("ssm.group_count"), uint64_t(s.recurrence.key_heads));
+    metadata.set(key("ssm.time_step_rank"), uint64_t(s.recurrence.value_heads));
+    metadata.set(key("ssm.state_size"), uint64_t(s.recurrence.head_dim));
+    metadata.set(key("ssm.inner_size"), uint64_t(s.recurrence.value_heads) * s.recurrence.head_dim);
+  }
   set_vocabulary(make_synth_vocabulary(s.vocab), metadata);
   return metadata;
 }
@@ -73,6 +84,12 @@ void fill_row(uint32_t tensor, uint32_t row, float scale, std::span<float> out) 
   }
 }
 
+// Norms, but for what says how fast a state forgets: over some tens of tokens.
+float one_value_of(const std::string& tensor) {
+  if (tensor.ends_with(".ssm_a")) return -0.05f;
+  return tensor.ends_with(".ssm_dt.bias") ? -1.0f : 1.0f;
+}
+
 }  // namespace
 
 const std::vector<SynthShape>& synth_shapes() {
@@ -83,6 +100,9 @@ const std::vector<SynthShape>& synth_shapes() {
       {"llama-1b", 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 500000},
       {"llama-3b", 3072, 28, 24, 8, 128, 8192, 128256, 131072, true, 500000},
       {"llama-8b", 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 500000},
+      {"tiny-hybrid", 256, 8, 4, 2, 64, 512, 512, 8192, true, 10000, {2, 4, 32}},
+      {"hybrid-1b", 2048, 16, 8, 2, 256, 8192, 128256, 131072, true, 10000000, {16, 16, 128}},
+      {"qwen3.5-9b", 4096, 32, 16, 4, 256, 12288, 248320, 262144, false, 10000000, {16, 32, 128}},
       {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
   };
   return shapes;
@@ -120,7 +140,7 @@ void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const st
       std::vector<float> values(cols);
       for (size_t row = begin; row < end; ++row) {
         if (tensor.shape.size() == 1) {
-          std::fill(values.begin(), values.end(), 1.0f);  // a norm
+          std::fill(values.begin(), values.end(), one_value_of(tensor.name));
         } else {
           fill_row(index, uint32_t(row), 1.0f / std::sqrt(float(cols)), values);
         }

@@ -11,12 +11,19 @@
 
 namespace quire {
 
-// The measures of a Llama-shaped model that exists only to be timed or tested.
+// Of recurrent layers, gated delta nets: all but every n-th layer are.
+struct SynthRecurrence {
+  uint32_t key_heads = 0, value_heads = 0, head_dim = 0;
+  uint32_t attention_every = 4;
+};
+
+// The measures of a Llama-shaped model that exists only to be timed or tested, or of one shaped like Qwen 3.5.
 struct SynthShape {
   std::string name;
   uint32_t dim, layers, heads, kv_heads, head_dim, mlp_width, vocab, context;
   bool tied;
   float rope_base;
+  SynthRecurrence recurrence = {};  // no key heads: none
 };
 
 const std::vector<SynthShape>& synth_shapes();

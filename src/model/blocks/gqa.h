@@ -27,6 +27,8 @@ struct GqaSpec {
   bool sinks = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   NormSpec norm = {};  // of queries and keys
+  // Heads of the query's product are a query and a gate, side by side; what attention gives is multiplied with sigmoid(gate).
+  bool output_gate = false;
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
 };
