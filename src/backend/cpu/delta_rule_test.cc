@@ -93,7 +93,7 @@ TEST(DeltaRule, IsWhatItSaysComputedPlainly) {
 TEST(DeltaRule, GivesTheSameBitsInEveryKernelSetAndAnyRuns) {
   for (const auto& [key_dim, width, tokens] :
        {std::tuple(4, 1, 1), std::tuple(8, 12, 7), std::tuple(128, 32, 20), std::tuple(20, 31, 5)}) {
-    const DeltaCase given(size_t(key_dim), size_t(width), size_t(tokens));
+    const DeltaCase given{size_t(key_dim), size_t(width), size_t(tokens)};
     const DeltaCase::Result expected = given.run(scalar_kernels(), size_t(tokens));
     for (const CpuKernels& kernels : present_kernels()) {
       for (const size_t chunk : {1u, 3u, 20u})
