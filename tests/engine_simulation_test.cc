@@ -263,6 +263,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"states_drafts", "qwen3_5", true, 140, When::at_once, 1, 0, 0, 0, 8},
                     Setting{"states_few", "qwen3_5", true, 300},
                     Setting{"states_late_ahead", "qwen3_5", true, 140, When::late, 2, 0, 0, 0, 10},
+                    Setting{"states_ahead", "qwen3_5", false, 140, When::late, 2, 0, 0, 0, 10},
+                    Setting{"states_disk_ahead", "qwen3_5", false, 120, When::late, 2, 0, 0, 400, 6},
                     Setting{"states_disk", "qwen3_5", true, 120, When::late, 2, 0, 0, 400, 6},
                     Setting{"states_host", "qwen3_5", false, 120, When::late, 2, 0, 200, 0, 6},
                     Setting{"host", "llama3", true, 100, When::at_once, 1, 0, 300},

@@ -90,9 +90,9 @@ void Engine::take_off() {
                       flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
   wants_to_wait_ = plan.wants_to_wait;
   const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any());
-  move_aside();
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (!plan.runs.empty()) return launch(std::move(plan), times);
+  move_aside();
   start_moves();
   if (!flights_.empty() || !plan.scorings.empty()) return;
   if (wait_for_tiers() || somebody_loads) return;
@@ -114,6 +114,7 @@ void Engine::expose(const StepPlan& plan) {
 void Engine::launch(StepPlan plan, StepTimes times) {
   Flight flight{.plan = std::move(plan), .handle = {}, .taps = {}, .times = times, .cost = {}};
   StepInput input = input_of(flight.plan, kv_);
+  move_aside();  // now that all is decided: what it copies from is not evicted in this step any more
   for (size_t r = 0; r < input.runs.size(); ++r)
     flight.taps.ask(*flight.plan.runs[r].sequence, input.runs[r], input);
   flight.cost = cost_of(costs_, input.batch(), kv_.layout());
