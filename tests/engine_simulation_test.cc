@@ -24,13 +24,15 @@ struct Setting {
   uint32_t pipeline = 1;
   uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
   uint32_t host_tokens = 0, disk_tokens = 0;  // of the tiers; 0: there is none
+  uint32_t states = 0;                        // beside those of one sequence
 };
 
 struct Simulation {
   Simulation(const Setting& setting, uint64_t seed)
       : model(golden_folder(setting.model), exact_kernels(), 1), random(seed) {
     set_window_pages(model.spec, setting.window_pages);
-    for (const KvLayer& layer : kv_shapes(model.spec, KvFormat::f16)) windows.push_back(layer[0].window);
+    for (const KvLayer& layer : kv_shapes(model.spec, KvFormat::f16))
+      windows.push_back(layer[0].state ? FakeBackend::kState : layer[0].window);
     EngineModel engine_model = model.engine_model();
     engine_model.backend = &backend;
     if (setting.when == Setting::When::late) engine_model.backend = &late;
@@ -38,6 +40,8 @@ struct Simulation {
     EngineOptions options{.context = kContext, .max_sequences = 5, .prefill_chunk = 9};
     options.page_tokens = 4;
     options.kv_bytes = kv_bytes(layout, pages_for(layout, setting.pool_tokens, 9, 1));
+    options.state_bytes = (kStatesHeld + setting.states) * layout.state_bytes();
+    options.kv_bytes += setting.states * layout.state_bytes();
     options.now = [this] { return clock; };
     options.pipeline = setting.pipeline;
     const auto tier_bytes = [&](uint32_t tokens) {
@@ -255,6 +259,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"windows_late_ahead", "gemma3", false, 140, When::late, 2},
                     Setting{"wide_windows", "gemma3", true, 140, When::at_once, 1, 16},
                     Setting{"narrow_windows", "gemma3", true, 140, When::late, 2, 2},
+                    Setting{"states", "qwen3_5", false, 140, When::at_once, 1, 0, 0, 0, 12},
+                    Setting{"states_drafts", "qwen3_5", true, 140, When::at_once, 1, 0, 0, 0, 8},
+                    Setting{"states_few", "qwen3_5", true, 300},
+                    Setting{"states_late_ahead", "qwen3_5", true, 140, When::late, 2, 0, 0, 0, 10},
+                    Setting{"states_ahead", "qwen3_5", false, 140, When::late, 2, 0, 0, 0, 10},
+                    Setting{"states_disk_ahead", "qwen3_5", false, 120, When::late, 2, 0, 0, 400, 6},
+                    Setting{"states_disk", "qwen3_5", true, 120, When::late, 2, 0, 0, 400, 6},
+                    Setting{"states_host", "qwen3_5", false, 120, When::late, 2, 0, 200, 0, 6},
                     Setting{"host", "llama3", true, 100, When::at_once, 1, 0, 300},
                     Setting{"host_late_ahead", "llama3", false, 100, When::late, 2, 0, 300},
                     Setting{"host_tiny", "llama3", true, 100, When::late, 2, 0, 40},

@@ -57,6 +57,24 @@ class FakeBackend : public Backend {
       states_[t] = mix(states_[t], sum);
     }
   }
+  void split_heads(const SplitHeadsParams&) override {}
+  // A state is the hash of all tokens, and what a token makes of it all that it reads.
+  void delta_net(const DeltaNetParams& params) override {
+    for (uint32_t r = 0; r < batch_.runs.size(); ++r) {
+      const TokenRun& run = batch_.runs[r];
+      uint64_t hash = kStart;
+      if (const std::byte* before = params.inputs.state_before(r, 0))
+        std::memcpy(&hash, before, sizeof(hash));
+      for (uint32_t t = run.begin; t < run.begin + run.count; ++t) {
+        hash = mix(hash, batch_.tokens[t]);
+        states_[t] = mix(states_[t], hash);
+        for (uint32_t i = 0; i < params.inputs.states_left(r); ++i) {
+          if (params.inputs.state_row(r, i) == run.row_of(t) + 1)
+            std::memcpy(params.inputs.state_left(r, 0, i), &hash, sizeof(hash));
+        }
+      }
+    }
+  }
   void tap(const Tap& tap, const AttendParams& params, std::span<float> values) override {
     const uint32_t run = batch_.run_of_token[tap.token];
     const uint32_t last = params.kv.head_row(run, 0, batch_.runs[run].row_of(tap.token));
@@ -98,7 +116,8 @@ class FakeBackend : public Backend {
     return TokenId(mix(mix(state, seed), mix(choice, position)) % vocab);
   }
 
-  // The token that follows `tokens` in a model whose layers have these windows.
+  static constexpr uint32_t kState = UINT32_MAX;
+  // The token that follows `tokens` in a model whose layers have these windows, or a state.
   static TokenId next(std::span<const TokenId> tokens, std::span<const uint32_t> windows, uint64_t seed,
                       uint32_t choice, size_t vocab) {
     std::vector<uint64_t> sums(1, 0);
@@ -109,8 +128,10 @@ class FakeBackend : public Backend {
     }
     uint64_t state = 0;
     const size_t n = tokens.size();
-    for (uint32_t window : windows)
-      state = mix(state, sums[n] - sums[window == 0 || n <= window ? 0 : n - window]);
+    for (uint32_t window : windows) {
+      const uint64_t seen = sums[n] - sums[window == 0 || n <= window ? 0 : n - window];
+      state = mix(state, window == kState ? hash : seen);
+    }
     return draw(state, seed, choice, uint32_t(n), vocab);
   }
 

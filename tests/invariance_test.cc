@@ -112,6 +112,7 @@ TEST_P(Invariance, LogitsDoNotDependOnTheNeighboursInTheBatch) {
       const uint32_t count = std::min(wanted, 60 - computed[who]);
       if (count == 0) continue;
       ASSERT_TRUE(kv.reserve(tables[who], computed[who] + count));
+      kv.begin_run(tables[who], computed[who], count);
       used.push_back(&tables[who]);
       if (who == 0) my_run_begin = uint32_t(input.logit_rows.size());
       input.add(std::span(tokens).subspan(computed[who], count), computed[who],
@@ -238,6 +239,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"xielu", "apertus", fastest_kernels, KvFormat::f16},
         Case{"chunks", "llama4", fastest_kernels, KvFormat::f16},
         Case{"chunks_of_narrow_pages", "llama4", exact_kernels, KvFormat::int8, 8},
+        Case{"recurrent", "qwen3_5", exact_kernels, KvFormat::f32},
+        Case{"recurrent_fast", "qwen3_5_nested", fastest_kernels, KvFormat::int8},
         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},

@@ -136,6 +136,12 @@ class LateBackend : public Backend {
   void expected_scores(const ExpectedScoresParams& params) override {
     later([=, this] { device_.expected_scores(params); });
   }
+  void split_heads(const SplitHeadsParams& params) override {
+    later([=, this] { device_.split_heads(params); });
+  }
+  void delta_net(const DeltaNetParams& params) override {
+    later([=, this] { device_.delta_net(params); });
+  }
   void route_experts(const RouteExpertsParams& params) override {
     later([=, this] { device_.route_experts(params); });
   }

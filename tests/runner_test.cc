@@ -27,6 +27,7 @@ class RunnerTest : public testing::Test {
   // A step over one sequence that draws after its last token.
   StepInput input(KvCache& kv, PageTable& table, std::span<const TokenId> tokens, uint32_t position) {
     EXPECT_TRUE(kv.reserve(table, position + uint32_t(tokens.size())));
+    kv.begin_run(table, position, uint32_t(tokens.size()));
     StepInput input;
     input.add(tokens, position, StepInput::Logits::last);
     const PageTable* tables[] = {&table};

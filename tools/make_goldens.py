@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from golden_families import families
 
@@ -35,7 +35,7 @@ class Golden:
     """One model: its configuration, how it is stored, and what makes it unlike a plain one."""
 
     def __init__(self, config, *, released=None, dtype=torch.float32, shard=None, gain=None, pack=None, tokenizer=False,
-                 margin=CHOICE_MARGIN):
+                 margin=CHOICE_MARGIN, prompt_tokens=PROMPT_TOKENS, nested=None):
         self.config = config          # a function, so that no two attempts share one
         self.released = released      # keys of config.json as published models write them; None: as Transformers 5 does
         self.dtype = dtype            # of the stored tensors
@@ -44,6 +44,8 @@ class Golden:
         self.pack = pack              # state dict -> (stored tensors, what they mean in f32)
         self.tokenizer = tokenizer
         self.margin = margin          # of choices that are not made among logits
+        self.prompt_tokens = prompt_tokens
+        self.nested = nested          # model_type of a checkpoint of text and images, whose text part it is
 
 
 def base(**changes):
@@ -75,6 +77,22 @@ def gpt_oss(truncate, **changes):
 
 
 GPT_OSS_GAIN = {"gate_up_proj": 3.0, "sinks": 1.0}  # so that the clamp at 7 is met
+
+
+
+def hybrid(kind, **changes):
+    """Three layers of gated delta net to one of attention, heads of unequal measures."""
+    values = base(head_dim=16, num_hidden_layers=4, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+                  linear_value_head_dim=12, linear_conv_kernel_dim=4, max_position_embeddings=512,
+                  rope_parameters=rope(theta=1000000.0, partial_rotary_factor=0.25))
+    return kind(**{**values, **changes})
+
+
+HYBRID_EXPERTS = dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], num_experts=6, num_experts_per_tok=2,
+                      moe_intermediate_size=16, shared_expert_intermediate_size=24)
+HYBRID_GAIN = {"A_log": -1.5, "conv1d": 1.5}  # a memory of some twenty tokens
+HYBRID_EXPERT_GAIN = {**HYBRID_GAIN, "mlp.gate.": 4.0}  # clear choices of many tokens
+HYBRID_PROMPT = 100
 
 MODELS = {
     "llama2": Golden(lambda: llama(intermediate_size=96, num_attention_heads=2, num_key_value_heads=2)),
@@ -156,6 +174,11 @@ MODELS = {
                                   "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
                                                           "weight_block_size": [128, 128]}},
                         dtype=torch.bfloat16, pack=lambda state, seed: pack_fp8(state, seed)),
+    "qwen3_5": Golden(lambda: hybrid(transformers.Qwen3_5TextConfig), gain=HYBRID_GAIN, prompt_tokens=HYBRID_PROMPT),
+    "qwen3_5_nested": Golden(lambda: hybrid(transformers.Qwen3_5TextConfig, linear_num_value_heads=2, tie_word_embeddings=True),
+                             gain=HYBRID_GAIN, prompt_tokens=HYBRID_PROMPT, nested="qwen3_5", dtype=torch.bfloat16),
+    "qwen3_5_moe": Golden(lambda: hybrid(transformers.Qwen3_5MoeTextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN),
+    "qwen3_next": Golden(lambda: hybrid(transformers.Qwen3NextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN),
 }
 MODELS |= families(Golden)
 
@@ -169,7 +192,7 @@ def is_norm(name):
 def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
-    gemma = model.config.model_type.startswith("gemma")  # stores the weight less one, as others do of some norms
+    less_one = model.config.model_type.startswith(("gemma", "qwen3_5", "qwen3_next"))  # how they store a norm's weight
     centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
         for name, buffer in stored_buffers(model):
@@ -179,8 +202,10 @@ def randomize(model, golden, seed):
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             factor = next((value for part, value in golden.gain.items() if part in name), None)
-            norm_center = 0.0 if gemma or name in centered else 1.0
-            if is_norm(name) and name.endswith("weight"):
+            if name.endswith("A_log"):
+                parameter.copy_(factor + 0.5 * noise)
+            elif is_norm(name) and name.endswith("weight"):
+                norm_center = 0.0 if (less_one or name in centered) and "linear_attn.norm" not in name else 1.0
                 parameter.copy_(norm_center + (factor or 0.0) + 0.25 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_((factor if name.endswith(("sinks", "correction_bias")) else 0.25) * noise)
@@ -385,12 +410,23 @@ def plain_tokens(config):
     return min([vocab] + [value for key in ("image_token_id", "image_token_index") if (value := getattr(config, key, None))])
 
 
+def nest(folder, model_type):
+    """As the text part of a checkpoint of text and images has it."""
+    path = folder / "config.json"
+    text = json.loads(path.read_text())
+    outer = {key: text.pop(key) for key in ("architectures", "tie_word_embeddings", "transformers_version") if key in text}
+    path.write_text(json.dumps({**outer, "model_type": model_type, "text_config": text}, indent=2, sort_keys=True) + "\n")
+    file = folder / "model.safetensors"
+    tensors = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in load_file(file).items()}
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
 def attempt(golden, seed):
     """A model with its prompt, logits and continuation, or None if this seed leaves room for doubt."""
     model = make_model(golden.config())
     randomize(model, golden, seed)
     packed = settle_weights(model, golden, seed)
-    prompt = torch.randint(FIRST_PLAIN_ID, plain_tokens(model.config), (PROMPT_TOKENS,),
+    prompt = torch.randint(FIRST_PLAIN_ID, plain_tokens(model.config), (golden.prompt_tokens,),
                            generator=torch.Generator().manual_seed(seed)).tolist()
     result = reference(model, golden, prompt)
     return result and (model, packed, prompt, *result)
@@ -407,6 +443,8 @@ def make(name, golden, out):
     save(model, golden, folder, packed)
     if packed is None:
         check_files(folder, prompt, logits)
+    if golden.nested:
+        nest(folder, golden.nested)
     (folder / "golden.bin").write_bytes(logits.numpy().astype("<f4").tobytes())
     summary = {"architecture": model.config.model_type, "prompt": prompt, "vocab": model.config.get_text_config().vocab_size, "greedy": greedy,
                "transformers": transformers.__version__}

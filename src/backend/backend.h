@@ -86,6 +86,7 @@ enum class Nonlinearity : uint8_t {
   gelu_erf,
   clamped_swiglu,  // gpt-oss: both inputs clamped to `limit`, gate * sigmoid(slope * gate) * (up + 1)
   xielu,           // Apertus: above 0 limit * x^2 + x / 2, below (e^x - 1 - x) * slope + x / 2; has no up
+  sigmoid,
 };
 
 // What an MLP does between its two products: f(gate) * up, or f(gate) where there is no up.
@@ -190,6 +191,41 @@ struct AttendParams {
   Activation out;  // [tokens, heads * value_dim]
 };
 
+// Rows of heads whose first halves are one thing and whose second halves another.
+struct SplitHeadsParams {
+  Rows both;  // [tokens, heads * 2 * head_dim]
+  uint32_t head_dim = 0;
+  Rows first, second;  // [tokens, heads * head_dim]
+};
+
+// Which key head a value head goes with: heads of one key stand together, or come round in turn.
+enum class KeyOrder : uint8_t { grouped, tiled };
+
+// Gated delta net: a state S of [key_dim, value_dim] for each value head, which a token makes e^g S, and then S + k (v - S^T k) beta;
+// what it reads there is S^T q. Queries, keys and values are what a convolution over the last tokens makes of `mixed`, with
+// SiLU; queries and keys are then made as long as one, and queries divided by sqrt(key_dim). g = rate softplus(alpha +
+// alpha_bias), beta = sigmoid(beta). The result is normed head by head and multiplied with SiLU(gate).
+struct DeltaNetParams {
+  Rows mixed;      // [tokens, channels]: queries and keys of all key heads, then values of all value heads
+  Rows convolved;  // [tokens, channels]: what comes of them; room to work in
+  Rows gate;       // [tokens, value_heads * value_dim]
+  // [tokens, value_heads] each; or nothing in alpha: both are in beta, those of each key head's value heads together, first beta.
+  Rows beta, alpha;
+  uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+  KeyOrder order = KeyOrder::grouped;
+  uint32_t span = 4;   // tokens that the convolution sees
+  Weight convolution;  // [channels, span]
+  Weight rate;         // [value_heads]: -e^A
+  Weight alpha_bias;   // [value_heads]
+  Weight norm;         // [value_dim]
+  float epsilon = 0;
+  KvView inputs;   // state: the last span - 1 rows of `mixed`, the oldest first, f32
+  KvView state;    // state: S of each value head, f32
+  Activation out;  // [tokens, value_heads * value_dim]
+
+  size_t channels() const { return 2 * size_t(key_heads) * key_dim + size_t(value_heads) * value_dim; }
+};
+
 // What queries to come are expected to make of the first rows of a run. Those of a head are taken to be normally
 // distributed like its samples, so that the exponential of a score has the mean exp(score).
 struct ExpectedScoresParams {
@@ -280,6 +316,7 @@ struct KernelLimits {
   bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
   bool chunks = true;         // AttendParams::chunk
   bool scaled_inputs = true;  // ShareUse::of_inputs
+  bool recurrent = true;      // delta_net and split_heads
 };
 
 // What a backend says of itself.
@@ -375,6 +412,9 @@ class Backend {
   virtual void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) = 0;
   // REQUIRES: the rows are stored.
   virtual void expected_scores(const ExpectedScoresParams& params) = 0;
+  // REQUIRES: the traits say that it has them.
+  virtual void split_heads(const SplitHeadsParams& /*params*/) { CHECK(false); }
+  virtual void delta_net(const DeltaNetParams& /*params*/) { CHECK(false); }
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

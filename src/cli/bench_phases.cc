@@ -28,9 +28,11 @@ PhaseRunner::PhaseRunner(const ModelSpec& spec, const Weights& weights, Backend&
   KvMoves moves;
   for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
     std::vector<std::byte>& page = sample_pages_.emplace_back(layout_.groups[g].page_bytes);
+    const PageTable& table = tables[0];
+    const PageId first = g == layout_.states ? table.states().back().page.id() : table.pages(g)[0]->id();
     moves.list.push_back({.group = g,
                           .bytes = page.size(),
-                          .from = tables[0].pages(g)[0]->id().value * uint64_t(page.size()),
+                          .from = first.value * uint64_t(page.size()),
                           .host_to = page.data()});
   }
   pages.runner.make(moves);
@@ -98,6 +100,7 @@ void PhaseRunner::fill(Pages& pages, PageTable& table, uint32_t tokens) const {
     CHECK(pages.kv.reserve(table, done + count));
     KvMoves moves;
     for (uint32_t g = 0; g < layout_.groups.size(); ++g) {
+      if (g == layout_.states) continue;
       const uint32_t page_tokens = layout_.groups[g].page_tokens;
       for (uint32_t page = done / page_tokens; page * page_tokens < done + count; ++page) {
         const size_t bytes = sample_pages_[g].size();
@@ -111,6 +114,15 @@ void PhaseRunner::fill(Pages& pages, PageTable& table, uint32_t tokens) const {
     done += count;
     pages.kv.release_behind_window(table, done);
   }
+  if (!layout_.has_states() || tokens == 0) return;
+  pages.kv.begin_run(table, 0, tokens);
+  const size_t bytes = layout_.state_bytes();
+  KvMoves moves;
+  moves.list.push_back({.group = *layout_.states,
+                        .bytes = bytes,
+                        .to = table.states().back().page.id().value * uint64_t(bytes),
+                        .host_from = sample_pages_[*layout_.states].data()});
+  pages.runner.make(moves);
 }
 
 StepHandle PhaseRunner::launch(Pages& pages, std::span<PageTable> tables, const StepShape& shape) {
@@ -118,6 +130,7 @@ StepHandle PhaseRunner::launch(Pages& pages, std::span<PageTable> tables, const 
   std::vector<const PageTable*> of_run;
   for (PageTable& table : tables) {
     CHECK(pages.kv.reserve(table, shape.depth + shape.tokens));
+    pages.kv.begin_run(table, shape.depth, shape.tokens);
     std::vector<TokenId> tokens;
     for (uint32_t i = 0; i < shape.tokens; ++i) tokens.push_back(TokenId(random_() % model_.spec->vocab));
     input.add(tokens, shape.depth, shape.logit_rows > 0 ? StepInput::Logits::last : StepInput::Logits::none);

@@ -166,6 +166,11 @@ struct InspectCommand {
                spanned(of_layers(spec, &GqaSpec::kv_heads), "KV head"),
                spanned(of_layers(spec, &GqaSpec::key_dim)));
     print_mlps(spec);
+    if (layout.has_states()) {
+      fmt::print("  recurrent     {} of {} layers, a state of {} for each sequence\n",
+                 std::ranges::count_if(spec.layers, &LayerSpec::is_recurrent), spec.layers.size(),
+                 human_bytes(layout.state_bytes()));
+    }
     if (const uint32_t windowed = window_layers(spec)) {
       const auto layer =
           std::find_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window() > 0; });
@@ -183,7 +188,7 @@ struct InspectCommand {
                  double(left) / double(full_context_bytes(spec, layout)), spec.context);
     }
     fmt::print("\n{}", kv_table("KV format", kv_by_format(spec, kv, spec.context, left), spec.context));
-    if (!shape.empty()) {
+    if (!shape.empty() && !layout.has_states()) {
       const auto rows = kv_by_attention(spec, parse_kv_formats(kv), spec.context, left);
       fmt::print("\n{}", kv_table(fmt::format("attention, in {}", kv), rows, spec.context));
     }
@@ -228,7 +233,11 @@ struct InspectCommand {
                             {"left_beside_weights_bytes", left},
                             {"full_sequences", left / full_context_bytes(spec, layout)}}},
                           {"kv_formats", kv_json(kv_by_format(spec, kv, spec.context, left))}};
-    if (!shape.empty()) {
+    if (layout.has_states()) {
+      object["recurrent_layers"] = std::ranges::count_if(spec.layers, &LayerSpec::is_recurrent);
+      object["kv"]["state_bytes"] = layout.state_bytes();
+    }
+    if (!shape.empty() && !layout.has_states()) {
       object["attention_kinds"] = kv_json(kv_by_attention(spec, parse_kv_formats(kv), spec.context, left));
     }
     if (tensors) {

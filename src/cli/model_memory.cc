@@ -62,7 +62,10 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
   options.max_sequences = max_sequences;
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats));
   const auto pages_of = [&](uint32_t sequences) {
-    return pages_for(layout, options.context, std::min(prefill_chunk, options.context), sequences);
+    std::vector<uint32_t> pages =
+        pages_for(layout, options.context, std::min(prefill_chunk, options.context), sequences);
+    if (layout.has_states() && sequences > 1) pages[*layout.states] += kStatesKept;
+    return pages;
   };
   options.kv_bytes = kv_bytes(layout, pages_of(1));
   Spare spare;
@@ -97,7 +100,9 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
   }
   if (options.context < asked)
     std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
-  size_t wanted = kv_bytes(layout, pages_of(max_sequences));
+  // States that are asked for come out of what there is, whatever the sequences need.
+  const uint32_t sequences = layout.has_states() ? std::max(max_sequences, 2u) : max_sequences;
+  size_t wanted = kv_bytes(layout, pages_of(sequences)) + options.state_bytes;
   if (!kv_memory.empty()) wanted = std::min(wanted, parse_size(kv_memory));
   options.kv_bytes = is_split(spec) ? most_kv_bytes(layout, spare, wanted, options)
                                     : std::min(spare.of(Side::device), wanted);

@@ -57,6 +57,8 @@ void ModelOptions::add_to(CLI::App& command) {
   command.add_flag("--no-kv-cache", no_kv_cache,
                    "forget keys and values after each step and compute them anew");
   command.add_option("--kv-memory", kv_memory, "memory for the KV cache, e.g. 512M or 4G");
+  command.add_option("--kv-states", kv_states,
+                     "of it, memory for the states of recurrent layers, those kept for later among them");
   command.add_option(
       "--memory", memory,
       "memory for everything: weights, KV cache, scratch; refused before loading if too little");
@@ -107,6 +109,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
   options.prefill_chunk = prefill_chunk;
   options.kv_cache = !no_kv_cache;
   options.draft_tokens = draft_tokens;
+  if (!kv_states.empty()) options.state_bytes = parse_size(kv_states);
   if (kv_memory.empty() || max_sequences > 1) return options;
 
   const size_t memory = parse_size(kv_memory);

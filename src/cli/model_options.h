@@ -26,6 +26,7 @@ struct ModelOptions : ModelChoice {
   mutable std::string kv;  // open() replaces none, and `auto`, by what they come to
   bool no_kv_cache = false;
   std::string kv_memory;
+  std::string kv_states;
   std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
   std::string kernels = "auto";

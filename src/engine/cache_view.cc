@@ -8,7 +8,7 @@ namespace {
 // Adds a holder with its pages, as far as there is room for them in the view.
 class Holders {
  public:
-  explicit Holders(CacheView& view) : view_(view) {}
+  Holders(CacheView& view, const KvLayout& layout) : view_(view), layout_(layout) {}
 
   void add(SequenceId id, bool pin, const std::string& client, const PageTable& table, uint32_t rows) {
     size_t pages = 0;
@@ -25,18 +25,22 @@ class Holders {
       holder.pages[g].reserve(table.pages(g).size());
       for (const auto& page : table.pages(g))
         holder.pages[g].push_back(page ? page->id().value : CacheView::kNoPage);
+      if (!layout_.groups[g].is_state) continue;
+      for (const PageTable::State& state : table.states()) holder.pages[g].push_back(state.page.id().value);
     }
   }
 
  private:
   CacheView& view_;
+  const KvLayout& layout_;
   size_t left_ = CacheView::kMostHeld;
 };
 
 CacheView::Group view_group(const Engine& engine, uint32_t g) {
   const KvGroupLayout& layout = engine.kv().layout().groups[g];
   CacheView::Group group;
-  group.window = layout.window;
+  group.window = layout.is_state ? 0 : layout.window;
+  group.is_state = layout.is_state;
   group.page_tokens = layout.page_tokens;
   group.layers = layout.layers.size();
   group.page_bytes = layout.page_bytes;
@@ -78,7 +82,7 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
   view.bytes_per_token = kv.layout().bytes_per_token();
   view.unused_share = engine.unused_share();
   for (uint32_t g = 0; g < kv.layout().groups.size(); ++g) view.groups.push_back(view_group(engine, g));
-  Holders holders(view);
+  Holders holders(view, kv.layout());
   for (const SequenceView& sequence : engine.running())
     holders.add(sequence.id(), false, sequence.client(), sequence.table(), sequence.computed());
   for (const auto& [id, pin] : engine.pins()) {

@@ -47,6 +47,7 @@ struct CacheView {
   };
   struct Group {
     uint32_t window = 0, page_tokens = 0;
+    bool is_state = false;  // a page is one state, after the last of its node's tokens
     size_t layers = 0, page_bytes = 0;
     KvCache::GroupStats stats;
     uint64_t in_host = 0, on_disk = 0;

@@ -7,6 +7,7 @@
 #include "backend/device_lost.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/memory_plan.h"
 #include "engine/pruning/zip_scorer.h"
 
 namespace quire {
@@ -25,13 +26,11 @@ EngineOptions settled(EngineOptions options, const ModelSpec& spec) {
   return options;
 }
 
-KvCache make_cache(const ModelSpec& spec, const EngineOptions& options) {
+KvCache make_cache(const ModelSpec& spec, const EngineOptions& options, const Drafter* drafter) {
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
-  const auto pages =
-      options.kv_bytes == 0
-          ? pages_for(layout, options.context, options.prefill_chunk, options.max_sequences)
-          : pages_within(layout, options.kv_bytes, options.prefill_chunk, options.max_sequences);
-  return KvCache(layout, pages, {.sharing = options.sharing && options.kv_cache});
+  return KvCache(layout, kv_pages(layout, options),
+                 {.sharing = options.sharing && options.kv_cache,
+                  .way_back = drafter != nullptr || options.pipeline > 1});
 }
 
 }  // namespace
@@ -39,15 +38,14 @@ KvCache make_cache(const ModelSpec& spec, const EngineOptions& options) {
 Engine::Engine(const EngineModel& model, const EngineOptions& options, std::unique_ptr<Drafter> drafter)
     : model_(model),
       options_(settled(options, *model.spec)),
-      kv_(make_cache(*model.spec, options_)),
+      kv_(make_cache(*model.spec, options_, drafter.get())),
       runner_(model.runner_model(), kv_.layout(), kv_.pages_per_group()),
       scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
       costs_(*model.weights, *model.backend),
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
-      // A state does not go back to before a wrong guess.
-      drafter_(options_.kv_cache && !kv_.layout().has_states() ? std::move(drafter) : nullptr) {
+      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
   if (options_.kv_cache) {
     const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
     runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn, drawn);
@@ -379,6 +377,7 @@ double Engine::unused_share() const {
   for (const auto& sequence : scheduler_.running()) {
     for (uint32_t g = 0; g < sequence->table.groups(); ++g) {
       const KvGroupLayout& group = kv_.layout().groups[g];
+      if (group.is_state) continue;  // one is all used
       const uint32_t first = uint32_t(sequence->table.pages(g).size()) - sequence->table.held_pages(g);
       held += sequence->table.held_pages(g) * group.page_bytes;
       const uint32_t rows = sequence->computed + sequence->table.row_shift(g);

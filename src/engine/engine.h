@@ -36,6 +36,7 @@ struct EngineOptions {
   bool sharing = true;   // of pages between sequences that begin alike
   uint32_t page_tokens = kPageTokens;
   size_t kv_bytes = 0;        // of all pages; 0: enough for every sequence that may run
+  size_t state_bytes = 0;     // of them, or beside those: of the states of recurrent layers; 0: what is usual
   uint32_t draft_tokens = 8;  // most that a drafter may guess at a time
   double itl_target_ms =
       0;                  // prompts take no more of a step than lets streams go on at this pace; 0: no limit

@@ -70,9 +70,7 @@ bool Engine::compute_step() {
   const size_t before = flights_.size();
   take_off();
   if (before > 0) land();
-  // A state that went on with a token that was not drawn after all could not go back.
-  const bool may_stay =
-      options_.pipeline > 1 && options_.kv_cache && !kv_.layout().has_states() && !scheduler_.idle();
+  const bool may_stay = options_.pipeline > 1 && options_.kv_cache && !scheduler_.idle();
   if (!flights_.empty() && (!may_stay || !flights_.front().taps.empty())) land();
   return true;
 }
@@ -92,9 +90,9 @@ void Engine::take_off() {
                       flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
   wants_to_wait_ = plan.wants_to_wait;
   const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any());
-  move_aside();
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (!plan.runs.empty()) return launch(std::move(plan), times);
+  move_aside();
   start_moves();
   if (!flights_.empty() || !plan.scorings.empty()) return;
   if (wait_for_tiers() || somebody_loads) return;
@@ -116,6 +114,7 @@ void Engine::expose(const StepPlan& plan) {
 void Engine::launch(StepPlan plan, StepTimes times) {
   Flight flight{.plan = std::move(plan), .handle = {}, .taps = {}, .times = times, .cost = {}};
   StepInput input = input_of(flight.plan, kv_);
+  move_aside();  // now that all is decided: what it copies from is not evicted in this step any more
   for (size_t r = 0; r < input.runs.size(); ++r)
     flight.taps.ask(*flight.plan.runs[r].sequence, input.runs[r], input);
   flight.cost = cost_of(costs_, input.batch(), kv_.layout());
@@ -253,15 +252,21 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
     if (sequence.ahead.astray) {  // its row will be computed again, from the right token
       sequence.ahead.astray = false;
       if (run.samples) --sequence.ahead.drawing;
+      kv_.end_run(sequence.table, sequence.computed);
       continue;
     }
-    sequence.computed += run.count;
+    uint32_t computed = run.count;
     if (run.samples) {
       --sequence.ahead.drawing;
-      sequence.computed += add_tokens(sequence, drawn);
+      const uint32_t right = add_tokens(sequence, drawn);
+      computed += right;
+      // A state went on with the wrong guesses: what was right is computed again, from where the run began.
+      if (right < run.drafts && kv_.layout().has_states()) computed = 0;
       sequence.ahead.astray = drawn.back().amended && sequence.ahead.rows > 0;
     }
+    sequence.computed += computed;
     sequence.drafts.clear();
+    if (options_.kv_cache) kv_.end_run(sequence.table, sequence.computed, sequence.ahead.rows);
     if (sequence.finished()) {
       finish(scheduler_.remove(sequence.id));
     } else if (!options_.kv_cache) {

@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <string_view>
 
@@ -70,9 +71,11 @@ size_t weight_bytes(const ModelFile& file, const ModelSpec& spec, const Backend&
 size_t row_bytes(const ModelSpec& spec, Side side) {
   size_t mixer_width = 0, mlp_width = 0;  // of the widest layer
   for (const LayerSpec& layer : spec.layers) {
-    const GqaSpec& gqa = layer.gqa();
-    if (layer.sides.mixer == side)
-      mixer_width = std::max(mixer_width, 2 * (size_t(gqa.heads) + gqa.kv_heads) * gqa.key_dim);
+    if (layer.sides.mixer == side) {
+      size_t width = 0;
+      for (const size_t rows : block_of(layer.mixer, spec.dim)->scratch()) width += rows;
+      mixer_width = std::max(mixer_width, width);
+    }
     if (layer.sides.mlp != side) continue;
     if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))
       mlp_width = std::max<size_t>(mlp_width, dense->width);
@@ -84,6 +87,28 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
 }
 
 }  // namespace
+
+std::vector<uint32_t> kv_pages(const KvLayout& layout, const EngineOptions& options) {
+  const uint32_t chunk = std::min(options.prefill_chunk, options.context);
+  if (options.kv_bytes > 0) {
+    const auto pages_with = [&](size_t state_bytes) {
+      return pages_within(layout, options.kv_bytes, chunk, options.max_sequences, state_bytes);
+    };
+    const std::vector<uint32_t> pages = pages_with(options.state_bytes);
+    const std::vector<uint32_t> least = pages_for(layout, options.context, chunk, 1);
+    if (!layout.has_states() || options.state_bytes > 0 ||
+        std::ranges::equal(least, pages, std::less_equal()))
+      return pages;
+    return pages_with(kStatesHeld * layout.state_bytes());  // a long text before states that may be of use
+  }
+  std::vector<uint32_t> pages = pages_for(layout, options.context, chunk, options.max_sequences);
+  if (!layout.has_states()) return pages;
+  uint32_t& states = pages[*layout.states];
+  states = options.state_bytes > 0
+               ? std::max(kStatesHeld, uint32_t(options.state_bytes / layout.state_bytes()))
+               : states + kStatesKept;
+  return pages;
+}
 
 size_t kv_bytes_on(Side side, const KvLayout& layout, std::span<const uint32_t> pages_per_group) {
   size_t bytes = 0;
@@ -98,10 +123,7 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   MemoryPlan plan{.weights = weight_bytes(file, spec, backend, side)};
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
   const uint32_t chunk = std::min(options.prefill_chunk, options.context);
-  plan.kv =
-      kv_bytes_on(side, layout,
-                  options.kv_bytes > 0 ? pages_within(layout, options.kv_bytes, chunk, options.max_sequences)
-                                       : pages_for(layout, options.context, chunk, options.max_sequences));
+  plan.kv = kv_bytes_on(side, layout, kv_pages(layout, options));
   const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
   plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab +
                  kBytesPerThread * backend.side(side).traits().threads + rows * row_bytes(spec, side);

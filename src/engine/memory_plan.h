@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 #include "model/model_file.h"
@@ -25,6 +26,9 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
 
 // So many pages of every group: what they take on one side.
 size_t kv_bytes_on(Side side, const KvLayout& layout, std::span<const uint32_t> pages_per_group);
+
+// The pages of each layer group that an engine with these options has.
+std::vector<uint32_t> kv_pages(const KvLayout& layout, const EngineOptions& options);
 
 // What a memory holds of the keys and values of a model in one format.
 struct KvRoom {

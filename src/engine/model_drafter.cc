@@ -39,6 +39,11 @@ ModelDrafter::ModelDrafter(const EngineModel& draft, const ModelSpec& target, co
     throw Error("the draft model has {} tokens and the model {}: they cannot work together",
                 draft.spec->vocab, target.vocab);
   }
+  if (kv_.layout().has_states())
+    throw Error(
+        "the draft model has recurrent layers, whose states do not go back to before a wrong guess; choose "
+        "one of "
+        "attention layers alone");
 }
 
 void ModelDrafter::forget(SequenceId id) {

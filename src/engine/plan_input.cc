@@ -56,12 +56,13 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .logprobs = sequence.request.logprobs};
 }
 
-StepInput input_of(const StepPlan& plan, const KvCache& kv) {
+StepInput input_of(const StepPlan& plan, KvCache& kv) {
   StepInput input;
   std::vector<const PageTable*> tables;
   for (const StepPlan::Run& run : plan.runs) {
     Sequence& sequence = *run.sequence;
     add_tokens(run, input);
+    kv.begin_run(sequence.table, sequence.rows(), run.count, run.drafts);
     tables.push_back(&sequence.table);
     sequence.ahead.rows += run.count;
     if (!run.samples) continue;

@@ -8,7 +8,7 @@ namespace quire {
 // A plan as the runner wants it: tokens, page tables and, for each run that samples, a draw after its last known token and
 // one after each draft, as if all drafts before it had been drawn.
 // Its sequences count on it from then on.
-StepInput input_of(const StepPlan& plan, const KvCache& kv);
+StepInput input_of(const StepPlan& plan, KvCache& kv);
 
 // The draw after the first `draft` of the sequence's drafts. `seen`: what penalties count, if there are any.
 SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<const SampleParams::Seen> seen);

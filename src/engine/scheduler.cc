@@ -187,6 +187,9 @@ void Scheduler::start(Sequence& sequence) {
   }
   if (match.tokens == 0 && sequence.prune.kept.empty())
     match = kv_.attach(sequence.table, sequence.findable().tokens);
+  // Whoever asks again begins there, or goes on without what was thought between.
+  const uint32_t prompt = uint32_t(sequence.request.prompt.size()), node = kv_.node_tokens();
+  for (const uint32_t end : {prompt - 1, prompt}) kv_.keep_state_at(sequence.table, end / node * node);
   sequence.computed = match.tokens;
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
@@ -216,7 +219,10 @@ bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
     const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();
     const bool publishes = !other->prune.chooses_before_prefill();
-    if (common > match.tokens && publishes && other->computed + other->prune.dropped < common) return true;
+    if (common > match.tokens && publishes && other->computed + other->prune.dropped < common) {
+      kv_.keep_state_at(other->table, common);  // the two part there, or somewhere in the node after it
+      return true;
+    }
   }
   return false;
 }

@@ -24,6 +24,7 @@ TextRunner::TextRunner(const EngineModel& model, const KvFormats& formats, uint3
 StepOutput TextRunner::compute(std::span<const TokenId> next, Wanted wanted, std::vector<Tap> taps,
                                std::vector<float> values) {
   CHECK(kv_.reserve(table_, done_ + uint32_t(next.size())));
+  kv_.begin_run(table_, done_, uint32_t(next.size()));
   StepInput input;
   input.add(next, done_, wanted == Wanted::all_rows ? StepInput::Logits::all : StepInput::Logits::last);
   const PageTable* tables[] = {&table_};

@@ -107,6 +107,7 @@ class LoadRun {
       size_t used = 0, pages = 0;
       for (uint32_t g = 0; g < sequence->table().groups(); ++g) {
         const KvGroupLayout& group = engine_.kv().layout().groups[g];
+        if (group.is_state) continue;
         const uint32_t held = sequence->table().held_pages(g);
         const uint32_t first = (uint32_t(sequence->table().pages(g).size()) - held) * group.page_tokens;
         used += (sequence->computed() - std::min(sequence->computed(), first)) * group.bytes_per_token();

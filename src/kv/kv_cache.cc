@@ -16,19 +16,31 @@ std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_
   for (const KvGroupLayout& group : layout.groups) {
     uint32_t per_sequence = group.pages_covering(tokens);
     // The span that is alive while a chunk runs may start and end inside a page.
-    if (!group.keeps_all())
+    if (group.is_state)
+      per_sequence = kStatesHeld;
+    else if (!group.keeps_all())
       per_sequence = std::min(per_sequence, group.pages_covering(size_t(group.window) + chunk) + 1);
     pages.push_back(per_sequence * sequences);
   }
   return pages;
 }
 
-std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences) {
+std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences,
+                                   size_t state_bytes) {
+  uint64_t states = 0;
+  if (layout.has_states()) {
+    states = state_bytes > 0 ? state_bytes / layout.state_bytes()
+                             : std::min<uint64_t>(uint64_t(sequences) * kStatesHeld + kStatesKept,
+                                                  bytes / 2 / layout.state_bytes());
+    states = std::max<uint64_t>(states, kStatesHeld);
+  }
   const auto pages_of = [&](uint64_t nodes) {
     std::vector<uint32_t> pages;
     for (const KvGroupLayout& group : layout.groups) {
       uint64_t count = nodes * (layout.node_tokens / group.page_tokens);
-      if (!group.keeps_all()) {
+      if (group.is_state) {
+        count = nodes > 0 ? states : 0;
+      } else if (!group.keeps_all()) {
         const uint64_t span = group.pages_covering(size_t(group.window) + chunk) + 1;
         count = std::min(count, std::max(span, std::min(count / 2, sequences * span + count / 4)));
       }
@@ -68,6 +80,8 @@ std::string PrefixMiss::text() const {
       return fmt::format("evicted {:.0f} s ago from token {} on", evicted_seconds_ago, position);
     case Why::window:
       return fmt::format("the window layers' pages before token {} are gone", position);
+    case Why::state:
+      return fmt::format("state at token {}; {} tokens computed", position, known - position);
     case Why::no_room:
       break;
   }
@@ -119,7 +133,7 @@ void KvCache::evict(uint32_t group, PageId page) {
   const auto [id, node_page] = published_as_[group][page.value];
   PrefixIndex::Node& node = index_.node(id);
   CHECK(node.pages[node_page] == page);
-  index_.remember_evicted(id, Clock::now());
+  if (!layout_.groups[group].is_state) index_.remember_evicted(id, Clock::now());
   if (node.tokens.size() == node_tokens()) {
     if (host_ != nullptr) {
       store_in_host(node_page, page, id);
@@ -141,11 +155,13 @@ bool KvCache::make_free(uint32_t group, uint32_t pages) {
 }
 
 bool KvCache::reserve(PageTable& table, uint32_t tokens) {
-  if (tokens <= table.reserved_tokens_) return true;
+  const uint32_t states = states_missing(table);
+  if (tokens <= table.reserved_tokens_ && states == 0) return true;
   const auto wanted = [&](size_t g) {
     return layout_.groups[g].pages_covering(tokens + table.groups_[g].row_shift);
   };
   const auto missing = [&](size_t g) {
+    if (g == layout_.states) return states;
     const size_t held = table.groups_[g].pages.size();
     return wanted(g) > held ? uint32_t(wanted(g) - held) : 0;
   };
@@ -154,13 +170,17 @@ bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   }
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     CHECK(make_free(g, missing(g)));
+    if (g == layout_.states) {
+      take_states(table, states);
+      continue;
+    }
     auto& held = table.groups_[g].pages;
     while (held.size() < wanted(g)) {
       held.push_back(pools_[g]->take());
       record(KvEventKind::reserved, g, held.back()->id(), uint32_t(held.size() - 1), table.owner_);
     }
   }
-  table.reserved_tokens_ = tokens;
+  table.reserved_tokens_ = std::max(table.reserved_tokens_, tokens);
   return true;
 }
 
@@ -272,6 +292,12 @@ KvTables KvCache::flatten(std::span<const PageTable* const> tables) const {
     KvTables::Group& group = flat.groups.emplace_back();
     for (const PageTable* table : tables) {
       group.table_begin.push_back(uint32_t(group.page_ids.size()));
+      if (g == layout_.states) {
+        const PageTable::States& states = table->states_;
+        group.page_ids.insert(group.page_ids.end(), states.pages.begin(), states.pages.end());
+        group.state_rows.insert(group.state_rows.end(), states.rows.begin(), states.rows.end());
+        continue;
+      }
       for (const auto& page : table->pages(uint32_t(g)))
         group.page_ids.push_back(page ? page->id().value : kNoPage);
     }

@@ -24,8 +24,12 @@ std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_
 
 // How many pages each layer group gets of `bytes`, for at most `sequences` sequences at once: as many tokens as possible
 // in the groups that keep everything; in window groups what the sequences' windows span and a quarter of those tokens, so
-// that prefixes can be continued there too, but at most half of them unless one sequence needs more.
-std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences);
+// that prefixes can be continued there too, but at most half of them unless one sequence needs more. States get `state_bytes`
+// of them, but what one sequence needs at least; 0: what the sequences need and some to keep, of at most half of the bytes.
+std::vector<uint32_t> pages_within(const KvLayout& layout, size_t bytes, uint32_t chunk, uint32_t sequences,
+                                   size_t state_bytes = 0);
+inline constexpr uint32_t kStatesHeld = 2;   // by a sequence that runs, at most
+inline constexpr uint32_t kStatesKept = 16;  // beside them, where nobody says how many
 
 size_t kv_bytes(const KvLayout& layout, std::span<const uint32_t> pages_per_group);
 
@@ -39,10 +43,12 @@ struct PrefixMiss {
     differs,     // what is cached goes on otherwise
     evicted,     // it was there, and its memory was needed
     window,      // the pages that the window layers would see are gone
+    state,       // keys and values are there, but no state after them
     no_room,     // no page was free for the copy
   };
   Why why = Why::off;
   uint32_t position = 0;  // the first token that was not found
+  uint32_t known = 0;     // tokens whose keys and values are there, where a state is missing
   double evicted_seconds_ago = 0;
 
   // "differs at token 813"
@@ -79,6 +85,8 @@ struct KeptRows {
 struct KvCacheOptions {
   bool sharing = true;
   uint64_t salt = 0;  // of the model, its formats and kernels
+  // A run leaves the state that it began with as it was, so that the sequence can go back there: it may have guessed wrong.
+  bool way_back = false;
 };
 
 // Which page has the keys and values of which tokens, in sequences that share pages as far as their tokens are the same. It
@@ -93,7 +101,9 @@ class KvCache {
   const KvEvents& events() const { return events_; }
   uint32_t node_tokens() const { return layout_.node_tokens; }
   PageTable make_table(SequenceId owner = {}, CacheSalt salt = {}) const {
-    return PageTable(uint32_t(layout_.groups.size()), owner, salt);
+    PageTable table(uint32_t(layout_.groups.size()), owner, salt);
+    table.states_.group = layout_.states;
+    return table;
   }
 
   // How much of `tokens` a new sequence would find, without taking it. The last token is never found: its logits are
@@ -106,6 +116,15 @@ class KvCache {
   // Makes room for positions below `tokens`, evicting what nobody holds. All or nothing: false leaves the table as it
   // was.
   [[nodiscard]] bool reserve(PageTable& table, uint32_t tokens);
+  // Says what the next run of a sequence is, which decides what it does with states: it computes `count` tokens from this row
+  // on, then `guesses` that may be wrong. Nothing where a model has none. REQUIRES: the room for them was reserved.
+  void begin_run(PageTable& table, uint32_t row, uint32_t count, uint32_t guesses = 0);
+  // So many tokens are computed, and runs on their way compute so many more: states after all others are given up, and the next
+  // run begins with the last that is left. REQUIRES: there is a state after `computed`, if there are states.
+  void end_run(PageTable& table, uint32_t computed, uint32_t ahead = 0);
+  // A state is worth keeping where these tokens end, if that is the end of a node: a prompt's, or where others go on otherwise.
+  void keep_state_at(PageTable& table, uint32_t tokens) const;
+
   // Whether a sequence of so many tokens, computed in chunks of `chunk`, could run if it were alone.
   bool could_hold(uint32_t tokens, uint32_t chunk) const;
 
@@ -223,6 +242,7 @@ class KvCache {
     std::vector<PrefixNodeId> nodes;
     PrefixIndex::Longest part;  // `tokens` 0: none
     uint32_t tokens = 0;
+    uint32_t known = 0;  // in whole nodes, states aside
     PrefixMiss miss;
   };
   Path find(const SaltedTokens& tokens) const;
@@ -263,6 +283,19 @@ class KvCache {
   void publish_node(PageTable& table, uint32_t depth, PrefixNodeId node);
   void publish_as(PrefixNodeId node, uint32_t node_page, PageId page, uint64_t use);
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
+  // ---- states (kv_states.cc)
+  bool is_own(const PageRef& page) const;  // nobody else can see what is in it
+  const PageRef* state_at(const PageTable& table, uint32_t tokens) const;
+  std::optional<PageId> published_state(const PageTable& table, uint32_t tokens) const;
+  PrefixNodeId node_at(const PageTable& table, uint32_t nodes) const;  // the last of its first so many
+  bool wants_state(const PageTable& table, uint32_t tokens) const;
+  uint32_t states_missing(PageTable& table);
+  void take_states(PageTable& table, uint32_t pages);
+  void give_up(PageTable& table, PageTable::State state);
+  void publish_state(PrefixNodeId node, const PageTable& table, const PageTable::State& state);
+  void publish_states(PageTable& table, uint32_t computed);
+  void begin_with(PageTable& table, uint32_t tokens, PageId page);
+  std::optional<PageRef> room_to_keep(const PageTable& table, uint32_t tokens);
   void hold_node(PageTable& table, PrefixNodeId node);
   void touch_chain(PrefixNodeId node);
   size_t page_bytes(uint32_t group) const { return layout_.groups[group].page_bytes; }

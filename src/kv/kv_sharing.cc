@@ -49,9 +49,11 @@ KvCache::Path KvCache::find(const SaltedTokens& salted) const {
 void KvCache::shorten_to_usable(Path& path) const {
   // By group: how many pages from here back are all there.
   std::vector<uint32_t> there(pools_.size(), 0);
-  const auto usable_with = [&](uint32_t tokens) {
+  enum class Of : uint8_t { all, rows };
+  const auto usable_with = [&](uint32_t tokens, Of which = Of::all) {
     for (size_t g = 0; g < pools_.size(); ++g) {
       const KvPolicy& group = layout_.groups[g];
+      if (group.is_state && which == Of::rows) continue;
       if (there[g] < group.pages_covering(tokens) - group.first_page_seen(tokens)) return false;
     }
     return true;
@@ -66,6 +68,7 @@ void KvCache::shorten_to_usable(Path& path) const {
   for (size_t i = 0; i < path.nodes.size(); ++i) {
     step_over(index_.node(path.nodes[i]), node_tokens());
     if (usable_with(uint32_t(i + 1) * node_tokens())) best_nodes = i + 1;
+    if (usable_with(uint32_t(i + 1) * node_tokens(), Of::rows)) path.known = uint32_t(i + 1) * node_tokens();
   }
   uint32_t best_tokens = uint32_t(best_nodes) * node_tokens();
   if (path.part.tokens > 0) {
@@ -77,6 +80,8 @@ void KvCache::shorten_to_usable(Path& path) const {
   path.part = {};
   path.tokens = best_tokens;
   path.miss = {.why = PrefixMiss::Why::window, .position = best_tokens};
+  if (path.known > best_tokens)
+    path.miss = {.why = PrefixMiss::Why::state, .position = best_tokens, .known = path.known};
 }
 
 PrefixMatch KvCache::lookup(const SaltedTokens& tokens) const {
@@ -100,7 +105,8 @@ bool KvCache::fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk
   }
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     const uint32_t missing = all[g] > found[g] ? all[g] - found[g] : 0;
-    if (missing + headroom > pools_[g]->free_pages() + pools_[g]->cached_pages() - found_cached[g])
+    const uint32_t spared = g == layout_.states ? 0 : headroom;  // who runs has the states that it needs
+    if (missing + spared > pools_[g]->free_pages() + pools_[g]->cached_pages() - found_cached[g])
       return false;
   }
   return true;
@@ -117,12 +123,14 @@ void KvCache::hold_node(PageTable& table, PrefixNodeId node) {
   if (before != PrefixIndex::kRoot) index_.drop(before);
 }
 
-void KvCache::touch_chain(PrefixNodeId id) {
+void KvCache::touch_chain(PrefixNodeId last) {
   ++use_;
-  for (; id != PrefixIndex::kRoot; id = index_.node(id).parent) {
+  for (PrefixNodeId id = last; id != PrefixIndex::kRoot; id = index_.node(id).parent) {
     const PrefixIndex::Node& node = index_.node(id);
     for (uint32_t n = 0; n < node.pages.size(); ++n) {
-      if (node.pages[n])
+      // A state is used where a sequence begins with it; those before it are not.
+      const bool is_used = id == last || layout_.node_pages[n].group != layout_.states;
+      if (node.pages[n] && is_used)
         pools_[layout_.node_pages[n].group]->touch(*node.pages[n], use_, layout_.page_index(n, node.depth));
     }
   }
@@ -133,6 +141,7 @@ std::vector<std::optional<PageId>> KvCache::seen_of_part(std::span<const std::op
   std::vector<std::optional<PageId>> seen(node_pages());
   for (uint32_t n = 0; n < node_pages(); ++n) {
     const KvPolicy& group = layout_.groups[layout_.node_pages[n].group];
+    if (group.is_state) continue;  // is shared, and never written to
     const uint32_t first = group.first_page_seen(depth * node_tokens() + tokens);
     if (layout_.reaches(n, tokens) && layout_.page_index(n, depth) >= first) seen[n] = pages[n];
   }
@@ -195,6 +204,7 @@ bool KvCache::copy_part(PageTable& table, std::span<const std::optional<PageId>>
 void KvCache::end_at(PageTable& table, uint32_t tokens) const {
   for (size_t g = 0; g < pools_.size(); ++g) {
     PageTable::Group& group = table.groups_[g];
+    if (layout_.groups[g].is_state) continue;
     group.pages.resize(layout_.groups[g].pages_covering(tokens));
     group.first_page = std::min(group.first_page, uint32_t(group.pages.size()));
   }
@@ -206,13 +216,20 @@ PrefixMatch KvCache::attach(PageTable& table, std::span<const TokenId> tokens) {
   Path path = find({tokens, table.salt_});
   shorten_to_usable(path);
   shorten_to_room(path);
+  if (path.known > path.tokens) keep_state_at(table, path.known);
   if (path.tokens == 0) return {0, path.miss};
-  touch_chain(path.part.tokens > 0 ? path.part.node : path.nodes.back());
+  const PrefixNodeId last = path.part.tokens > 0 ? path.part.node : path.nodes.back();
+  touch_chain(last);
   const uint32_t whole = uint32_t(path.nodes.size());
-  for (uint32_t g = 0; g < pools_.size(); ++g)
-    table.groups_[g].first_page = layout_.groups[g].first_page_seen(path.tokens);
+  for (uint32_t g = 0; g < pools_.size(); ++g) {
+    if (g != layout_.states) table.groups_[g].first_page = layout_.groups[g].first_page_seen(path.tokens);
+  }
   for (uint32_t n = 0; n < node_pages(); ++n) {
     const uint32_t g = layout_.node_pages[n].group;
+    if (g == layout_.states) {
+      begin_with(table, path.tokens, *index_.node(last).pages[n]);
+      continue;
+    }
     PageTable::Group& group = table.groups_[g];
     group.pages.resize(whole * (node_tokens() / layout_.groups[g].page_tokens));
     for (uint32_t i = 0; i < whole; ++i) {
@@ -241,6 +258,7 @@ void KvCache::publish_node(PageTable& table, uint32_t depth, PrefixNodeId id) {
   for (uint32_t n = 0; n < node_pages(); ++n) {
     if (!layout_.reaches(n, index_.node(id).tokens.size())) continue;
     const uint32_t g = layout_.node_pages[n].group, index = layout_.page_index(n, depth);
+    if (g == layout_.states) continue;  // see publish_state
     std::optional<PageRef>& own = table.groups_[g].pages[index];
     if (!own) continue;
     const std::optional<PageId> published = index_.node(id).pages[n];
@@ -273,19 +291,28 @@ void KvCache::publish(PageTable& table, std::span<const TokenId> tokens, uint32_
     publish_node(table, depth, node);
     ++table.published_;
   }
+  publish_states(table, computed);
 }
 
 void KvCache::publish_tail(PageTable& table, std::span<const TokenId> tail) {
   const std::optional<PrefixNodeId> before = node_before_next(table);
   const PrefixIndex::Longest longest =
       before ? index_.longest_child(*before, tail, parts()) : PrefixIndex::Longest{};
-  if (longest.tokens == tail.size()) return;  // all of it can be found already
+  const uint32_t end = table.published_ * node_tokens() + uint32_t(tail.size());
+  if (longest.tokens == tail.size()) {  // all of it can be found already, but for pages that are gone
+    if (const PageRef* state = state_at(table, end)) {
+      publish_node(table, table.published_, longest.node);
+      publish_state(longest.node, table, {end, *state});
+    }
+    return;
+  }
   PrefixNodeId shorter = PrefixIndex::kRoot;
   if (longest.tokens > 0 && index_.node(longest.node).tokens.size() == longest.tokens &&
       !layout_.has_states())
     shorter = longest.node;
   const PrefixNodeId node = index_.add(before ? *before : index_.root_or_add(table.salt_), tail);
   publish_node(table, table.published_, node);
+  if (const PageRef* state = state_at(table, end)) publish_state(node, table, {end, *state});
   table.published_ += 1;
   hold_node(table, node);
   if (shorter == PrefixIndex::kRoot) return;
@@ -305,15 +332,22 @@ void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_
   if (options_.sharing && reason != Reason::forgotten && !table.pruned_) {
     publish(table, tokens, computed);
     const uint32_t done = table.published_ * node_tokens();
-    // A state may be further than what is computed: somewhere in what it had room for.
-    if (computed > done && (!layout_.has_states() || computed == table.reserved_tokens_))
+    const PageRef* state = state_at(table, computed);
+    // Without a state nobody could go on there.
+    if (computed > done && (!layout_.has_states() || state != nullptr)) {
       publish_tail(table, tokens.subspan(done, computed - done));
+    } else if (computed > 0 && computed == done && state != nullptr) {
+      publish_state(table.node_, table, {computed, *state});
+    }
   }
   touch_chain(table.node_);
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     for (uint32_t i = 0; i < table.groups_[g].pages.size(); ++i)
       give_up(table, g, i, reason == Reason::preempted ? KvEventKind::preempted : KvEventKind::released);
   }
+  for (const PageTable::State& state : table.states_.ends)
+    record(reason == Reason::preempted ? KvEventKind::preempted : KvEventKind::released, *layout_.states,
+           state.page.id(), state.at / node_tokens(), table.owner_);
   if (table.node_ != PrefixIndex::kRoot) index_.drop(table.node_);
   table = make_table(table.owner_, table.salt_);
 }
@@ -323,13 +357,18 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   if (table.pruned_) return std::nullopt;
   PageTable other = make_table(owner, table.salt_);
   const uint32_t whole = at / node_tokens(), rest = at % node_tokens();
-  if (layout_.has_states() && rest > 0 && at < table.reserved_tokens_) return std::nullopt;
+  const std::optional<PageId> state = published_state(table, at);
+  if (layout_.has_states() && at > 0 && !state) return std::nullopt;
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     if (table.groups_[g].first_page > layout_.groups[g].first_page_seen(at)) return std::nullopt;
   }
   std::vector<std::optional<PageId>> part(node_pages());
   for (uint32_t n = 0; n < node_pages(); ++n) {
     const uint32_t g = layout_.node_pages[n].group;
+    if (g == layout_.states) {
+      if (state) begin_with(other, at, *state);
+      continue;
+    }
     const PageTable::Group& from = table.groups_[g];
     PageTable::Group& to = other.groups_[g];
     to.pages.resize(whole * (node_tokens() / layout_.groups[g].page_tokens));
@@ -364,6 +403,12 @@ PageTable KvCache::pin(const SaltedTokens& salted, SequenceId owner) {
     at = *next;
     for (uint32_t n = 0; n < node_pages(); ++n) {
       const uint32_t g = layout_.node_pages[n].group;
+      if (g == layout_.states) {
+        // The last there is: those before it are of use to nobody who goes on from there.
+        if (const auto page = index_.node(at).pages[n])
+          begin_with(table, uint32_t(begin) + node_tokens(), *page);
+        continue;
+      }
       auto& pages = table.groups_[g].pages;
       pages.emplace_back();
       if (const auto page = index_.node(at).pages[n])

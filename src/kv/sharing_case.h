@@ -26,8 +26,8 @@ inline KvLayerShape layer(uint32_t window = 0, uint32_t page_tokens = 0) {
 // tell whether it belongs to the tokens before it.
 class Sharing : public testing::Test {
  protected:
-  void make(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages) {
-    kv_ = std::make_unique<HostKv>(make_kv_layout(layers, 4), pages);
+  void make(std::vector<KvLayerShape> layers, std::vector<uint32_t> pages, KvCacheOptions options = {}) {
+    kv_ = std::make_unique<HostKv>(make_kv_layout(layers, 4), pages, options);
   }
 
   struct Run {
@@ -53,6 +53,27 @@ class Sharing : public testing::Test {
     return reinterpret_cast<float*>(view.key_row(0, 0, position / view.layer->shape.stride));
   }
 
+  // What the last state of a run is before it runs, and what it leaves: the history of as many tokens.
+  void run_states(const Run& run, uint32_t begin) {
+    if (!kv_->layout().has_states()) return;
+    const uint32_t group = *kv_->layout().states;
+    KvTables flat;
+    const PageTable* tables[] = {&run.table};
+    const auto views = kv_->view(tables, flat);
+    const KvView view{&views[group], &kv_->layout().groups[group].layers.front()};
+    const auto after = [&](uint32_t tokens) {
+      return history(std::span(run.tokens).first(tokens), run.table.salt());
+    };
+    const std::byte* before = view.state_before(0, 0);
+    ASSERT_EQ(before == nullptr, begin == 0);
+    if (before != nullptr) {
+      EXPECT_EQ(*reinterpret_cast<const float*>(before), after(begin));
+    }
+    ASSERT_GT(view.states_left(0), 0u);
+    for (uint32_t i = 0; i < view.states_left(0); ++i)
+      *reinterpret_cast<float*>(view.state_left(0, 0, i)) = after(view.state_row(0, i));
+  }
+
   Run start(uint32_t id, Tokens tokens, CacheSalt salt = {}) {
     Run run(*kv_, id, salt);
     run.tokens = std::move(tokens);
@@ -63,10 +84,15 @@ class Sharing : public testing::Test {
 
   bool compute(Run& run, uint32_t until) {
     if (!kv_->reserve(run.table, until)) return false;
+    kv_->begin_run(run.table, run.computed, until - run.computed);
+    run_states(run, run.computed);
     for (; run.computed < until; ++run.computed) {
       for (uint32_t g = 0; g < run.table.groups(); ++g)
-        *row(run, g, run.computed) = history(std::span(run.tokens).first(run.computed + 1), run.table.salt());
+        if (g != kv_->layout().states)
+          *row(run, g, run.computed) =
+              history(std::span(run.tokens).first(run.computed + 1), run.table.salt());
     }
+    kv_->end_run(run.table, run.computed);
     kv_->publish(run.table, run.tokens, run.computed);
     kv_->release_behind_window(run.table, run.computed);
     kv_->check_invariants();
@@ -76,6 +102,7 @@ class Sharing : public testing::Test {
   // Every row that the next token sees has the history of this sequence's own tokens.
   void expect_right_rows(const Run& run) {
     for (uint32_t g = 0; g < run.table.groups(); ++g) {
+      if (g == kv_->layout().states) continue;  // see run_states
       const uint32_t window = kv_->layout().groups[g].window;
       const uint32_t first = window == 0 || run.computed + 1 <= window ? 0 : run.computed + 1 - window;
       for (uint32_t p = first; p < run.computed; ++p)

@@ -13,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxConfigBytes = 16 << 20;
+constexpr uint64_t kMostDeltaHeads = 1 << 16;  // and values in one
 constexpr uint64_t kMaxCount = 1 << 24;  // of anything a model has: generous, and products of two stay exact
 constexpr uint64_t kMaxLayers = 10000;
 constexpr uint64_t kMaxHeadDim = 1 << 16;
@@ -147,6 +148,7 @@ class Converter {
     add_hf_rope(config_, head_dim, out_);
     add_hf_window(config_, out_);
     add_family();
+    if (arch_ == "qwen35") add_hybrid();
     add_hf_experts(config_, out_);
   }
 
@@ -198,6 +200,40 @@ class Converter {
     };
     soft_cap("attn_logit_softcapping", "attn_logit_softcapping");
     soft_cap("final_logit_softcapping", "final_logit_softcapping");
+  }
+
+  void add_hybrid() {
+    out_.delta_key_heads = count("linear_num_key_heads", {}, kMostDeltaHeads);
+    out_.delta_value_heads = count("linear_num_value_heads", {}, kMostDeltaHeads);
+    out_.delta_key_dim = count("linear_key_head_dim", {}, kMostDeltaHeads);
+    out_.delta_value_dim = count("linear_value_head_dim", {}, kMostDeltaHeads);
+    if (out_.delta_value_heads % out_.delta_key_heads != 0)
+      throw Error("{}: \"linear_num_value_heads\" is {}, which {} key heads cannot share", config_.where(),
+                  out_.delta_value_heads, out_.delta_key_heads);
+    set("ssm.group_count", out_.delta_key_heads);
+    set("ssm.time_step_rank", out_.delta_value_heads);
+    set("ssm.state_size", out_.delta_key_dim);
+    set("ssm.inner_size", out_.delta_value_heads * out_.delta_value_dim);
+    set("ssm.conv_kernel", count("linear_conv_kernel_dim", 4));
+    if (!config_.maybe_flag("attn_output_gate").value_or(true))
+      throw Error("{}: \"attn_output_gate\" is false, which is not supported", config_.where());
+    const uint64_t interval = count("full_attention_interval", 4);
+    set("full_attention_interval", interval);
+    const std::vector<std::string> kinds = config_.texts("layer_types");
+    if (kinds.empty()) return;
+    if (kinds.size() != out_.layers)
+      throw Error("{}: \"layer_types\" speaks of {} layers, but there are {}", config_.where(), kinds.size(),
+                  out_.layers);
+    std::vector<bool> recurrent;
+    bool regular = true;
+    for (const std::string& kind : kinds) {
+      if (kind != "linear_attention" && kind != "full_attention")
+        throw Error("{}: \"layer_types\" has {}; known are linear_attention and full_attention",
+                    config_.where(), in_quotes(kind));
+      recurrent.push_back(kind == "linear_attention");
+      regular = regular && recurrent.back() == (recurrent.size() % interval != 0);
+    }
+    if (!regular) out_.metadata.set("quire.recurrent_layers", recurrent);
   }
 
   void add_granite() {

@@ -66,6 +66,12 @@ inline constexpr HfFamily kHfFamilies[] = {
      .window = HfWindow::late},
     {.model_type = "qwen2_moe", .architecture = "qwen2moe", .window = HfWindow::late, .normalized = false},
     {.model_type = "qwen3", .architecture = "qwen3", .window = HfWindow::late},
+    {.model_type = "qwen3_5_text",
+     .architecture = "qwen35",
+     .rope_theta = 10000000,
+     .rotated = 0.25,
+     .post_norms = true,
+     .norm_plus_one = true},
     {.model_type = "qwen3_vl_text", .architecture = "qwen3vl", .rope_theta = 500000},
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
@@ -163,7 +169,7 @@ struct HfTextOf {
 inline constexpr HfTextOf kHfTextOf[] = {
     {"gemma3", "gemma3_text"},         {"mistral3", "mistral"},       {"qwen2_vl", "qwen2_vl_text"},
     {"qwen2_5_vl", "qwen2_5_vl_text"}, {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},
+    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},
 };
 
 }  // namespace quire

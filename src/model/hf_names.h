@@ -36,6 +36,13 @@ inline constexpr HfName kHfLayerNames[] = {
     {"attention.query_key_value", "attn_qkv"},
     {"self_attention.query_key_value", "attn_qkv"},
     {"self_attn.o_proj", "attn_output"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
     {"self_attn.dense", "attn_output"},
     {"attention.dense", "attn_output"},
     {"self_attention.dense", "attn_output"},
@@ -95,6 +102,7 @@ inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "vision_model.",
     "model.vision_adapter.",
     "model.vision_projection.",
+    "mtp.",
 };
 inline constexpr std::string_view kHfIgnoredSuffixes[] = {
     ".rotary_emb.inv_freq",   ".attn.bias",          ".attn.masked_bias",   ".attention.bias",

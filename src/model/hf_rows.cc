@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -22,6 +23,7 @@ uint64_t group_row(const HfTensor& tensor, uint64_t row) {
 }
 
 uint64_t file_row(const HfTensor& tensor, uint64_t row) {
+  if (tensor.tiles.reorders() && !tensor.tiles.columns) return tensor.tiles.in_file(row);
   switch (tensor.rows) {
     case HfRows::plain:
     case HfRows::first_half:
@@ -140,12 +142,23 @@ class RowMaker {
         out = make_transposed(expert, out);
         continue;
       }
-      for (uint64_t row = 0; row < rows_; ++row) out = make_row(expert, file_row(tensor_, row), out);
+      for (uint64_t row = 0; row < rows_; ++row) out = make_tiled(expert, file_row(tensor_, row), out);
     }
     return out;
   }
 
  private:
+  std::byte* make_tiled(uint64_t expert, uint64_t row, std::byte* out) const {
+    const HfTiles& tiles = tensor_.tiles;
+    if (!tiles.reorders() || !tiles.columns) return make_row(expert, row, out);
+    const uint64_t bytes = traits(tensor_.entry.dtype).block_bytes;
+    std::vector<std::byte> as_in_file(tensor_.cols * bytes);
+    make_row(expert, row, as_in_file.data());
+    for (uint64_t col = 0; col < tensor_.cols; col += tiles.size)
+      std::memcpy(out + col * bytes, as_in_file.data() + tiles.in_file(col) * bytes, tiles.size * bytes);
+    return out + as_in_file.size();
+  }
+
   std::byte* make_row(uint64_t expert, uint64_t row, std::byte* out) const {
     const uint64_t place = expert * tensor_.file_rows + row;
     if (tensor_.entry.dtype == DType::mxfp4) return repack(place, out);
@@ -158,11 +171,15 @@ class RowMaker {
     to_f32(type_, in, values);
     scales_.apply(expert, row, values);
     for (float& value : values) value += tensor_.added;
+    if (tensor_.negative_exponential) {
+      for (float& value : values) value = -std::exp(value);
+    }
     return out + values.size_bytes();
   }
 
   bool is_copy() const {
-    return tensor_.added == 0 && value_bytes_ == traits(tensor_.entry.dtype).block_bytes;
+    return tensor_.added == 0 && !tensor_.negative_exponential &&
+           value_bytes_ == traits(tensor_.entry.dtype).block_bytes;
   }
 
   // In the folder, neighbours share a byte; in GGUF, values 16 apart. The scale comes first.
@@ -214,7 +231,8 @@ bool is_view(const HfTensor& tensor) {
   const std::span<const std::byte> bytes = tensor.parts[0].data->bytes;
   return reinterpret_cast<uintptr_t>(bytes.data()) % traits(tensor.entry.dtype).block_bytes == 0 &&
          tensor.rows == HfRows::plain && !tensor.transposed && tensor.added == 0 &&
-         tensor.entry.dtype != DType::mxfp4 && tensor.entry.bytes == bytes.size();
+         !tensor.negative_exponential && !tensor.tiles.reorders() && tensor.entry.dtype != DType::mxfp4 &&
+         tensor.entry.bytes == bytes.size();
 }
 
 }  // namespace

@@ -112,6 +112,12 @@ class Planner {
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
+    if (rest == "linear_attn.dt_bias") return place_plain(tensor, block + "ssm_dt.bias");
+    if (rest == "linear_attn.A_log") {
+      place_plain(tensor, block + "ssm_a");
+      made_.at(block + "ssm_a").negative_exponential = true;
+      return;
+    }
     if (take_prefix(rest, "mlp.experts.") || take_prefix(rest, "block_sparse_moe.experts."))
       return place_experts(tensor, block, rest);
     if (rest == "block_sparse_moe.input_linear.weight")
@@ -139,7 +145,9 @@ class Planner {
   void place_plain(const SafetensorsTensor& tensor, const std::string& name) {
     HfTensor& made = add(name);
     made.parts = {part(tensor)};
-    if (config_.family->norm_plus_one && name.ends_with("norm.weight")) made.added = 1;
+    if (config_.family->norm_plus_one && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight"))
+      made.added = 1;
+    if (config_.delta_key_heads > 0) made.tiles = tiles_of(name);
     const bool query = name.find(".attn_q.") != std::string::npos;
     if (config_.family->pairs && (query || name.find(".attn_k.") != std::string::npos)) {
       made.rows = HfRows::pairs;
@@ -156,6 +164,20 @@ class Planner {
     // GPT-2 keeps its matrices the other way round, except for the embeddings.
     made.transposed =
         config_.family->model_type == "gpt2" && name.starts_with("blk.") && tensor.shape.size() == 2;
+  }
+
+  HfTiles tiles_of(const std::string& name) const {
+    HfTiles tiles{.key_heads = config_.delta_key_heads, .value_heads = config_.delta_value_heads};
+    const uint64_t keys = 2 * config_.delta_key_heads * config_.delta_key_dim;
+    const auto is = [&](const char* ending) { return name.ends_with(ending); };
+    tiles.columns = is(".ssm_out.weight");
+    if (is(".attn_qkv.weight") || is(".ssm_conv1d.weight")) tiles.begin = keys;
+    if (is(".ssm_beta.weight") || is(".ssm_alpha.weight") || is(".ssm_a") || is(".ssm_dt.bias")) {
+      tiles.size = 1;
+    } else if (tiles.columns || tiles.begin > 0 || is(".attn_gate.weight")) {
+      tiles.size = config_.delta_value_dim;
+    }
+    return tiles.size == 0 ? HfTiles{} : tiles;
   }
 
   void place_experts(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
@@ -240,7 +262,12 @@ class Planner {
     const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
                       tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
     const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
-    const std::vector<uint64_t> shape = one_row ? std::vector{first.shape[1]} : first.shape;
+    // A convolution of each channel by itself.
+    const bool convolution =
+        tensor.entry.name.ends_with(".ssm_conv1d.weight") && first.shape.size() == 3 && first.shape[1] == 1;
+    std::vector<uint64_t> shape = first.shape;
+    if (one_row) shape = {first.shape[1]};
+    if (convolution) shape = {first.shape.front(), first.shape.back()};
     const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
     if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
     if (all_experts && shape[0] != config_.experts)
@@ -249,6 +276,10 @@ class Planner {
     tensor.file_rows = shape[outer];
     tensor.cols = vector ? 1 : shape[outer + 1];
     if (tensor.transposed) std::swap(tensor.file_rows, tensor.cols);
+    const HfTiles& tiles = tensor.tiles;
+    if (tiles.reorders() &&
+        (tiles.columns ? tensor.cols : tensor.file_rows) != tiles.begin + tiles.value_heads * tiles.size)
+      refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
     set_shape(tensor, vector);
     tensor.entry.dtype = result_type(tensor, first);
     tensor.entry.bytes = first.bytes.size() / type_bytes(first) * traits(tensor.entry.dtype).block_bytes *
@@ -291,7 +322,7 @@ class Planner {
     const std::string& name = tensor.entry.name;
     const bool small = tensor.entry.shape.size() == 1 || !name.ends_with(".weight") ||
                        name.ends_with("_norm.weight") || name.ends_with(".ffn_gate_inp.weight") ||
-                       name == "position_embd.weight";
+                       name.ends_with(".ssm_conv1d.weight") || name == "position_embd.weight";
     switch (source.type) {
       case SafetensorsType::f32:
         return DType::f32;

@@ -23,6 +23,22 @@ inline bool is_half(HfRows rows) {
   return rows != HfRows::plain && rows != HfRows::pairs && rows != HfRows::groups;
 }
 
+// Value heads that the file has in the order of their key heads, and GGUF round by round: every key head's first, every one's
+// second. Rows from `begin` on, or columns, `size` to a head.
+struct HfTiles {
+  uint64_t key_heads = 0, value_heads = 0;  // no key heads: nothing is tiled
+  uint64_t begin = 0, size = 0;
+  bool columns = false;
+
+  bool reorders() const { return key_heads > 0 && value_heads != key_heads; }
+  // Where the file has what GGUF has there.
+  uint64_t in_file(uint64_t place) const {
+    if (place < begin) return place;
+    const uint64_t head = (place - begin) / size, round = head / key_heads;
+    return begin + (head % key_heads * (value_heads / key_heads) + round) * size + (place - begin) % size;
+  }
+};
+
 // Bytes of the file that make (one expert of) a tensor.
 struct HfPart {
   const SafetensorsTensor* data = nullptr;
@@ -35,10 +51,12 @@ struct HfTensor {
   std::vector<HfPart> parts;  // one, or one per expert; none if it is computed
   std::vector<float> computed;
   HfRows rows = HfRows::plain;
-  uint64_t heads = 0;       // REQUIRED for `pairs` and `groups`
-  uint64_t kv_heads = 0;    // REQUIRED for `groups`
-  bool transposed = false;  // the file has a column for each row of the result
-  float added = 0;          // to each value
+  uint64_t heads = 0;                 // REQUIRED for `pairs` and `groups`
+  uint64_t kv_heads = 0;              // REQUIRED for `groups`
+  HfTiles tiles = {};                 // REQUIRES: plain rows
+  bool transposed = false;            // the file has a column for each row of the result
+  float added = 0;                    // to each value
+  bool negative_exponential = false;  // each value x becomes -e^x
 
   // What the file has: in each part `experts` matrices of `file_rows` (after transposing) by `cols`.
   uint64_t experts = 1;

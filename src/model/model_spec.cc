@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "model/arch/arch.h"
@@ -56,6 +57,7 @@ constexpr Architecture kArchitectures[] = {
     {"dots1", arch::dots1_spec},
     {"hunyuan-dense", arch::hunyuan_spec},
     {"hunyuan-moe", arch::hunyuan_spec},
+    {"qwen35", arch::qwen35_spec},
 };
 
 }  // namespace
@@ -70,6 +72,16 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
     throw Error("{}: the architecture '{}' is not known; known are {}", file.path(), name, known);
   }
   return architecture->read(file, options);
+}
+
+const GqaSpec& LayerSpec::gqa() const {
+  if (const auto* attention = std::get_if<GqaSpec>(&mixer)) return *attention;
+  throw Error(
+      "a layer of this model is recurrent: it has no attention heads, and what was asked for needs them");
+}
+
+GqaSpec& LayerSpec::gqa() {
+  return const_cast<GqaSpec&>(std::as_const(*this).gqa());
 }
 
 uint32_t LayerSpec::window() const {

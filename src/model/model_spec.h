@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "kv/layout/kv_formats.h"
+#include "model/blocks/delta_net.h"
 #include "model/blocks/dense_mlp.h"
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
@@ -25,7 +26,7 @@ struct RopeSpec {
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
@@ -59,10 +60,11 @@ struct LayerSpec {
   float residual_scale = 1;  // multiplies what mixer and MLP add
   LayerSides sides = {};
 
-  // REQUIRES: the mixer is grouped attention.
-  GqaSpec& gqa() { return std::get<GqaSpec>(mixer); }
-  const GqaSpec& gqa() const { return std::get<GqaSpec>(mixer); }
+  // Throws Error if the mixer is not grouped attention.
+  GqaSpec& gqa();
+  const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none; of chunks, what they see at most
+  bool is_recurrent() const { return std::holds_alternative<DeltaNetSpec>(mixer); }
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.

@@ -29,6 +29,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
     if (Refusal why = too_many("values in a head", dim, limits.head_dim)) return why;
     if (Refusal why = no_multiple("values in a head", dim, limits.head_dim_multiple)) return why;
   }
+  if (gqa.output_gate && !limits.recurrent)
+    return "has attention with an output gate, which is not there yet";
   if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";
   if (gqa.kv_heads == 0) return std::nullopt;
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
@@ -69,6 +71,8 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     Refusal why;
+    if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
+      why = "is recurrent, which is not there yet";
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);

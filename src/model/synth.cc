@@ -93,6 +93,23 @@ Keys experts(uint64_t count, uint64_t used, uint64_t width, Keys more) {
   return more;
 }
 
+// Three of four layers are gated delta nets; of a head of the others so many dimensions rotate.
+Keys recurrence(uint64_t key_heads, uint64_t value_heads, uint64_t head_dim, uint64_t rotated) {
+  return {{"full_attention_interval", uint64_t(4)},
+          {"ssm.conv_kernel", uint64_t(4)},
+          {"ssm.group_count", key_heads},
+          {"ssm.time_step_rank", value_heads},
+          {"ssm.state_size", head_dim},
+          {"ssm.inner_size", value_heads * head_dim},
+          {"rope.dimension_count", rotated}};
+}
+
+// Norms, but for what says how fast a state forgets: over some tens of tokens.
+float one_value_of(const std::string& tensor) {
+  if (tensor.ends_with(".ssm_a")) return -0.05f;
+  return tensor.ends_with(".ssm_dt.bias") ? -1.0f : 1.0f;
+}
+
 }  // namespace
 
 const std::vector<SynthShape>& synth_shapes() {
@@ -103,6 +120,11 @@ const std::vector<SynthShape>& synth_shapes() {
       {"llama-1b", 2048, 16, 32, 8, 64, 8192, 128256, 131072, true, 500000},
       {"llama-3b", 3072, 28, 24, 8, 128, 8192, 128256, 131072, true, 500000},
       {"llama-8b", 4096, 32, 32, 8, 128, 14336, 128256, 131072, false, 500000},
+      {"tiny-hybrid", 256, 8, 4, 2, 64, 512, 512, 8192, true, 10000, "qwen35", recurrence(2, 4, 32, 16)},
+      {"hybrid-1b", 2048, 16, 8, 2, 256, 8192, 128256, 131072, true, 1e7f, "qwen35",
+       recurrence(16, 16, 128, 64)},
+      {"qwen3.5-9b", 4096, 32, 16, 4, 256, 12288, 248320, 262144, false, 1e7f, "qwen35",
+       recurrence(16, 32, 128, 64)},
       {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
       {"ministral-3-8b",
        4096,
@@ -187,7 +209,7 @@ void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const st
       std::vector<float> values(cols);
       for (size_t row = begin; row < end; ++row) {
         if (tensor.shape.size() == 1) {
-          std::fill(values.begin(), values.end(), 1.0f);  // a norm
+          std::fill(values.begin(), values.end(), one_value_of(tensor.name));
         } else {
           fill_row(index, uint32_t(row), 1.0f / std::sqrt(float(cols)), values);
         }

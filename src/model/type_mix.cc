@@ -91,7 +91,10 @@ DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) c
   const std::string& name = tensor.name;
   if (tensor.shape.size() < 2 || !name.ends_with(".weight")) return DType::f32;
   // Small, and everything depends on them.
-  if (name.find("ffn_gate_inp") != std::string::npos || name == "position_embd.weight") return DType::f32;
+  for (const char* part :
+       {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d.", ".ssm_alpha.", ".ssm_beta.", ".ssm_ba."}) {
+    if (name.find(part) != std::string::npos) return DType::f32;
+  }
   if (main_ == DType::f32) return DType::f32;
   // Experts that were trained in MXFP4 lose by any other small type.
   if (tensor.dtype == DType::mxfp4 && !is_float(main_)) return DType::mxfp4;

@@ -34,9 +34,13 @@ std::map<uint32_t, PageUse> page_uses(const KvLook& look, const Viewer& viewer, 
       if (entry == nullptr) use.pinned = true;
       if (entry != nullptr) use.requests.insert(entry->id);
       ++use.shares;
-      use.index = i;
+      const bool is_state =
+          look.cache.groups[group].is_state;  // a page of no position: it is where its holder is
+      use.index = is_state ? holder.rows / page_tokens : i;
       use.tokens =
-          std::max(use.tokens, std::min(page_tokens, holder.rows - std::min(holder.rows, i * page_tokens)));
+          is_state ? page_tokens
+                   : std::max(use.tokens,
+                              std::min(page_tokens, holder.rows - std::min(holder.rows, i * page_tokens)));
     }
   }
   return uses;
@@ -188,6 +192,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"in_host", group.in_host},
                       {"on_disk", group.on_disk},
                       {"map", page_map(look, g, report)}});
+    if (group.is_state) groups.back()["kind"] = "states";
   }
   uint64_t foreign_pins = 0, foreign_tokens = 0;
   for (const CacheView::Pin& pin : cache.pins) {
@@ -273,7 +278,10 @@ OrderedJson lookup_report(const LookupView& look, std::span<const TokenId> promp
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},
       {"predicted_ttft_ms", limits.least_ms(look.rest) * slowness(look.steps, limits, computed)}};
-  if (match.miss.why != PrefixMiss::Why::nothing && match.tokens < tokens) {
+  if (match.miss.why == PrefixMiss::Why::state) {
+    report["state_at"] = match.tokens;
+    report["known_tokens"] = match.miss.known;
+  } else if (match.miss.why != PrefixMiss::Why::nothing && match.tokens < tokens) {
     const uint32_t at = match.miss.position, first = at - std::min(at, 8u), last = std::min(tokens, at + 8);
     const auto text = [&](uint32_t from, uint32_t to) {
       return replace_broken_utf8(tokenizer.decode(prompt.subspan(from, to - from), Tokenizer::Special::keep));

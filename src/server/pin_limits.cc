@@ -21,7 +21,8 @@ std::optional<uint64_t> PinLimits::tokens_of_each(const KvCache& kv, size_t keys
   if (tokens || keys == 0) return tokens;
   uint64_t room = UINT64_MAX;
   for (uint32_t g = 0; g < kv.layout().groups.size(); ++g)
-    room = std::min<uint64_t>(room, uint64_t(kv.group_stats(g).pages) * kv.layout().groups[g].page_tokens);
+    if (!kv.layout().groups[g].is_state)
+      room = std::min<uint64_t>(room, uint64_t(kv.group_stats(g).pages) * kv.layout().groups[g].page_tokens);
   return room / 2 / keys;
 }
 

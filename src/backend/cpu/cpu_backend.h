@@ -40,6 +40,8 @@ class CpuBackend : public Backend {
   void attend(const AttendParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void expected_scores(const ExpectedScoresParams& params) override;
+  void split_heads(const SplitHeadsParams& params) override;
+  void delta_net(const DeltaNetParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;
@@ -70,6 +72,11 @@ class CpuBackend : public Backend {
     size_t row_begin, row_end;
     size_t token, tokens;
   };
+  // Parts of delta_net: one token's convolution, and what of it the next run needs; the states of one head's values.
+  void convolve(const DeltaNetParams& params, uint32_t token) const;
+  void open_gates(const DeltaNetParams& params, uint32_t token);
+  void leave_inputs(const DeltaNetParams& params, uint32_t run) const;
+  void run_delta_rule(const DeltaNetParams& params, uint32_t run, uint32_t head, uint32_t first) const;
   void run(std::span<Product> products);
   // Packs what the kernels want in tiles, each input once.
   void pack_inputs(std::span<Product> products);
@@ -90,6 +97,8 @@ class CpuBackend : public Backend {
   ThreadPool pool_;
   BatchView batch_;
 
+  // Of delta_net: [tokens, value_heads] each; the weights of its convolution, [span, channels].
+  std::vector<float> decays_, betas_, taps_;
   std::vector<float> tapped_;  // what `tap` joins; grown on demand
 
   // What project_experts gathers: rows sorted by expert. Grown on demand.

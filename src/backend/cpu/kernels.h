@@ -131,6 +131,23 @@ struct InputFormat {
 
 struct Gate;
 
+// The delta rule (DeltaNetParams) over the tokens of one run, for kDeltaValues of one head's values: each is a column of the
+// state, on its own.
+inline constexpr size_t kDeltaValues = 32;
+struct DeltaRuleArgs {
+  float* state;  // [key_dim, kDeltaValues], updated
+  size_t key_dim;
+  size_t tokens;
+  const float *query, *key;  // of the first token
+  const float* value;        // `width` of them count
+  size_t stride;             // from a token's queries, keys and values to the next one's
+  size_t width;
+  const float *decay, *beta;  // e^g and beta of the first token
+  size_t gate_stride;
+  float* out;
+  size_t out_stride;
+};
+
 // The kernels of one instruction set, by weight type. i32 has none.
 struct CpuKernels {
   const char* name;
@@ -143,7 +160,8 @@ struct CpuKernels {
   void (*attend)(const AttendArgs& args);
   KvFormat pages = KvFormat::f16;  // of 16 bits, with which `attend` is the faster
   void (*activate)(const Gate& function, const float* gate, const float* up, float* out,
-                   size_t count);                                    // as activate_row
+                   size_t count);  // as activate_row
+  void (*delta_rule)(const DeltaRuleArgs& args);
   void (*to_f16)(const float* values, size_t count, uint16_t* out);  // to nearest, ties to even
   CpuKernels (*twin)();  // plain code with the same bits, but for bf16 and attention in matrix instructions
 };

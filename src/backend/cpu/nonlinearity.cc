@@ -52,6 +52,8 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
       return apply(gelu_tanh, gate, up, out, count);
     case Nonlinearity::gelu_erf:
       return apply(gelu_erf, gate, up, out, count);
+    case Nonlinearity::sigmoid:
+      return apply([](F32x4 x) { return all4(1.0f) / (all4(1.0f) + exp4(-x)); }, gate, up, out, count);
     case Nonlinearity::clamped_swiglu: {
       for (size_t i = 0; i < count; ++i) {
         const float g = std::min(gate[i], function.limit);

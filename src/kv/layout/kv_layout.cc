@@ -61,10 +61,6 @@ bool KvGroupLayout::has_equal_cells() const {
   });
 }
 
-bool KvLayout::has_states() const {
-  return std::ranges::any_of(groups, &KvPolicy::is_state);
-}
-
 size_t KvLayout::bytes_per_token() const {
   size_t bytes = 0;
   for (const KvGroupLayout& group : groups) bytes += group.bytes_per_token();
@@ -94,8 +90,8 @@ KvLayout::Place add_stream(KvLayout& layout, KvStream stream, uint32_t page_toke
   KvPolicy policy{stream.window, stream.page_tokens > 0 ? stream.page_tokens : page_tokens, stream.state,
                   stream.side};
   if (stream.state) {
+    policy.page_tokens = stream.stride = layout.node_tokens;
     policy.window = stream.window = 2;  // the token before
-    stream.stride = policy.page_tokens;
   }
   auto group = std::ranges::find_if(layout.groups, [&](const KvPolicy& g) { return g == policy; });
   if (group == layout.groups.end()) {
@@ -116,11 +112,25 @@ KvLayout::Place add_stream(KvLayout& layout, KvStream stream, uint32_t page_toke
   return {uint32_t(group - layout.groups.begin()), uint32_t(group->layers.size() - 1)};
 }
 
+// States follow the others: what has nothing else has the usual pages.
+uint32_t node_tokens_of(std::span<const KvLayer> layers, uint32_t page_tokens) {
+  uint32_t tokens = 0;
+  for (const KvLayer& layer : layers) {
+    for (const KvStream& stream : layer) {
+      if (stream.state || stream.shares_with) continue;
+      const uint32_t own = stream.page_tokens > 0 ? stream.page_tokens : page_tokens;
+      tokens = tokens == 0 ? own : std::lcm(tokens, own);
+    }
+  }
+  return tokens == 0 ? page_tokens : tokens;
+}
+
 }  // namespace
 
 KvLayout make_kv_layout(std::span<const KvLayer> layers, uint32_t page_tokens) {
   CHECK(page_tokens > 0);
   KvLayout layout;
+  layout.node_tokens = node_tokens_of(layers, page_tokens);
   for (const KvLayer& layer : layers) {
     std::vector<KvLayout::Place> places;
     for (const KvStream& stream : layer) {
@@ -129,10 +139,8 @@ KvLayout make_kv_layout(std::span<const KvLayer> layers, uint32_t page_tokens) {
     }
     layout.places.push_back(std::move(places));
   }
-  layout.node_tokens = 1;
-  for (const KvPolicy& group : layout.groups)
-    layout.node_tokens = std::lcm(layout.node_tokens, group.page_tokens);
   for (uint32_t g = 0; g < layout.groups.size(); ++g) {
+    if (layout.groups[g].is_state) layout.states = g;
     for (uint32_t i = 0; i < layout.node_tokens / layout.groups[g].page_tokens; ++i)
       layout.node_pages.push_back({g, i});
   }

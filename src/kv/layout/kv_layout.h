@@ -38,7 +38,8 @@ constexpr bool is_turned(KvFormat format) {
 struct KvPolicy {
   uint32_t window = 0;  // how many positions, its own included, a token sees; 0: all
   uint32_t page_tokens = 0;
-  bool is_state = false;     // a page has what its last token left, and nothing of those before
+  // A page has what the last token of a node, or of a run, left, and nothing of those before: few nodes have one.
+  bool is_state = false;
   Side side = Side::device;  // in whose memory the pages are
 
   bool operator==(const KvPolicy&) const = default;
@@ -63,8 +64,9 @@ struct KvStream {
   // Tokens to a row. It is written with the last of them, from what other streams have kept: so a sequence can be
   // continued anywhere.
   uint32_t stride = 1;
-  // One row that every token rewrites: it finds it as the token before left it. There is one in a page, and what can be
-  // found later is what a page ended with, or a sequence. Its window and its stride follow from that.
+  // One row that every token rewrites: it finds it as the token before left it. There is one in a page; a run reads one page
+  // and leaves others (KvView::state_before, state_left), and what can be found later is what the cache chose to keep: at the
+  // end of a node, or of a sequence. Its window, its stride and its pages follow from that.
   bool state = false;
   bool own_format = false;   // its formats are part of the model, whatever is chosen for keys and values
   Side side = Side::device;  // whoever computes the layer has its pages
@@ -100,7 +102,8 @@ struct KvGroupLayout : KvPolicy {
   size_t page_bytes = 0;
   std::vector<KvLayerLayout> layers;  // one for each stream
 
-  size_t bytes_per_token() const { return page_bytes / page_tokens; }
+  // A state costs what it costs however many tokens there are.
+  size_t bytes_per_token() const { return is_state ? 0 : page_bytes / page_tokens; }
   // A page is made of cells, one for each head of each stream.
   uint32_t cells() const { return layers.back().first_cell + layers.back().shape.kv_heads; }
   // All cells are alike: any of them can hold the rows of any head.
@@ -123,9 +126,11 @@ struct KvLayout {
   };
   std::vector<NodePage> node_pages;  // of one node, group by group
   uint32_t node_tokens = 0;          // the least common multiple of all page_tokens
+  std::optional<uint32_t> states;    // the group of all states, if there are any: a page of it is one state
 
   const KvLayerLayout& at(const Place& place) const { return groups[place.group].layers[place.slot]; }
-  bool has_states() const;
+  bool has_states() const { return states.has_value(); }
+  size_t state_bytes() const { return states ? groups[*states].page_bytes : 0; }
   size_t node_page_bytes(uint32_t page) const { return groups[node_pages[page].group].page_bytes; }
   // Where a page of a node that has so many before it is in its sequence.
   uint32_t page_index(uint32_t page, uint32_t depth) const {

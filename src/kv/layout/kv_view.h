@@ -20,6 +20,9 @@ struct KvTables {
     // By run: rows that it has more here than the run says, as pruning passed the group by. Empty: none has any.
     std::vector<uint32_t> row_shift;
     KvUnequalHeads<KvOwned> unequal;
+    // Of states, beside page_ids: what a run begins with (kNoPage: nothing), and what it leaves, each with the row that it is the
+    // state before, ascending.
+    std::vector<uint32_t> state_rows;
   };
   std::vector<Group> groups;
 };
@@ -33,6 +36,7 @@ struct KvGroupView {
   std::span<const uint32_t> table_begin;     // by run: where its table starts in page_ids
   std::span<const uint32_t> row_shift = {};  // by run: rows that it has more than the run says; empty: none
   KvUnequalHeads<KvSeen> unequal = {};
+  std::span<const uint32_t> state_rows = {};  // see KvTables
 
   // What the group calls a row of the run (TokenRun).
   uint32_t group_row(uint32_t run, uint32_t row) const {
@@ -63,6 +67,24 @@ struct KvView {
   std::byte* key_row(uint32_t run, uint32_t head, uint32_t row) const {
     const uint32_t page_rows = layer->page_rows;
     return head_page(run, head, row / page_rows) + row % page_rows * layer->key_row_bytes;
+  }
+  // The state that a run finds; null: it is the sequence's first.
+  const std::byte* state_before(uint32_t run, uint32_t head) const {
+    const uint32_t page = group->page_ids[group->table_begin[run]];
+    return page == kNoPage ? nullptr : group->page(run, 0) + layer->key_offset(head, 0);
+  }
+  // How many states a run leaves, the last of them as its last token left it; each is the state before a row. The last may
+  // be where the first was.
+  uint32_t states_left(uint32_t run) const {
+    const size_t end =
+        run + 1 < group->table_begin.size() ? group->table_begin[run + 1] : group->page_ids.size();
+    return uint32_t(end) - group->table_begin[run] - 1;
+  }
+  uint32_t state_row(uint32_t run, uint32_t index) const {
+    return group->state_rows[group->table_begin[run] + 1 + index];
+  }
+  std::byte* state_left(uint32_t run, uint32_t head, uint32_t index) const {
+    return group->page(run, 1 + index) + layer->key_offset(head, 0);
   }
   std::byte* value_row(uint32_t run, uint32_t head, uint32_t row) const {
     const uint32_t page_rows = layer->page_rows;

@@ -36,7 +36,8 @@ std::vector<KvGroupView> PageMemory::view(const KvTables& tables) const {
                      group.page_ids,
                      group.table_begin,
                      group.row_shift,
-                     {group.unequal.heads_begin, group.unequal.heads, group.unequal.cells}});
+                     {group.unequal.heads_begin, group.unequal.heads, group.unequal.cells},
+                     group.state_rows});
   }
   return views;
 }

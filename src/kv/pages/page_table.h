@@ -34,8 +34,17 @@ class PageTable {
   // The pages of a group by position / page_tokens; nothing where the window has passed.
   const std::vector<std::optional<PageRef>>& pages(uint32_t group) const { return groups_[group].pages; }
   uint32_t held_pages(uint32_t group) const {
+    if (group == states_.group)
+      return uint32_t(states_.ends.size() + states_.kept.size() + states_.spare.size());
     return uint32_t(groups_[group].pages.size()) - groups_[group].first_page;
   }
+  // What it has of states: a page each, of no position. The group of states has no others.
+  struct State {
+    uint32_t at = 0;  // tokens that it is the state after
+    PageRef page;
+  };
+  // As its runs left them, the oldest first: the next run begins with the last.
+  const std::vector<State>& states() const { return states_.ends; }
 
   // As it was when it was made, without a word to the cache, which is about to forget everything. Allocates nothing.
   void clear();
@@ -50,9 +59,18 @@ class PageTable {
     // page * cells of a page + cell. They fill the pages there were; what comes later has every head in its own cell.
     std::vector<std::vector<uint32_t>> head_cells;
   };
+  struct States {
+    std::optional<uint32_t> group;
+    std::vector<State> ends;            // see states()
+    std::vector<State> kept;            // left on the way, to be published
+    std::vector<PageRef> spare;         // nothing is in them: for what runs leave
+    std::vector<uint32_t> wanted;       // tokens at which a state is to be kept, ascending
+    std::vector<uint32_t> pages, rows;  // of the run begun last: see KvTables
+  };
   SequenceId owner_;
   CacheSalt salt_;
   std::vector<Group> groups_;
+  States states_;
   uint32_t reserved_tokens_ = 0;
   uint32_t published_ = 0;  // nodes from the first on that others can find
   bool pruned_ = false;

@@ -75,6 +75,7 @@ ModelSpec smollm3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec qwen35_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);

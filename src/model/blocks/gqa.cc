@@ -17,7 +17,10 @@ class GqaBlock : public Block {
 
   std::vector<Role> roles() const override;
   std::vector<size_t> scratch() const override {
-    return {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_, attended_};
+    std::vector<size_t> widths = {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_,
+                                  attended_};
+    if (spec_.output_gate) widths.insert(widths.end(), {2 * query_, query_, attended_});
+    return widths;
   }
   KvLayer cached() const override {
     return {
@@ -47,7 +50,15 @@ class GqaBlock : public Block {
     kKeyNormBias,
     kSinks
   };
-  enum : uint8_t { kQueryRows, kKeyRows, kValueRows, kAttendedRows };  // scratch
+  enum : uint8_t {  // scratch
+    kQueryRows,
+    kKeyRows,
+    kValueRows,
+    kAttendedRows,
+    kBothRows,  // from here on of those with a gate
+    kGateRows,
+    kUngatedRows
+  };
 
   Norm norm(const BlockStep& step, size_t weight) const {
     return {spec_.norm.kind, spec_.norm.epsilon, step.weights[weight], step.weights[weight + 1]};
@@ -64,20 +75,21 @@ std::vector<Role> GqaBlock::roles() const {
   const auto matrix = [&](const char* name, const char* tensor, uint64_t rows) -> Role {
     return {.name = name, .tensor = tensor, .shape = {rows, dim_}};
   };
-  std::vector<Role> roles = {matrix("query", "attn_q.weight", query_),
+  const size_t asked = spec_.output_gate ? 2 * query_ : query_;
+  std::vector<Role> roles = {matrix("query", "attn_q.weight", asked),
                              matrix("key", "attn_k.weight", key_),
                              matrix("value", "attn_v.weight", value_),
                              {.name = "attention out",
                               .tensor = "attn_output.weight",
                               .shape = {dim_, attended_},
                               .reads = kAttendedRows},
-                             vector_role("query bias", "attn_q.bias", query_),
+                             vector_role("query bias", "attn_q.bias", asked),
                              vector_role("key bias", "attn_k.bias", key_, own_bias),
                              vector_role("value bias", "attn_v.bias", value_, own_bias),
                              vector_role("attention out bias", "attn_output.bias", dim_)};
   roles[kKey].presence = roles[kValue].presence = own;
   uint64_t begin = 0;  // of files that have all three in one
-  const uint64_t length = query_ + key_ + value_;
+  const uint64_t length = asked + key_ + value_;
   for (const size_t role : {kQuery, kKey, kValue}) {
     roles[role].part = {"attn_q.weight", "attn_qkv.weight", begin, length};
     roles[role + kQueryBias].part = {"attn_q.weight", "attn_qkv.bias", begin, length};
@@ -121,11 +133,16 @@ StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* c
 void GqaBlock::forward(const BlockStep& step) const {
   const auto& w = step.weights;
   const Rows query = step.scratch[kQueryRows].f32;
-  const Projection projections[] = {{w[kQuery], w[kQueryBias], query},
+  const Rows asked = spec_.output_gate ? step.scratch[kBothRows].f32 : query;
+  const Projection projections[] = {{w[kQuery], w[kQueryBias], asked},
                                     {w[kKey], w[kKeyBias], step.scratch[kKeyRows].f32},
                                     {w[kValue], w[kValueBias], step.scratch[kValueRows].f32}};
   const bool own = !spec_.shares_with;
   step.backend.project({step.in, std::span(projections).first(own ? 3 : 1)});
+  if (spec_.output_gate) {
+    step.backend.split_heads(
+        {.both = asked, .head_dim = spec_.key_dim, .first = query, .second = step.scratch[kGateRows].f32});
+  }
 
   const bool norms = spec_.query_key_norm != QueryKeyNorm::none;
   const Norm query_norm = norms ? norm(step, kQueryNorm) : Norm{};
@@ -157,11 +174,17 @@ void GqaBlock::forward(const BlockStep& step) const {
                             .scale = spec_.scale,
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],
-                            .out = step.scratch[kAttendedRows]};
+                            .out = step.scratch[spec_.output_gate ? kUngatedRows : kAttendedRows]};
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
   }
   step.backend.attend(attend);
+  if (spec_.output_gate) {
+    step.backend.activate({.gate = step.scratch[kGateRows].f32,
+                           .up = step.scratch[kUngatedRows].f32,
+                           .function = {.kind = Nonlinearity::sigmoid},
+                           .out = step.scratch[kAttendedRows]});
+  }
   const Projection out[] = {{w[kOut], w[kOutBias], step.out}};
   step.backend.project({step.scratch[kAttendedRows], out});
 }

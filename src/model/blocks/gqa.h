@@ -36,6 +36,8 @@ struct GqaSpec {
   HeadNormOrder norm_order = HeadNormOrder::before_rotation;
   NormSpec norm = {};  // of queries and keys
   QueryTemperature temperature = {};
+  // Heads of the query's product are a query and a gate, side by side; what attention gives is multiplied with sigmoid(gate).
+  bool output_gate = false;
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
 };

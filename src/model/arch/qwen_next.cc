@@ -1,0 +1,78 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "model/arch/arch.h"
+
+// Qwen3-Next and Qwen 3.5: layers of gated delta net, and every few an attention layer with a gate on what it gives.
+
+namespace quire::arch {
+namespace {
+
+constexpr uint64_t kMaxState = 1u << 28;  // values of all heads of a layer: no model comes near
+constexpr uint64_t kMaxSpan = 64;
+
+DeltaNetSpec read_delta_net(const Keys& keys, const ModelSpec& spec, KeyOrder order) {
+  DeltaNetSpec net{.key_heads = keys.count("ssm.group_count"),
+                   .value_heads = keys.count("ssm.time_step_rank"),
+                   .key_dim = keys.count("ssm.state_size"),
+                   .span = keys.count("ssm.conv_kernel"),
+                   .order = order,
+                   .norm = spec.output_norm};
+  const uint32_t inner = keys.count("ssm.inner_size");
+  const auto refuse = [&](const char* key, const std::string& why) {
+    throw Error("{}: {} is {}", keys.all().file_name(), keys(key), why);
+  };
+  if (net.value_heads % net.key_heads != 0)
+    refuse("ssm.time_step_rank",
+           fmt::format("{} value heads, which {} key heads cannot share", net.value_heads, net.key_heads));
+  if (inner % net.value_heads != 0)
+    refuse("ssm.inner_size", fmt::format("{}, which does not divide into {} heads", inner, net.value_heads));
+  net.value_dim = inner / net.value_heads;
+  if (net.key_dim % 4 != 0)
+    refuse("ssm.state_size", fmt::format("{}, which is no multiple of 4", net.key_dim));
+  if (net.span < 2 || net.span > kMaxSpan)
+    refuse("ssm.conv_kernel",
+           fmt::format("{}: known are convolutions over 2 to {} tokens", net.span, kMaxSpan));
+  if (uint64_t(net.key_dim) * inner > kMaxState || uint64_t(net.key_dim) * net.key_heads > kMaxState / 64)
+    refuse("ssm.state_size",
+           fmt::format("{}: with {} values that is more than any model has", net.key_dim, inner));
+  return net;
+}
+
+ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrder order) {
+  const Keys keys(file);
+  ModelSpec spec = common_spec(file, options, {.base = 10000000.0f});
+  // The layers that predict more than one token come last in the file, and are not computed.
+  const uint64_t ahead = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
+  if (ahead >= spec.layers.size())
+    throw Error("{}: {} is {}, but there are {} layers in all", keys.all().file_name(),
+                keys("nextn_predict_layers"), ahead, spec.layers.size());
+  spec.layers.resize(spec.layers.size() - ahead);
+  const uint64_t interval = keys.all().maybe_number(keys("full_attention_interval")).value_or(4);
+  if (interval == 0)
+    throw Error("{}: {} is 0: every so many layers are attention", keys.all().file_name(),
+                keys("full_attention_interval"));
+  const std::vector<bool> recurrent = file.metadata().flags("quire.recurrent_layers");
+  const DeltaNetSpec net = read_delta_net(keys, spec, order);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    LayerSpec& layer = spec.layers[i];
+    layer.norms.mlp_tensor = "post_attention_norm";
+    const bool is_recurrent = i < recurrent.size() ? recurrent[i] : (i + 1) % interval != 0;
+    if (is_recurrent) {
+      layer.mixer = net;
+      continue;
+    }
+    layer.gqa().query_key_norm = QueryKeyNorm::per_head;
+    layer.gqa().output_gate = true;
+  }
+  return spec;
+}
+
+}  // namespace
+
+// Files have the value heads of one key head apart: all first ones, then all second ones.
+ModelSpec qwen35_spec(const ModelFile& file, const SpecOptions& options) {
+  return hybrid_spec(file, options, KeyOrder::tiled);
+}
+
+}  // namespace quire::arch
