@@ -41,6 +41,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(Split, EveryGoldenModelGivesTheLogitsOfTheWholeWhereverItIsDivided) {
   for (const std::string& name : golden_names()) {
     BareModel whole(golden_folder(name), exact_kernels(), 1);
+    EXPECT_EQ(can_be_divided(whole.spec), !name.starts_with("qwen3_5"));
+    if (!can_be_divided(whole.spec)) continue;
     const std::vector<TokenId> tokens = some_tokens(40, whole.spec.vocab);
     const std::vector<float> expected = all_logits(whole, tokens, 16);
     const auto layers = uint32_t(whole.spec.layers.size());

@@ -64,6 +64,14 @@ Placement ModelOptions::place_model(const ModelFile& file, ModelSpec& spec, cons
                   backend->traits().device);
     return {};
   }
+  if (!can_be_divided(spec)) {
+    if (wish.any())
+      throw Error(
+          "--gpu-layers and --cpu-experts: a model with recurrent layers is not divided between a GPU and "
+          "the CPU "
+          "yet; use --device cpu");
+    return {};
+  }
   EngineOptions least = options;
   if (!context) least.context = std::min(least.context, kLeastContext);
   const size_t there = memory.empty() ? backend->available_memory() : parse_size(memory);

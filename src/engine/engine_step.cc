@@ -255,16 +255,18 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
       kv_.end_run(sequence.table, sequence.computed);
       continue;
     }
-    uint32_t computed = run.count;
+    sequence.computed += run.count;  // before the tokens are told: who listens may ask for it
     if (run.samples) {
       --sequence.ahead.drawing;
       const uint32_t right = add_tokens(sequence, drawn);
-      computed += right;
-      // A state went on with the wrong guesses: what was right is computed again, from where the run began.
-      if (right < run.drafts && kv_.layout().has_states()) computed = 0;
+      if (right < run.drafts && kv_.layout().has_states()) {
+        // The state went on with the wrong guesses: what was right is computed again, from where the run began.
+        sequence.computed -= run.count;
+      } else {
+        sequence.computed += right;
+      }
       sequence.ahead.astray = drawn.back().amended && sequence.ahead.rows > 0;
     }
-    sequence.computed += computed;
     sequence.drafts.clear();
     if (options_.kv_cache) kv_.end_run(sequence.table, sequence.computed, sequence.ahead.rows);
     if (sequence.finished()) {

@@ -36,8 +36,8 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const LayerNorms& norms = layer.norms;
-    const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm,
-                         const char* post_norm, Side side) {
+    const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm, const char* post_norm,
+                         Side side) {
       const bool has_norm = norms.pre && input != BlockInput::shared;
       blocks.push_back({.layer = l,
                         .block = std::move(block),

@@ -33,6 +33,12 @@ std::string ranges(const ModelSpec& spec, Side LayerSides::*block) {
 
 }  // namespace
 
+bool can_be_divided(const ModelSpec& spec) {
+  return std::ranges::none_of(spec.layers, [&](const LayerSpec& layer) {
+    return std::ranges::any_of(block_of(layer.mixer, spec.dim)->cached(), &KvStream::state);
+  });
+}
+
 void place(ModelSpec& spec, const Placement& placement) {
   const size_t layers = spec.layers.size();
   const size_t first = layers - std::min<size_t>(placement.device_layers, layers);

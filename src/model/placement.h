@@ -17,7 +17,9 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-// Says so in the spec. A layer that reads another's keys and values is where those are.
+// The states of recurrent layers are one page, which is on one side.
+bool can_be_divided(const ModelSpec& spec);
+// Says so in the spec. REQUIRES: it can be divided, if it is to be. A layer that reads another's keys and values is where those are.
 void place(ModelSpec& spec, const Placement& placement);
 
 bool is_split(const ModelSpec& spec);

@@ -70,9 +70,9 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", *why, "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    Refusal why;
     if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
-      why = "is recurrent, which is not there yet";
+      return sentence(fmt::format("layer {}", l), "is recurrent, which is not there yet", "use --device cpu");
+    Refusal why;
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);

@@ -42,12 +42,6 @@ DeltaNetSpec read_delta_net(const Keys& keys, const ModelSpec& spec, KeyOrder or
 ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrder order) {
   const Keys keys(file);
   ModelSpec spec = common_spec(file, options, {.base = 10000000.0f});
-  // The layers that predict more than one token come last in the file, and are not computed.
-  const uint64_t ahead = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
-  if (ahead >= spec.layers.size())
-    throw Error("{}: {} is {}, but there are {} layers in all", keys.all().file_name(),
-                keys("nextn_predict_layers"), ahead, spec.layers.size());
-  spec.layers.resize(spec.layers.size() - ahead);
   const uint64_t interval = keys.all().maybe_number(keys("full_attention_interval")).value_or(4);
   if (interval == 0)
     throw Error("{}: {} is 0: every so many layers are attention", keys.all().file_name(),
