@@ -52,6 +52,9 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
     case Nonlinearity::xielu:
       value = xielu(gate, function);
       break;
+    case Nonlinearity::sigmoid:
+      value = 1.0f / (1.0f + exp_of(-gate));
+      break;
   }
   return up == nullptr ? value : value * *up;
 }

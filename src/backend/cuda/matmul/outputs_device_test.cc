@@ -215,6 +215,9 @@ double expected_gated(const Gate& function, double gate, double up) {
       return 0.5 * gate * (1 + std::erf(gate * 0.7071067811865476)) * up;
     case Nonlinearity::clamped_swiglu:
       break;
+    case Nonlinearity::xielu:
+    case Nonlinearity::sigmoid:
+      ADD_FAILURE() << "no gated unit has it";
   }
   const double limit = double(function.limit);
   gate = std::min(gate, limit);
