@@ -50,6 +50,20 @@ void expect_same_bits(std::span<const float> actual, std::span<const float> expe
                      << " for " << expected[first];
 }
 
+using Answers = std::vector<std::pair<std::vector<TokenId>, std::vector<float>>>;
+
+// With their log-probabilities, once all are there.
+Answers answers_of(Engine& engine, std::span<const SequenceId> ids) {
+  while (engine.step()) {
+  }
+  Answers answers;
+  for (SequenceId id : ids) {
+    const Answer answer = engine.take_answer(id).value();
+    answers.emplace_back(answer.tokens, answer.logprobs);
+  }
+  return answers;
+}
+
 class Invariance : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -155,13 +169,7 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
       request.logprobs = true;
       ids.push_back(engine.submit(request));
     }
-    while (engine.step()) {
-    }
-    std::vector<std::pair<std::vector<TokenId>, std::vector<float>>> result;
-    for (SequenceId id : ids) {
-      const Answer answer = engine.take_answer(id).value();
-      result.emplace_back(answer.tokens, answer.logprobs);
-    }
+    const Answers result = answers_of(engine, ids);
     EXPECT_EQ(engine.kv().stats().held_pages, 0u);
     engine.kv().check_invariants();
     return result;
@@ -175,38 +183,46 @@ TEST_P(Invariance, AnswersDoNotDependOnCacheChunksCompanyOrThreads) {
 }
 
 // Prompts of more than a few hundred tokens take other kernels (tiles, several splits of attention) than short ones.
-class LongPrompts : public Invariance {};
-
-TEST_P(LongPrompts, AnswersDoNotDependOnChunksCompanyOrStart) {
-  const auto answers = [&](uint32_t chunk, uint32_t sequences, uint32_t threads) {
-    Model model(threads);
-    EngineOptions options{.context = 1536, .max_sequences = sequences, .prefill_chunk = chunk};
+class LongPrompts : public Invariance {
+ protected:
+  struct Setting {
+    uint32_t chunk, sequences, threads;
+  };
+  // Of prompts of so many tokens.
+  static Answers answers(const Setting& setting, std::span<const uint32_t> lengths) {
+    Model model(setting.threads);
+    EngineOptions options{
+        .context = 1536, .max_sequences = setting.sequences, .prefill_chunk = setting.chunk};
     options.kv_formats = GetParam().format;
-    options.pipeline = threads % 2 + 1;
+    options.pipeline = setting.threads % 2 + 1;
     Engine engine(model.engine_model(), options);
     std::vector<SequenceId> ids;
-    for (uint32_t i = 0; i < 3; ++i) {
+    for (uint32_t i = 0; i < lengths.size(); ++i) {
       Request request;
-      request.prompt = tokens_from(100 + i, 1301 - 290 * i, model.spec.vocab);
+      request.prompt = tokens_from(100 + i, lengths[i], model.spec.vocab);
       request.sampling = {.temperature = i % 2 == 0 ? 0.0f : 1.0f, .top_k = 40, .seed = 7 + i};
       request.max_tokens = 12;
       request.logprobs = true;
       ids.push_back(engine.submit(request));
     }
-    while (engine.step()) {
-    }
-    std::vector<std::pair<std::vector<TokenId>, std::vector<float>>> result;
-    for (SequenceId id : ids) {
-      const Answer answer = engine.take_answer(id).value();
-      result.emplace_back(answer.tokens, answer.logprobs);
-    }
-    return result;
-  };
-  const auto expected = answers(2048, 1, 1);
+    return answers_of(engine, ids);
+  }
+};
+
+TEST_P(LongPrompts, AnswersDoNotDependOnChunksCompanyOrStart) {
+  constexpr uint32_t kLengths[] = {1301, 1011, 721};
+  const Answers expected = answers({2048, 1, 1}, kLengths);
   for (const auto& [tokens, logprobs] : expected) EXPECT_FALSE(tokens.empty());
-  EXPECT_EQ(answers(2048, 3, 2), expected);
-  EXPECT_EQ(answers(300, 3, 1), expected);
-  EXPECT_EQ(answers(65, 2, 2), expected);
+  EXPECT_EQ(answers({2048, 3, 2}, kLengths), expected);
+  EXPECT_EQ(answers({300, 3, 1}, kLengths), expected);
+  EXPECT_EQ(answers({65, 2, 2}, kLengths), expected);
+}
+
+// Some stay within a split of attention, some pass it while they answer: together they are merged in another place than alone.
+TEST_P(LongPrompts, AnswersOfManyTogetherAreThoseOfEachAlone) {
+  std::vector<uint32_t> lengths;
+  for (uint32_t i = 0; i < 20; ++i) lengths.push_back(498 + i * 8);
+  EXPECT_EQ(answers({2048, 20, 2}, lengths), answers({2048, 1, 1}, lengths));
 }
 
 INSTANTIATE_TEST_SUITE_P(
