@@ -93,7 +93,6 @@ Buffer CudaBackend::allocate(size_t bytes) {
   use_device();
   void* memory = allocate_on_device(bytes);
   CUDA_CHECK(cudaMemsetAsync(memory, 0, bytes, stream()));
-  is_marked_ = false;
   return Buffer(static_cast<std::byte*>(memory), bytes, MemoryKind::device,
                 [](std::byte* gone) { cudaFree(gone); });
 }
@@ -103,7 +102,6 @@ void CudaBackend::copy(std::byte* to, const std::byte* from, size_t bytes) {
   use_device();
   flush();
   graphs_.start();
-  is_marked_ = false;
   const bool overlap = to < from + bytes && from < to + bytes;
   if (overlap) {
     const auto between = std::make_shared<DeviceBuffer>(bytes);
@@ -132,7 +130,7 @@ Backend::Mark CudaBackend::mark() {
   if (is_marked_) return asked_;
   use_device();
   pending_.push_back({++asked_, take_event(), std::exchange(then_, {}), std::exchange(held_, {})});
-  CUDA_CHECK(cudaEventRecord(pending_.back().event, stream()));
+  CUDA_CHECK(cudaEventRecord(pending_.back().event, stream_.get()));
   is_marked_ = true;
   return asked_;
 }
@@ -170,7 +168,6 @@ void CudaBackend::order_after_aside(AsideMark mark) {
   flush();
   graphs_.start();
   aside().order_after(mark, stream());
-  is_marked_ = false;
 }
 
 std::optional<double> CudaBackend::aside_seconds(AsideMark mark) {
@@ -261,7 +258,6 @@ void CudaBackend::send_step() {
   for (AttentionWork& work : attention_) work = plan(work.kind);
   upload_.send(pinned_, stream());
   held_.push_back(upload_.source());
-  is_marked_ = false;
 }
 
 CudaBackend::GroupPlaces CudaBackend::add_tables(const KvGroupView& view) {

@@ -117,7 +117,11 @@ class CudaBackend : public Backend {
     TokenScales scales;
   };
 
-  cudaStream_t stream() const { return stream_.get(); }
+  // For whoever puts something into it.
+  cudaStream_t stream() {
+    is_marked_ = false;
+    return stream_.get();
+  }
   // Starts what waits.
   void flush();
   void fold();
