@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/drafter.h"
 #include "kv/tiers/kv_snapshot.h"
-#include "made_model.h"
+#include "layers_case.h"
 
 namespace quire {
 namespace {
@@ -43,17 +43,7 @@ class MeansOfAll : public Block {
     return all;
   }
   void forward(const BlockStep& step) const override {
-    const Rows rows = step.in.f32, query = step.scratch[0].f32;
-    step.backend.rope_store({.query = query,
-                             .key = rows,
-                             .value = rows,
-                             .head_dim = dim_,
-                             .cos = {},
-                             .sin = {},
-                             .kv = step.kv[0]});
-    AttendParams attend{.query = query, .heads = 1, .kv = step.kv[0], .scale = 0, .sinks = {}, .out = {}};
-    attend.out.f32 = step.out;
-    step.backend.attend(attend);
+    store_and_mean_two(step, dim_);
     for (uint32_t t = 0; t < step.batch.tokens.size(); ++t) add_means(step, t);
     for (uint32_t r = 0; r < step.batch.runs.size() && states_ == States::one; ++r) add_states(step, r);
   }
@@ -123,12 +113,6 @@ std::shared_ptr<MadeFile> make(States states) {
     spec.layers[2].gqa().window = 9;
     spec.layers[2].gqa().page_tokens = 16;
   });
-}
-
-std::vector<TokenId> some_tokens(size_t count) {
-  std::vector<TokenId> tokens(count);
-  for (size_t i = 0; i < count; ++i) tokens[i] = TokenId((i * i * 7 + i * 3 + 1) % 40);
-  return tokens;
 }
 
 // Nearly always wrong.
@@ -244,11 +228,7 @@ TEST_P(CachedLayers, GiveWhatIsComputedPlainlyInAnyChunks) {
   const std::vector<float> seen = all_logits(exact, some_tokens(45), 45);
   const std::vector<double> plain = plain_logits(
       *file_, some_tokens(45), [](size_t, const PlainRows& in) { return means_of_all(in, GetParam()); });
-  ASSERT_EQ(seen.size(), plain.size());
-  double largest = 0;
-  for (const double value : plain) largest = std::max(largest, std::abs(value));
-  ASSERT_GT(largest, 0.1);
-  for (size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(seen[i], plain[i], 2e-5 * largest) << i;
+  expect_near(seen, plain, 2e-5);
   for (const uint32_t chunk : {1u, 3u, 7u, 16u})
     EXPECT_EQ(all_logits(model_, some_tokens(45), chunk), all_logits(model_, some_tokens(45), 45));
 }

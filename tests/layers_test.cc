@@ -7,45 +7,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "made_model.h"
+#include "layers_case.h"
 #include "model/cost.h"
 
 namespace quire {
 namespace {
-
-std::vector<TokenId> some_tokens(size_t count = 45) {  // more than a page
-  std::vector<TokenId> tokens(count);
-  for (size_t i = 0; i < count; ++i) tokens[i] = TokenId((i * i * 7 + i * 3 + 1) % 40);
-  return tokens;
-}
-
-std::vector<float> logits(const std::shared_ptr<const MadeFile>& file, const CpuKernels& kernels,
-                          uint32_t chunk = 64, const KvFormats& formats = KvFormat::f32) {
-  BareModel model(file, file->spec(), kernels, 2);
-  return all_logits(model, some_tokens(), chunk, formats);
-}
-
-void expect_near(const std::vector<float>& seen, const std::vector<double>& plain, double tolerance = 1e-5) {
-  ASSERT_EQ(seen.size(), plain.size());
-  double largest = 0;
-  for (const double value : plain) largest = std::max(largest, std::abs(value));
-  ASSERT_GT(largest, 0.1);
-  for (size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(seen[i], plain[i], tolerance * largest) << i;
-}
-
-// What the model must be, and that chunks and formats of the cache do not break it.
-void expect_plain(const std::shared_ptr<const MadeFile>& file) {
-  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()));
-  for (const auto& [format, tolerance] : {std::pair(KvFormat::f16, 0.01), std::pair(KvFormat::int8, 0.1)}) {
-    const std::vector<float> whole = logits(file, scalar_kernels(), 64, format);
-    EXPECT_EQ(whole, logits(file, scalar_kernels(), 7, format));
-    expect_near(whole, plain_logits(*file, some_tokens()), tolerance);
-  }
-}
-
-std::shared_ptr<MadeFile> make(const Metadata& metadata, const std::function<void(ModelSpec&)>& change = {}) {
-  return std::make_shared<MadeFile>(metadata, change);
-}
 
 TEST(Layers, ThatAreAllAlikeGiveWhatIsComputedPlainly) {
   expect_plain(make(small_llama()));
@@ -85,48 +51,6 @@ TEST(Layers, OfAFileThatWasWrittenAndReadGiveTheSameBits) {
   std::filesystem::remove(path);  // it is mapped
   EXPECT_EQ(model.spec.layers[2].gqa().kv_heads, 1u);
   EXPECT_EQ(all_logits(model, some_tokens(), 64), logits(file, scalar_kernels()));
-}
-
-Metadata small_mixtral(uint64_t leading_dense) {
-  Metadata metadata = small_llama();
-  metadata.set("llama.expert_count", uint64_t(5));
-  metadata.set("llama.expert_used_count", uint64_t(2));
-  metadata.set("llama.expert_feed_forward_length", uint64_t(24));
-  metadata.set("llama.leading_dense_block_count", leading_dense);
-  return metadata;
-}
-
-TEST(Layers, TheFirstMayBeDenseBeforeThoseOfExperts) {
-  const auto file = make(small_mixtral(2));
-  EXPECT_NE(file->find("blk.1.ffn_up.weight"), nullptr);
-  EXPECT_EQ(file->find("blk.1.ffn_gate_inp.weight"), nullptr);
-  EXPECT_EQ(file->find("blk.2.ffn_up.weight"), nullptr);
-  EXPECT_EQ(file->find("blk.2.ffn_up_exps.weight")->shape, (std::vector<uint64_t>{5, 24, 32}));
-  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()));
-  EXPECT_EQ(logits(file, scalar_kernels()), logits(file, scalar_kernels(), 7));
-}
-
-TEST(Layers, AsManyDenseOnesAsThereAreLayersLeaveNoExperts) {
-  const auto dense = make(small_mixtral(4));
-  EXPECT_EQ(logits(dense, scalar_kernels()), logits(make(small_llama()), scalar_kernels()));
-}
-
-TEST(Layers, ADenseOneGivesTheBitsOfItsOnlyExpert) {
-  Metadata metadata = small_mixtral(2);
-  metadata.set("llama.expert_count", uint64_t(1));
-  metadata.set("llama.expert_used_count", uint64_t(1));
-  metadata.set("llama.expert_feed_forward_length", uint64_t(48));
-  const auto mixed = make(metadata);
-  for (const char* layer : {"blk.2.", "blk.3."}) {
-    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"})
-      mixed->copy(std::string(layer) + name + "_exps.weight", "blk.0." + std::string(name) + ".weight");
-  }
-  const auto dense = make(small_llama());
-  for (const char* layer : {"blk.2.", "blk.3."}) {
-    for (const char* name : {"ffn_gate", "ffn_up", "ffn_down"})
-      dense->copy(std::string(layer) + name + ".weight", "blk.0." + std::string(name) + ".weight");
-  }
-  EXPECT_EQ(logits(mixed, scalar_kernels()), logits(dense, scalar_kernels()));
 }
 
 // The last two layers read the rows of the first two, of which one has a window.
@@ -190,79 +114,6 @@ TEST(Layers, ThatShareAnswerInTheEngineAndAreNotPruned) {
   EXPECT_THROW(engine.submit(pruned), Error);
 }
 
-// Every layer of experts chooses so.
-std::shared_ptr<MadeFile> make_routed(const Routing& routing, ShareUse use = ShareUse::of_outputs) {
-  Metadata metadata = small_mixtral(1);
-  metadata.set("llama.expert_count", uint64_t(12));
-  metadata.set("llama.expert_used_count", uint64_t(3));
-  return make(metadata, [=](ModelSpec& spec) {
-    for (LayerSpec& layer : spec.layers) {
-      if (auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) {
-        experts->routing = routing;
-        experts->share_use = use;
-      }
-    }
-  });
-}
-
-void expect_plain_and_whole(const std::shared_ptr<const MadeFile>& file) {
-  expect_near(logits(file, exact_kernels()), plain_logits(*file, some_tokens()), 3e-5);
-  EXPECT_EQ(logits(file, scalar_kernels()), logits(file, scalar_kernels(), 7));
-}
-
-TEST(Layers, OfExpertsChooseByEveryKindOfScore) {
-  for (const RouterScore score : {RouterScore::softmax, RouterScore::sigmoid, RouterScore::softmax_of_chosen,
-                                  RouterScore::sqrt_softplus}) {
-    for (const bool normalized : {true, false}) {
-      SCOPED_TRACE(int(score));
-      expect_plain_and_whole(make_routed({.score = score, .normalized = normalized, .scale = 1.7f}));
-    }
-  }
-  expect_plain_and_whole(make_routed({.score = RouterScore::sparse_mixer, .nearness = 0.6f}));
-}
-
-TEST(Layers, OfExpertsChooseWithABiasThatIsNotInTheirShares) {
-  const Routing routing{.score = RouterScore::sigmoid, .scale = 2.5f};
-  const auto biased = make_routed(routing);
-  biased->make_optional("exp_probs_b.bias");
-  ASSERT_NE(biased->find("blk.2.exp_probs_b.bias"), nullptr);
-  expect_plain_and_whole(biased);
-  EXPECT_NE(logits(biased, exact_kernels()), logits(make_routed(routing), exact_kernels()));
-  const auto without = make_routed(routing);
-  without->make_optional("exp_probs_b.bias");
-  for (const char* layer : {"blk.1.", "blk.2.", "blk.3."})
-    without->clear(layer + std::string("exp_probs_b.bias"));
-  EXPECT_EQ(logits(without, exact_kernels()), logits(make_routed(routing), exact_kernels()));
-}
-
-TEST(Layers, OfExpertsChooseAmongTheBestGroups) {
-  const auto file = make_routed({.score = RouterScore::sigmoid, .groups = 4, .groups_used = 2});
-  file->make_optional("exp_probs_b.bias");
-  expect_plain_and_whole(file);
-  expect_plain_and_whole(make_routed({.groups = 6, .groups_used = 2, .group_best = 1}));
-  // All groups kept are no groups at all.
-  EXPECT_EQ(logits(make_routed({.groups = 4, .groups_used = 4}), exact_kernels()),
-            logits(make_routed({}), exact_kernels()));
-}
-
-TEST(Layers, OfExpertsMayScaleInputsInsteadOfOutputs) {
-  expect_plain_and_whole(
-      make_routed({.score = RouterScore::sigmoid, .normalized = false}, ShareUse::of_inputs));
-}
-
-TEST(Layers, OfExpertsMayHaveAnMlpBesideThem) {
-  for (const bool gated : {false, true}) {
-    const auto file = make(small_mixtral(1), [=](ModelSpec& spec) {
-      for (size_t l = 1; l < spec.layers.size(); ++l)
-        spec.layers[l].shared = DenseMlpSpec{.width = 40, .suffix = "_shexp", .gated_output = gated};
-    });
-    EXPECT_EQ(file->find("blk.0.ffn_up_shexp.weight"), nullptr);
-    EXPECT_EQ(file->find("blk.1.ffn_up_shexp.weight")->shape, (std::vector<uint64_t>{40, 32}));
-    EXPECT_EQ(file->find("blk.1.ffn_gate_inp_shexp.weight") != nullptr, gated);
-    expect_plain_and_whole(file);
-  }
-}
-
 TEST(Layers, MayRunAttentionAndMlpSideBySide) {
   for (const BlockInput input : {BlockInput::shared, BlockInput::stream_before}) {
     for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
@@ -276,15 +127,6 @@ TEST(Layers, MayRunAttentionAndMlpSideBySide) {
       expect_plain(file);
     }
   }
-}
-
-TEST(Layers, ThatRunSideBySideMayHaveExpertsAndAnMlpBesideThem) {
-  expect_plain_and_whole(make(small_mixtral(0), [](ModelSpec& spec) {
-    for (LayerSpec& layer : spec.layers) {
-      layer.norms.mlp_input = BlockInput::stream_before;
-      layer.shared = DenseMlpSpec{.width = 24, .suffix = "_shexp", .gated_output = true};
-    }
-  }));
 }
 
 TEST(Layers, NormQueriesAndKeysInEveryWay) {
@@ -339,19 +181,7 @@ class MeanOfTwo : public Block {
   KvLayer cached() const override {
     return {{.kv_heads = 1, .key_dim = dim_, .value_dim = dim_, .window = 2}};
   }
-  void forward(const BlockStep& step) const override {
-    const Rows rows = step.in.f32, query = step.scratch[0].f32;
-    step.backend.rope_store({.query = query,
-                             .key = rows,
-                             .value = rows,
-                             .head_dim = dim_,
-                             .cos = {},
-                             .sin = {},
-                             .kv = step.kv[0]});
-    AttendParams attend{.query = query, .heads = 1, .kv = step.kv[0], .scale = 0, .sinks = {}, .out = {}};
-    attend.out.f32 = step.out;
-    step.backend.attend(attend);
-  }
+  void forward(const BlockStep& step) const override { store_and_mean_two(step, dim_); }
 
  private:
   uint32_t dim_;

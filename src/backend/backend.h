@@ -6,48 +6,21 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "backend/activation.h"
+#include "backend/backend_traits.h"
 #include "backend/sample.h"
 #include "backend/tap.h"
+#include "backend/weight.h"
 #include "backend/yardstick.h"
 #include "base/check.h"
 #include "base/id.h"
 #include "kv/layout/kv_view.h"
 #include "tensor/buffer.h"
 #include "tensor/side.h"
-#include "tensor/tensor_view.h"
 
 namespace quire {
-
-// A weight as the backend keeps it. Vectors (norms, biases) are matrices of one f32 row.
-struct Weight {
-  MatrixView view;                    // of a packed weight only the shape counts: its bytes may be gone
-  std::shared_ptr<const void> owner;  // keeps the bytes alive: the mapped file, or a converted copy
-  std::shared_ptr<const Buffer> packed =
-      {};  // the same in the backend's own layout, if it made one (prepare)
-
-  explicit operator bool() const { return bool(view); }
-  const float* vector() const { return reinterpret_cast<const float*>(view.data); }
-  // REQUIRES: it is not packed yet.
-  Weight slice(size_t begin, size_t count) const {
-    CHECK(packed == nullptr);
-    return {view.slice(begin, count), owner};
-  }
-};
-
-// What a weight is for.
-struct WeightUse {
-  enum Kind : uint8_t {
-    product,  // multiplies activations
-    table,    // its rows are read one by one
-    vector,   // a norm, a bias, sinks: f32
-  };
-  Kind kind = product;
-  size_t stacked = 1;  // of a product of experts: so many matrices, one after the other
-};
 
 // Consecutive tokens of one sequence in a step.
 struct TokenRun {
@@ -300,36 +273,6 @@ struct ByteCopy {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   size_t bytes = 0;
-};
-
-// What kernels do not take. Whoever loads a model asks first (refusal_of), so that nobody finds out in the middle of a step.
-struct KernelLimits {
-  static constexpr uint32_t kNone = UINT32_MAX;
-  uint32_t head_dim = kNone;       // at most
-  uint32_t head_dim_multiple = 1;  // of so many values
-  uint32_t heads_per_kv = kNone;   // query heads of a KV head
-  uint32_t dim_multiple = 1;       // of a row of the residual stream
-  uint32_t experts = kNone, experts_used = kNone;
-  uint32_t expert_width_multiple = 1;
-  bool mixed_experts = true;  // gate and up of experts may be of different types
-  uint32_t vocabulary = kNone;
-  bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
-  bool chunks = true;         // AttendParams::chunk
-  bool scaled_inputs = true;  // ShareUse::of_inputs
-  bool recurrent = true;      // delta_net and split_heads
-};
-
-// What a backend says of itself.
-struct BackendTraits {
-  std::string device = "none";     // as --device names it: "cpu", "cuda:0"
-  std::string description;         // for people: "8 threads", "NVIDIA H200"
-  std::string kernels;             // of the set: part of the identity of the pages it computes
-  uint32_t threads = 0;            // of the host that compute
-  KvFormat pages = KvFormat::f16;  // of 16 bits, with which attention is the faster
-  ActivationForm attention = ActivationForm::f32;  // what attention multiplies
-  uint32_t pipeline = 1;                           // steps that are worth having on their way
-  MemoryKind memory = MemoryKind::host;            // of weights and pages
-  KernelLimits limits = {};
 };
 
 // A device and the operations a model is made of, at fused grain. Whatever is asked for happens in that order; of an eager

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/activation.h"
+#include "kv/layout/kv_view.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+// What kernels do not take. Whoever loads a model asks first (refusal_of), so that nobody finds out in the middle of a step.
+struct KernelLimits {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  uint32_t head_dim = kNone;       // at most
+  uint32_t head_dim_multiple = 1;  // of so many values
+  uint32_t heads_per_kv = kNone;   // query heads of a KV head
+  uint32_t dim_multiple = 1;       // of a row of the residual stream
+  uint32_t experts = kNone, experts_used = kNone;
+  uint32_t expert_width_multiple = 1;
+  bool mixed_experts = true;  // gate and up of experts may be of different types
+  uint32_t vocabulary = kNone;
+  bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
+  bool chunks = true;         // AttendParams::chunk
+  bool scaled_inputs = true;  // ShareUse::of_inputs
+  bool recurrent = true;      // delta_net and split_heads
+};
+
+// What a backend says of itself.
+struct BackendTraits {
+  std::string device = "none";     // as --device names it: "cpu", "cuda:0"
+  std::string description;         // for people: "8 threads", "NVIDIA H200"
+  std::string kernels;             // of the set: part of the identity of the pages it computes
+  uint32_t threads = 0;            // of the host that compute
+  KvFormat pages = KvFormat::f16;  // of 16 bits, with which attention is the faster
+  ActivationForm attention = ActivationForm::f32;  // what attention multiplies
+  uint32_t pipeline = 1;                           // steps that are worth having on their way
+  MemoryKind memory = MemoryKind::host;            // of weights and pages
+  KernelLimits limits = {};
+};
+
+}  // namespace quire

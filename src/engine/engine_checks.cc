@@ -1,0 +1,90 @@
+#include <algorithm>
+
+#include "backend/device_lost.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "engine/pruning/zip_scorer.h"
+
+// What a request may ask for.
+
+namespace quire {
+
+void Engine::check(const Request& request) const {
+  if (!lost_.empty()) throw DeviceLost("{}", lost_);
+  request.sampling.check();
+  if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
+  if (request.prompt.size() >= options_.context) {
+    throw Error("the prompt has {} tokens, but the context holds {} with at least one for the answer",
+                request.prompt.size(), options_.context);
+  }
+  for (TokenId token : request.prompt) {
+    if (token >= model_.spec->vocab) {
+      throw Error("the prompt has the token {}, but the model knows {} tokens only", token,
+                  model_.spec->vocab);
+    }
+  }
+  if (request.pruning) check_pruning(request);
+  if (request.watch) check_watch(request);
+  uint64_t tokens = options_.context;
+  if (request.max_tokens > 0)
+    tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
+  if (!kv_.could_hold(uint32_t(tokens), options_.prefill_chunk)) {
+    throw Error("{} tokens of prompt and {} of answer need {} bytes of KV cache, but there are {} in all",
+                request.prompt.size(), tokens - request.prompt.size(),
+                kv_bytes(kv_.layout(), pages_for(kv_.layout(), uint32_t(tokens), options_.prefill_chunk, 1)),
+                kv_.stats().capacity_bytes);
+  }
+}
+
+void Engine::check_pruning(const Request& request) const {
+  const PruningOptions& pruning = *request.pruning;
+  pruning.check();
+  if (!options_.kv_cache) throw Error("without a KV cache there is nothing to prune");
+  check_heads(pruning.policy, kv_.layout(), model_.backend->traits());
+  if (pruning.scored > request.prompt.size())
+    throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
+                request.prompt.size());
+  const size_t layers = model_.spec->layers.size();
+  for (const KvLayer& layer : kv_shapes(*model_.spec, KvFormats())) {
+    if (layer.size() != 1 || layer.front().stride != 1)
+      throw Error("layers of this model keep more than keys and values: such a cache cannot be pruned");
+    if (layer.front().shares_with)
+      throw Error("layers of this model read each other's keys and values: such a cache cannot be pruned");
+  }
+  if (pruning.policy == PruningPolicy::evaluator) {
+    if (pruning.evaluator.layer >= layers ||
+        std::ranges::max(pruning.evaluator.heads) >= model_.spec->layers[pruning.evaluator.layer].gqa().heads)
+      throw Error("the evaluator heads are those of another model");
+    if (model_.spec->layers[pruning.evaluator.layer].window() > 0)
+      throw Error("layer {} sees a window only: its heads cannot judge a prompt", pruning.evaluator.layer);
+  }
+  const uint32_t scored = pruning.scored > 0 ? pruning.scored : uint32_t(request.prompt.size());
+  const uint32_t again =
+      pruning.policy == PruningPolicy::zip ? ZipScorer::pass_tokens(scored, model_.repeat_request) : 0;
+  if (scored + again > options_.context) {
+    throw Error(
+        "{} tokens of prompt are read again in parts of {} after themselves, but the context holds {}",
+        scored, again, options_.context);
+  }
+  if (!kv_.could_hold(scored + again, std::max(options_.prefill_chunk, again))) {
+    throw Error(
+        "{} tokens of prompt and {} that are read again need more KV cache than the {} bytes there are",
+        scored, again, kv_.stats().capacity_bytes);
+  }
+}
+
+void Engine::check_watch(const Request& request) const {
+  CHECK(request.watch->on_row != nullptr);
+  place_of(request.watch->layer, request.watch->head);  // throws if there is none
+  if (request.pruning)
+    throw Error("a prompt that is pruned cannot be watched: its rows do not stay in their places");
+  if (request.prompt.size() > HeadWatch::kMostTokens) {
+    throw Error(
+        "a head is watched over at most {} tokens, for it has a share for every pair of them; the prompt has "
+        "{}",
+        HeadWatch::kMostTokens, request.prompt.size());
+  }
+}
+
+}  // namespace quire
