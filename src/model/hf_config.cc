@@ -138,7 +138,8 @@ class Converter {
         count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
     set("feed_forward_length",
-        hf_count(config_, {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size"},
+        hf_count(config_,
+                 {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
                  has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
@@ -148,7 +149,7 @@ class Converter {
     add_hf_rope(config_, head_dim, out_);
     add_hf_window(config_, out_);
     add_family();
-    if (arch_ == "qwen35") add_hybrid();
+    if (arch_.starts_with("qwen35") || arch_ == "qwen3next") add_hybrid();
     add_hf_experts(config_, out_);
   }
 
@@ -210,6 +211,7 @@ class Converter {
     if (out_.delta_value_heads % out_.delta_key_heads != 0)
       throw Error("{}: \"linear_num_value_heads\" is {}, which {} key heads cannot share", config_.where(),
                   out_.delta_value_heads, out_.delta_key_heads);
+    out_.delta_tiled = arch_ != "qwen3next";
     set("ssm.group_count", out_.delta_key_heads);
     set("ssm.time_step_rank", out_.delta_value_heads);
     set("ssm.state_size", out_.delta_key_dim);
@@ -233,7 +235,7 @@ class Converter {
       recurrent.push_back(kind == "linear_attention");
       regular = regular && recurrent.back() == (recurrent.size() % interval != 0);
     }
-    if (!regular) out_.metadata.set("quire.recurrent_layers", recurrent);
+    if (!regular) set("attention.recurrent_layers", recurrent);
   }
 
   void add_granite() {

@@ -30,6 +30,7 @@ struct HfConfig {
   uint64_t more_layers = 0;  // that follow in the file and are not used: they predict further tokens
   // Of layers of gated delta net, if there are any.
   uint64_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
+  bool delta_tiled = false;  // GGUF has the value heads of a key head apart
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
 };

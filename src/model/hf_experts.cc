@@ -79,7 +79,7 @@ class Experts {
     uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts"}, 0);
     if (shared > kMaxSharedExperts) throw Error("{}: {} shared experts", config_.where(), shared);
     if (arch_ == "hunyuan-moe" || arch_ == "llama4") shared = 1;
-    if (arch_ == "qwen2moe") {
+    if (config_.has("shared_expert_intermediate_size")) {
       set("expert_shared_feed_forward_length", hf_count(config_, {"shared_expert_intermediate_size"}));
     } else if (shared > 0) {
       set("expert_shared_count", shared);

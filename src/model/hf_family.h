@@ -72,6 +72,17 @@ inline constexpr HfFamily kHfFamilies[] = {
      .rotated = 0.25,
      .post_norms = true,
      .norm_plus_one = true},
+    {.model_type = "qwen3_5_moe_text",
+     .architecture = "qwen35moe",
+     .rope_theta = 10000000,
+     .rotated = 0.25,
+     .post_norms = true,
+     .norm_plus_one = true},
+    {.model_type = "qwen3_next",
+     .architecture = "qwen3next",
+     .rotated = 0.25,
+     .post_norms = true,
+     .norm_plus_one = true},
     {.model_type = "qwen3_vl_text", .architecture = "qwen3vl", .rope_theta = 500000},
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
@@ -169,7 +180,7 @@ struct HfTextOf {
 inline constexpr HfTextOf kHfTextOf[] = {
     {"gemma3", "gemma3_text"},         {"mistral3", "mistral"},       {"qwen2_vl", "qwen2_vl_text"},
     {"qwen2_5_vl", "qwen2_5_vl_text"}, {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},
+    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},  {"qwen3_5_moe", "qwen3_5_moe_text"},
 };
 
 }  // namespace quire

@@ -40,6 +40,7 @@ inline constexpr HfName kHfLayerNames[] = {
     {"linear_attn.in_proj_z", "attn_gate"},
     {"linear_attn.in_proj_b", "ssm_beta"},
     {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
     {"linear_attn.conv1d", "ssm_conv1d"},
     {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out"},

@@ -12,16 +12,6 @@
 namespace quire {
 namespace {
 
-uint64_t group_row(const HfTensor& tensor, uint64_t row) {
-  const uint64_t sharing = tensor.heads / tensor.kv_heads;
-  const uint64_t head_rows = tensor.file_rows / (tensor.heads + 2 * tensor.kv_heads);
-  const uint64_t head = row / head_rows, in_head = row % head_rows;
-  const uint64_t beyond = head - std::min(head, tensor.heads);  // among keys, then values
-  const uint64_t group = head < tensor.heads ? head / sharing : beyond % tensor.kv_heads;
-  const uint64_t place = head < tensor.heads ? head % sharing : sharing + beyond / tensor.kv_heads;
-  return (group * (sharing + 2) + place) * head_rows + in_head;
-}
-
 uint64_t file_row(const HfTensor& tensor, uint64_t row) {
   if (tensor.tiles.reorders() && !tensor.tiles.columns) return tensor.tiles.in_file(row);
   switch (tensor.rows) {
@@ -34,8 +24,8 @@ uint64_t file_row(const HfTensor& tensor, uint64_t row) {
       return 2 * row;
     case HfRows::odd:
       return 2 * row + 1;
-    case HfRows::groups:
-      return group_row(tensor, row);
+    case HfRows::sections:
+      return tensor.sections.in_file(row);
     case HfRows::pairs:
       break;
   }
@@ -133,7 +123,7 @@ class RowMaker {
                          ? 0
                          : part.data->bytes.size() / (tensor.experts * tensor.file_rows * tensor.cols)),
         scales_(tensor, part, config),
-        rows_(is_half(tensor.rows) ? tensor.file_rows / 2 : tensor.file_rows) {}
+        rows_(tensor.result_rows()) {}
 
   // Returns where it stopped.
   std::byte* make(std::byte* out) const {

@@ -112,6 +112,7 @@ class Planner {
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
+    if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
     if (rest == "linear_attn.dt_bias") return place_plain(tensor, block + "ssm_dt.bias");
     if (rest == "linear_attn.A_log") {
       place_plain(tensor, block + "ssm_a");
@@ -135,6 +136,21 @@ class Planner {
     place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
   }
 
+  // Qwen3-Next has the query, key, values and gates of a key head together.
+  void place_mixed(const SafetensorsTensor& tensor, const std::string& block) {
+    if (config_.delta_key_heads == 0) refuse(tensor, "is of a layer that config.json does not speak of");
+    const uint64_t keys = config_.delta_key_dim;
+    const uint64_t values = config_.delta_value_heads / config_.delta_key_heads * config_.delta_value_dim;
+    const auto add_part = [&](const char* name, std::vector<HfSections::Section> list) {
+      HfTensor& made = add(block + name);
+      made.parts = {part(tensor)};
+      made.rows = HfRows::sections;
+      made.sections = {config_.delta_key_heads, 2 * keys + 2 * values, std::move(list)};
+    };
+    add_part("attn_qkv.weight", {{0, keys}, {keys, keys}, {2 * keys, values}});
+    add_part("attn_gate.weight", {{2 * keys + values, values}});
+  }
+
   void place_shared(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
     const auto [module, suffix] = split_suffix(rest);
     const HfName* name = find_name(kHfSharedNames, module);
@@ -147,7 +163,7 @@ class Planner {
     made.parts = {part(tensor)};
     if (config_.family->norm_plus_one && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight"))
       made.added = 1;
-    if (config_.delta_key_heads > 0) made.tiles = tiles_of(name);
+    if (config_.delta_key_heads > 0 && config_.delta_tiled) made.tiles = tiles_of(name);
     const bool query = name.find(".attn_q.") != std::string::npos;
     if (config_.family->pairs && (query || name.find(".attn_k.") != std::string::npos)) {
       made.rows = HfRows::pairs;
@@ -157,9 +173,13 @@ class Planner {
     const std::string_view architecture = config_.family->architecture;
     if ((architecture == "gptneox" || architecture == "falcon") &&
         name.find(".attn_qkv.") != std::string::npos) {
-      made.rows = HfRows::groups;
-      made.heads = config_.heads;
-      made.kv_heads = config_.kv_heads;
+      const uint64_t sharing = config_.heads / config_.kv_heads, all = config_.heads + 2 * config_.kv_heads;
+      const uint64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0] / all;
+      if (rows == 0) refuse(tensor, fmt::format("does not divide into {} heads", all));
+      made.rows = HfRows::sections;
+      made.sections = {config_.kv_heads,
+                       (sharing + 2) * rows,
+                       {{0, sharing * rows}, {sharing * rows, rows}, {(sharing + 1) * rows, rows}}};
     }
     // GPT-2 keeps its matrices the other way round, except for the embeddings.
     made.transposed =
@@ -282,8 +302,8 @@ class Planner {
       refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
     set_shape(tensor, vector);
     tensor.entry.dtype = result_type(tensor, first);
-    tensor.entry.bytes = first.bytes.size() / type_bytes(first) * traits(tensor.entry.dtype).block_bytes *
-                         tensor.parts.size() / (halves(tensor) ? 2 : 1);
+    const uint64_t values = first.bytes.size() / type_bytes(first) / tensor.file_rows * tensor.result_rows();
+    tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
   }
 
   void finish_packed(HfTensor& tensor) const {
@@ -309,12 +329,12 @@ class Planner {
     if (halves(tensor) && tensor.file_rows % 2 != 0) refuse(first, "does not divide into gate and up");
     if (tensor.rows == HfRows::pairs && tensor.file_rows % (2 * tensor.heads) != 0)
       refuse(first, fmt::format("does not divide into the pairs of {} heads", tensor.heads));
-    const uint64_t all_heads = tensor.heads + 2 * tensor.kv_heads;
-    if (tensor.rows == HfRows::groups && tensor.file_rows % all_heads != 0)
-      refuse(first, fmt::format("does not divide into {} heads", all_heads));
+    const HfSections& sections = tensor.sections;
+    if (tensor.rows == HfRows::sections && tensor.file_rows != sections.groups * sections.group_rows)
+      refuse(first, fmt::format("is not of {} groups of {} rows", sections.groups, sections.group_rows));
     if (tensor.entry.name.find("_exps.") != std::string::npos)
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
-    tensor.entry.shape.push_back(halves(tensor) ? tensor.file_rows / 2 : tensor.file_rows);
+    tensor.entry.shape.push_back(tensor.result_rows());
     if (!vector) tensor.entry.shape.push_back(tensor.cols);
   }
 

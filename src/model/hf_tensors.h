@@ -16,12 +16,33 @@ enum class HfRows : uint8_t {
   odd,          // the odd ones
   first_half,   // of each expert
   second_half,  // of each expert
-  groups,  // the queries of all heads, then keys, then values; the file has them by head of keys and values
+  sections,     // of every group some, then of every group others
 };
 // Two tensors are made of one in the file.
 inline bool is_half(HfRows rows) {
-  return rows != HfRows::plain && rows != HfRows::pairs && rows != HfRows::groups;
+  return rows != HfRows::plain && rows != HfRows::pairs && rows != HfRows::sections;
 }
+
+// Rows that the file has group by group, and GGUF section by section: the queries of all groups, then their keys.
+struct HfSections {
+  struct Section {
+    uint64_t begin = 0, rows = 0;  // in a group
+  };
+  uint64_t groups = 0, group_rows = 0;  // as the file has them
+  std::vector<Section> list;
+
+  uint64_t rows() const {  // of the result
+    uint64_t sum = 0;
+    for (const Section& section : list) sum += groups * section.rows;
+    return sum;
+  }
+  // Where the file has what GGUF has there. REQUIRES: place < rows().
+  uint64_t in_file(uint64_t place) const {
+    size_t i = 0;
+    for (; place >= groups * list[i].rows; ++i) place -= groups * list[i].rows;
+    return place / list[i].rows * group_rows + list[i].begin + place % list[i].rows;
+  }
+};
 
 // Value heads that the file has in the order of their key heads, and GGUF round by round: every key head's first, every one's
 // second. Rows from `begin` on, or columns, `size` to a head.
@@ -51,8 +72,8 @@ struct HfTensor {
   std::vector<HfPart> parts;  // one, or one per expert; none if it is computed
   std::vector<float> computed;
   HfRows rows = HfRows::plain;
-  uint64_t heads = 0;                 // REQUIRED for `pairs` and `groups`
-  uint64_t kv_heads = 0;              // REQUIRED for `groups`
+  uint64_t heads = 0;                 // REQUIRED for `pairs`
+  HfSections sections = {};           // REQUIRED for `sections`
   HfTiles tiles = {};                 // REQUIRES: plain rows
   bool transposed = false;            // the file has a column for each row of the result
   float added = 0;                    // to each value
@@ -62,6 +83,11 @@ struct HfTensor {
   uint64_t experts = 1;
   uint64_t file_rows = 0;
   uint64_t cols = 0;
+
+  uint64_t result_rows() const {  // of each of those matrices
+    if (rows == HfRows::sections) return sections.rows();
+    return is_half(rows) ? file_rows / 2 : file_rows;
+  }
 };
 
 // The tensors of a folder in GGUF's names, order of rows and types: a vector, a norm or a router is f32, FP8

@@ -58,6 +58,8 @@ constexpr Architecture kArchitectures[] = {
     {"hunyuan-dense", arch::hunyuan_spec},
     {"hunyuan-moe", arch::hunyuan_spec},
     {"qwen35", arch::qwen35_spec},
+    {"qwen35moe", arch::qwen35_moe_spec},
+    {"qwen3next", arch::qwen3_next_spec},
 };
 
 }  // namespace

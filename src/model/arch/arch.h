@@ -76,6 +76,8 @@ ModelSpec qwen2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen35_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec qwen35_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec qwen3_next_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);

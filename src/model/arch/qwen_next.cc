@@ -42,16 +42,20 @@ DeltaNetSpec read_delta_net(const Keys& keys, const ModelSpec& spec, KeyOrder or
 ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrder order) {
   const Keys keys(file);
   ModelSpec spec = common_spec(file, options, {.base = 10000000.0f});
+  read_shared_experts(file, spec, OutputGate::sigmoid);
   const uint64_t interval = keys.all().maybe_number(keys("full_attention_interval")).value_or(4);
   if (interval == 0)
     throw Error("{}: {} is 0: every so many layers are attention", keys.all().file_name(),
                 keys("full_attention_interval"));
-  const std::vector<bool> recurrent = file.metadata().flags("quire.recurrent_layers");
+  const std::vector<bool> recurrent = file.metadata().flags(keys("attention.recurrent_layers"));
+  if (!recurrent.empty() && recurrent.size() < spec.layers.size())
+    throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(),
+                keys("attention.recurrent_layers"), recurrent.size(), spec.layers.size());
   const DeltaNetSpec net = read_delta_net(keys, spec, order);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     layer.norms.mlp_tensor = "post_attention_norm";
-    const bool is_recurrent = i < recurrent.size() ? recurrent[i] : (i + 1) % interval != 0;
+    const bool is_recurrent = recurrent.empty() ? (i + 1) % interval != 0 : recurrent[i];
     if (is_recurrent) {
       layer.mixer = net;
       continue;
@@ -67,6 +71,19 @@ ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrde
 // Files have the value heads of one key head apart: all first ones, then all second ones.
 ModelSpec qwen35_spec(const ModelFile& file, const SpecOptions& options) {
   return hybrid_spec(file, options, KeyOrder::tiled);
+}
+
+ModelSpec qwen35_moe_spec(const ModelFile& file, const SpecOptions& options) {
+  return qwen35_spec(file, options);
+}
+
+// Value heads of a key head are together, and so are what opens them and what lets them forget.
+ModelSpec qwen3_next_spec(const ModelFile& file, const SpecOptions& options) {
+  ModelSpec spec = hybrid_spec(file, options, KeyOrder::grouped);
+  for (LayerSpec& layer : spec.layers) {
+    if (auto* net = std::get_if<DeltaNetSpec>(&layer.mixer)) net->gates_together = true;
+  }
+  return spec;
 }
 
 }  // namespace quire::arch
