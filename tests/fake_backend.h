@@ -59,18 +59,18 @@ class FakeBackend : public Backend {
   }
   void split_heads(const SplitHeadsParams&) override {}
   // A state is the hash of all tokens, and what a token makes of it all that it reads.
+  void convolve(const ConvolveParams&) override {}
   void delta_net(const DeltaNetParams& params) override {
     for (uint32_t r = 0; r < batch_.runs.size(); ++r) {
       const TokenRun& run = batch_.runs[r];
       uint64_t hash = kStart;
-      if (const std::byte* before = params.inputs.state_before(r, 0))
-        std::memcpy(&hash, before, sizeof(hash));
+      if (const std::byte* before = params.state.state_before(r, 0)) std::memcpy(&hash, before, sizeof(hash));
       for (uint32_t t = run.begin; t < run.begin + run.count; ++t) {
         hash = mix(hash, batch_.tokens[t]);
         states_[t] = mix(states_[t], hash);
-        for (uint32_t i = 0; i < params.inputs.states_left(r); ++i) {
-          if (params.inputs.state_row(r, i) == run.row_of(t) + 1)
-            std::memcpy(params.inputs.state_left(r, 0, i), &hash, sizeof(hash));
+        for (uint32_t i = 0; i < params.state.states_left(r); ++i) {
+          if (params.state.state_row(r, i) == run.row_of(t) + 1)
+            std::memcpy(params.state.state_left(r, 0, i), &hash, sizeof(hash));
         }
       }
     }

@@ -106,7 +106,11 @@ class LateBackend : public Backend {
     later([=, this] { device_.embed(params); });
   }
   void norm_quantize(const NormQuantizeParams& params) override {
-    later([=, this] { device_.norm_quantize(params); });
+    later([=, this, norm = params.norm == nullptr ? Norm{} : *params.norm] {
+      NormQuantizeParams own = params;
+      if (own.norm != nullptr) own.norm = &norm;
+      device_.norm_quantize(own);
+    });
   }
   void project(const ProjectParams& params) override {
     const std::vector<Projection> projections(params.projections.begin(), params.projections.end());
@@ -139,8 +143,17 @@ class LateBackend : public Backend {
   void split_heads(const SplitHeadsParams& params) override {
     later([=, this] { device_.split_heads(params); });
   }
+  void convolve(const ConvolveParams& params) override {
+    later([=, this] { device_.convolve(params); });
+  }
   void delta_net(const DeltaNetParams& params) override {
     later([=, this] { device_.delta_net(params); });
+  }
+  void state_space(const StateSpaceParams& params) override {
+    later([=, this] { device_.state_space(params); });
+  }
+  void selective_scan(const SelectiveScanParams& params) override {
+    later([=, this] { device_.selective_scan(params); });
   }
   void route_experts(const RouteExpertsParams& params) override {
     later([=, this] { device_.route_experts(params); });

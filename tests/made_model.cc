@@ -326,6 +326,9 @@ void MadeFile::make(const Role& role, DType type) {
   for (size_t row = 0; row < rows; ++row) {
     for (size_t i = 0; i < cols; ++i)
       values[i] = (norm ? 1.0f : 0.0f) + scale * drawn(tensor.name, uint32_t(row * cols + i));
+    if (tensor.name.ends_with(".ssm_a")) {  // rates of decay
+      for (float& value : values) value = -std::abs(value);
+    }
     quantize_row(type, values, bytes.data() + row * row_bytes(type, cols));
   }
   tensor.bytes = bytes.size();

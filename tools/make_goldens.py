@@ -21,6 +21,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from golden_families import families
+from golden_hybrids import hybrids
 
 PROMPT_TOKENS = 40
 GREEDY_TOKENS = 12
@@ -91,7 +92,7 @@ def hybrid(kind, **changes):
 HYBRID_EXPERTS = dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"], num_experts=6, num_experts_per_tok=2,
                       moe_intermediate_size=16, shared_expert_intermediate_size=24)
 HYBRID_GAIN = {"A_log": -1.5, "conv1d": 1.5}  # a memory of some twenty tokens
-HYBRID_EXPERT_GAIN = {**HYBRID_GAIN, "mlp.gate.": 4.0}  # clear choices of many tokens
+HYBRID_EXPERT_GAIN = {**HYBRID_GAIN, "mlp.gate.": 1.6}
 HYBRID_PROMPT = 100
 
 MODELS = {
@@ -177,10 +178,10 @@ MODELS = {
     "qwen3_5": Golden(lambda: hybrid(transformers.Qwen3_5TextConfig), gain=HYBRID_GAIN, prompt_tokens=HYBRID_PROMPT),
     "qwen3_5_nested": Golden(lambda: hybrid(transformers.Qwen3_5TextConfig, linear_num_value_heads=2, tie_word_embeddings=True),
                              gain=HYBRID_GAIN, prompt_tokens=HYBRID_PROMPT, nested="qwen3_5", dtype=torch.bfloat16),
-    "qwen3_5_moe": Golden(lambda: hybrid(transformers.Qwen3_5MoeTextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN),
-    "qwen3_next": Golden(lambda: hybrid(transformers.Qwen3NextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN),
+    "qwen3_5_moe": Golden(lambda: hybrid(transformers.Qwen3_5MoeTextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN, margin=0.001),
+    "qwen3_next": Golden(lambda: hybrid(transformers.Qwen3NextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN, margin=0.001),
 }
-MODELS |= families(Golden)
+MODELS |= families(Golden) | hybrids(Golden)
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------------
@@ -207,9 +208,11 @@ def randomize(model, golden, seed):
             elif is_norm(name) and name.endswith("weight"):
                 norm_center = 0.0 if (less_one or name in centered) and "linear_attn.norm" not in name else 1.0
                 parameter.copy_(norm_center + (factor or 0.0) + 0.25 * noise)
+            elif name.endswith((".dt_bias", "dt_proj.bias", ".D")) and factor is not None:
+                parameter.copy_(factor + 0.5 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
-                parameter.copy_((factor if name.endswith(("sinks", "correction_bias")) else 0.25) * noise)
-            elif any(part in name for part in ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings")):
+                parameter.copy_((factor if name.endswith(("sinks", "correction_bias", "expert_bias")) else 0.25) * noise)
+            elif any(part in name for part in ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings", "embeddings")):
                 parameter.copy_((factor or 1.0) * 0.5 * noise)
             else:
                 # Conv1D and the experts of gpt-oss are stored [in, out]; the others [out, in].
@@ -363,7 +366,7 @@ def write_config(folder, golden):
         config.pop("rope_parameters", None)
         config["torch_dtype"] = config.pop("dtype")
         config.update(golden.released)
-        for key in ("layer_types", "_sliding_window_pattern", "swiglu_alpha"):
+        for key in ("layer_types", "layers_block_type", "_sliding_window_pattern", "swiglu_alpha"):
             if config.get(key, "") is None:
                 del config[key]
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

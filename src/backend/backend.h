@@ -60,6 +60,8 @@ enum class Nonlinearity : uint8_t {
   clamped_swiglu,  // gpt-oss: both inputs clamped to `limit`, gate * sigmoid(slope * gate) * (up + 1)
   xielu,           // Apertus: above 0 limit * x^2 + x / 2, below (e^x - 1 - x) * slope + x / 2; has no up
   sigmoid,
+  squared_relu,  // max(x, 0)^2
+  product,       // x itself: of a gate and an up their product
 };
 
 // What an MLP does between its two products: f(gate) * up, or f(gate) where there is no up.
@@ -174,29 +176,65 @@ struct SplitHeadsParams {
 // Which key head a value head goes with: heads of one key stand together, or come round in turn.
 enum class KeyOrder : uint8_t { grouped, tiled };
 
+// A convolution over the last tokens, each channel by itself: f(bias + the sum of weight[i] in[t - (span - 1) + i]). Before the
+// sequence inputs are 0.
+struct ConvolveParams {
+  Rows in;                            // [tokens, channels]
+  Rows out;                           // [tokens, channels], elsewhere
+  uint32_t span = 4;                  // tokens that it sees: at least 2
+  Weight weight;                      // [channels, span]
+  Weight bias;                        // [channels], or nothing
+  std::optional<Gate> function = {};  // of the sums
+  KvView inputs;                      // state: the last span - 1 rows of `in`, the oldest first, f32
+};
+
 // Gated delta net: a state S of [key_dim, value_dim] for each value head, which a token makes e^g S, and then S + k (v - S^T k) beta;
-// what it reads there is S^T q. Queries, keys and values are what a convolution over the last tokens makes of `mixed`, with
-// SiLU; queries and keys are then made as long as one, and queries divided by sqrt(key_dim). g = rate softplus(alpha +
-// alpha_bias), beta = sigmoid(beta). The result is normed head by head and multiplied with SiLU(gate).
+// what it reads there is S^T q. Queries and keys are made as long as one, and queries divided by sqrt(key_dim). g = rate
+// softplus(alpha + alpha_bias), beta = sigmoid(beta); there is a g for each head, or for each of its keys (KDA). The result is normed
+// head by head and multiplied with f(gate).
 struct DeltaNetParams {
-  Rows mixed;      // [tokens, channels]: queries and keys of all key heads, then values of all value heads
-  Rows convolved;  // [tokens, channels]: what comes of them; room to work in
-  Rows gate;       // [tokens, value_heads * value_dim]
-  // [tokens, value_heads] each; or nothing in alpha: both are in beta, those of each key head's value heads together, first beta.
+  Rows
+      mixed;  // [tokens, channels]: queries and keys of all key heads, then values of all value heads; queries and keys are changed
+  Rows gate;  // [tokens, value_heads * value_dim]
+  Nonlinearity gate_function = Nonlinearity::silu;
+  // [tokens, value_heads] each, alpha as wide as alpha_bias; or nothing in alpha: both are in beta, those of each key head's value heads
+  // together, first beta.
   Rows beta, alpha;
   uint32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
   KeyOrder order = KeyOrder::grouped;
-  uint32_t span = 4;   // tokens that the convolution sees
-  Weight convolution;  // [channels, span]
-  Weight rate;         // [value_heads]: -e^A
-  Weight alpha_bias;   // [value_heads]
-  Weight norm;         // [value_dim]
+  Weight rate;        // [value_heads]: -e^A
+  Weight alpha_bias;  // [value_heads], or [value_heads * key_dim]
+  Weight norm;        // [value_dim]
   float epsilon = 0;
-  KvView inputs;   // state: the last span - 1 rows of `mixed`, the oldest first, f32
   KvView state;    // state: S of each value head, f32
   Activation out;  // [tokens, value_heads * value_dim]
+};
 
-  size_t channels() const { return 2 * size_t(key_heads) * key_dim + size_t(value_heads) * value_dim; }
+// Mamba-2: a state S of [state_dim, head_dim] for each head, which a token makes e^(rate dt) S + b (dt x), with dt = softplus(step +
+// step_bias); what it reads there is S^T c, to which skip x is added. That is multiplied with SiLU(gate) and normed group by group.
+struct StateSpaceParams {
+  Rows mixed;  // [tokens, channels]: x of all heads, then b of all groups, then c
+  Rows gate;   // [tokens, heads * head_dim]
+  Rows step;   // [tokens, heads]
+  uint32_t heads = 0, groups = 0, head_dim = 0, state_dim = 0;
+  Weight rate, step_bias, skip;  // [heads]
+  Weight norm;                   // [heads * head_dim], or nothing
+  float epsilon = 0;
+  KvView state;    // state: S of each head, f32
+  Activation out;  // [tokens, heads * head_dim]
+};
+
+// Mamba-1: the same, but every channel is a head of one value, has a step of its own and a rate for each value of the state; b and c are
+// those of all; there is no norm.
+struct SelectiveScanParams {
+  Rows in;                 // [tokens, width]
+  Rows gate;               // [tokens, width]
+  Rows step;               // [tokens, width], changed
+  Rows key, query;         // [tokens, state_dim]: b and c
+  Weight rate;             // [width, state_dim]
+  Weight step_bias, skip;  // [width]
+  KvView state;            // state: [state_dim, width], f32
+  Activation out;          // [tokens, width]
 };
 
 // What queries to come are expected to make of the first rows of a run. Those of a head are taken to be normally
@@ -254,7 +292,7 @@ struct ProjectExpertsParams {
   ShareUse share_use = ShareUse::of_outputs;
   uint32_t used = 0;
   uint32_t expert_width = 0;             // of the hidden layer
-  Weight gate, up, down;                 // [experts * out, in]
+  Weight gate, up, down;                 // [experts * out, in]; or no gate
   Weight gate_bias, up_bias, down_bias;  // [experts * out], or nothing
   Gate function;
   Rows out;  // [tokens, dim]
@@ -357,7 +395,10 @@ class Backend {
   virtual void expected_scores(const ExpectedScoresParams& params) = 0;
   // REQUIRES: the traits say that it has them.
   virtual void split_heads(const SplitHeadsParams& /*params*/) { CHECK(false); }
+  virtual void convolve(const ConvolveParams& /*params*/) { CHECK(false); }
   virtual void delta_net(const DeltaNetParams& /*params*/) { CHECK(false); }
+  virtual void state_space(const StateSpaceParams& /*params*/) { CHECK(false); }
+  virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

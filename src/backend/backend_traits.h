@@ -23,7 +23,8 @@ struct KernelLimits {
   bool unequal_heads = true;  // heads of one sequence may keep different numbers of rows
   bool chunks = true;         // AttendParams::chunk
   bool scaled_inputs = true;  // ShareUse::of_inputs
-  bool recurrent = true;      // delta_net and split_heads
+  bool recurrent = true;      // convolve, delta_net, state_space, selective_scan and split_heads
+  bool plain_experts = true;  // experts without a gate, and squared_relu
 };
 
 // What a backend says of itself.

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "model/model_file.h"
 
 namespace quire {
@@ -19,6 +20,11 @@ constexpr uint64_t kMaxLayers = 10000;
 constexpr uint64_t kMaxHeadDim = 1 << 16;
 
 const HfFamily& find_family(const std::string& model_type, const std::string& where) {
+  if (model_type == "kimi_linear")
+    throw Error(
+        "{}: models of type 'kimi_linear' are not there yet: their attention layers have latent keys and "
+        "values",
+        where);
   const auto* family = std::ranges::find(kHfFamilies, model_type, &HfFamily::model_type);
   if (family != std::end(kHfFamilies)) return *family;
   std::string known;
@@ -38,6 +44,8 @@ class Converter {
     check_quantization();
     if (arch_ == "gpt2")
       add_gpt2();
+    else if (is_hf_hybrid(*out_.family))
+      add_hf_hybrid(config_, out_);
     else
       add_rotated();
     set("vocab_size", count("vocab_size"));
@@ -273,6 +281,14 @@ void add_generation(const HfObject& generation, Metadata& metadata) {
   if (const auto top_k = generation.maybe_number("top_k")) metadata.set("general.sampling.top_k", *top_k);
 }
 
+Json read_config_json(const std::string& path) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  if (bytes.size() > kMaxConfigBytes)
+    throw Error("{} is too large for a config.json: {} bytes", path, bytes.size());
+  return parse_json(without_infinities({reinterpret_cast<const char*>(bytes.data()), bytes.size()}), path);
+}
+
 }  // namespace
 
 uint64_t hf_count(const HfObject& config, std::initializer_list<const char*> names,
@@ -305,6 +321,7 @@ HfConfig convert_hf_config(HfObject config, const std::string& name) {
     }
   }
   add_token_ids(whole, out.metadata);
+  if (model_type == "nemotron_h" && has_hf_experts(config)) model_type = "nemotron_h_moe";
   out.family = &find_family(model_type, whole.where());
   const std::optional<bool> tied = whole.maybe_flag("tie_word_embeddings");
   out.tied = tied.value_or(config.maybe_flag("tie_word_embeddings").value_or(out.family->tied));
@@ -320,8 +337,8 @@ HfConfig read_hf_config(const std::string& folder) {
   const std::string config_path = (path / "config.json").string();
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path name = absolute.has_filename() ? absolute : absolute.parent_path();
-  HfConfig out = convert_hf_config(HfObject(read_json_file(config_path, kMaxConfigBytes), config_path),
-                                   name.filename().string());
+  HfConfig out =
+      convert_hf_config(HfObject(read_config_json(config_path), config_path), name.filename().string());
   const std::string generation_path = (path / "generation_config.json").string();
   if (fs::exists(generation_path))
     add_generation(HfObject(read_json_file(generation_path, kMaxConfigBytes), generation_path), out.metadata);

@@ -30,7 +30,8 @@ struct HfConfig {
   uint64_t more_layers = 0;  // that follow in the file and are not used: they predict further tokens
   // Of layers of gated delta net, if there are any.
   uint64_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
-  bool delta_tiled = false;  // GGUF has the value heads of a key head apart
+  bool delta_tiled = false;     // GGUF has the value heads of a key head apart
+  uint64_t state_groups = 0;    // of heads in layers of Mamba-2; 0: there are none
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
 };
@@ -44,6 +45,10 @@ HfConfig convert_hf_config(HfObject config, const std::string& name);
 void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
+// All of a hybrid's, whose layers are of several kinds.
+bool is_hf_hybrid(const HfFamily& family);
+void add_hf_hybrid(const HfObject& config, HfConfig& out);
+bool has_hf_experts(const HfObject& config);  // in any layer of a Nemotron-H
 // What the config and GGUF have no tensor for, and the folder has: numbers of an activation function.
 void add_hf_values(const SafetensorsFolder& files, HfConfig& out);
 

@@ -33,7 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         quire::convert_hf_config(quire::HfObject(quire::parse_json(text, "fuzz"), "fuzz"), "fuzz");
     const quire::ModelSpec spec = quire::read_model_spec(Head(config));
     CHECK(spec.layers.size() <= config.layers);
-    for (const quire::LayerSpec& layer : spec.layers) CHECK(layer.gqa().heads % layer.gqa().kv_heads == 0);
+    for (const quire::LayerSpec& layer : spec.layers) {
+      if (const auto* gqa = std::get_if<quire::GqaSpec>(&layer.mixer)) CHECK(gqa->heads % gqa->kv_heads == 0);
+    }
   } catch (const quire::Error&) {
   }
   return 0;

@@ -79,8 +79,12 @@ class Experts {
     uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts"}, 0);
     if (shared > kMaxSharedExperts) throw Error("{}: {} shared experts", config_.where(), shared);
     if (arch_ == "hunyuan-moe" || arch_ == "llama4") shared = 1;
-    if (config_.has("shared_expert_intermediate_size")) {
-      set("expert_shared_feed_forward_length", hf_count(config_, {"shared_expert_intermediate_size"}));
+    constexpr const char* kSharedWidths[] = {"shared_expert_intermediate_size", "shared_intermediate_size",
+                                             "moe_shared_expert_intermediate_size"};
+    const auto* shared_width =
+        std::ranges::find_if(kSharedWidths, [&](const char* name) { return config_.has(name); });
+    if (shared_width != std::end(kSharedWidths)) {
+      set("expert_shared_feed_forward_length", hf_count(config_, {*shared_width}));
     } else if (shared > 0) {
       set("expert_shared_count", shared);
       set("expert_shared_feed_forward_length", shared * out_.expert_width);
@@ -102,7 +106,7 @@ class Experts {
   // One bool per layer: has it a dense MLP, and no experts?
   std::vector<bool> dense_layers() const {
     const uint64_t layers = out_.layers;
-    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index"}, 0);
+    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
     const uint64_t step = std::max<uint64_t>(
         number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
     std::vector<bool> dense(layers);

@@ -127,6 +127,7 @@ inline constexpr HfFamily kHfFamilies[] = {
      .pairs = true,
      .window = HfWindow::rotated_not},
     {.model_type = "granite", .architecture = "granite", .pairs = true},
+    {.model_type = "granitemoehybrid", .architecture = "granitehybrid", .pairs = true},
     {.model_type = "granitemoe", .architecture = "granitemoe", .pairs = true},
     {.model_type = "gpt2", .architecture = "gpt2", .activation = "gelu_new", .tied = true},
     {.model_type = "gpt_neox", .architecture = "gptneox", .activation = "gelu", .rotated = 0.25},
@@ -170,6 +171,19 @@ inline constexpr HfFamily kHfFamilies[] = {
     {.model_type = "apertus", .architecture = "apertus", .activation = "xielu", .rope_theta = 12000000},
     {.model_type = "hunyuan_v1_dense", .architecture = "hunyuan-dense"},
     {.model_type = "hunyuan_v1_moe", .architecture = "hunyuan-moe"},
+    {.model_type = "lfm2", .architecture = "lfm2", .rope_theta = 1000000, .tied = true},
+    {.model_type = "lfm2_moe",
+     .architecture = "lfm2moe",
+     .rope_theta = 1000000,
+     .tied = true,
+     .score = HfScore::sigmoid},
+    {.model_type = "nemotron_h", .architecture = "nemotron_h"},
+    {.model_type = "nemotron_h_moe",
+     .architecture = "nemotron_h_moe",
+     .score = HfScore::sigmoid},  // our name
+    {.model_type = "mamba", .architecture = "mamba", .tied = true},
+    {.model_type = "mamba2", .architecture = "mamba2"},
+    {.model_type = "jamba", .architecture = "jamba", .normalized = false},
 };
 
 // Models of text and more, of which only the text is read, and the family of the text where they do not name it.
@@ -180,7 +194,7 @@ struct HfTextOf {
 inline constexpr HfTextOf kHfTextOf[] = {
     {"gemma3", "gemma3_text"},         {"mistral3", "mistral"},       {"qwen2_vl", "qwen2_vl_text"},
     {"qwen2_5_vl", "qwen2_5_vl_text"}, {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},  {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},   {"qwen3_5_moe", "qwen3_5_moe_text"},
 };
 
 }  // namespace quire

@@ -275,9 +275,9 @@ TEST(HfFolder, SaysWhichLayersHaveAWindow) {
 
 TEST(HfFolder, RefusesWhatItDoesNotKnow) {
   FolderMaker maker;
-  maker.config["model_type"] = "mamba";
+  maker.config["model_type"] = "rwkv";
   EXPECT_THAT(maker.error(),
-              HasSubstr("models of type \"mamba\" are not supported; known are llama, mistral"));
+              HasSubstr("models of type \"rwkv\" are not supported; known are llama, mistral"));
   maker.config["model_type"] = "llama";
   maker.config["hidden_act"] = "relu";
   EXPECT_THAT(maker.error(), HasSubstr("\"hidden_act\" is \"relu\"; for llama only silu"));

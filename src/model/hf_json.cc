@@ -1,8 +1,43 @@
 #include "model/hf_json.h"
 
+#include <limits>
+
 #include "base/error.h"
 
 namespace quire {
+namespace {
+
+// Transformers 5 writes what JSON cannot say as {"__float__": "Infinity"}.
+std::optional<double> as_real(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_object() || value.size() != 1 || !value.contains("__float__")) return {};
+  const Json& text = value["__float__"];
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return {};
+}
+
+}  // namespace
+
+// And those before it as a bare word, which is not JSON.
+std::string without_infinities(std::string_view text) {
+  constexpr std::string_view kWord = "Infinity";
+  std::string out;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    if (!quoted && text[i] == 'I' && text.substr(i).starts_with(kWord)) {
+      const bool negative = !out.empty() && out.back() == '-';
+      if (negative) out.pop_back();
+      out += negative ? "{\"__float__\":\"-Infinity\"}" : "{\"__float__\":\"Infinity\"}";
+      i += kWord.size() - 1;
+      continue;
+    }
+    out += text[i];
+  }
+  return out;
+}
 
 HfObject::HfObject(Json json, std::string where) : json_(std::move(json)), where_(std::move(where)) {
   if (!json_.is_object()) throw Error("{} is not a JSON object", where_);
@@ -63,8 +98,9 @@ std::vector<double> HfObject::reals(const char* key) const {
   if (!array) return values;
   if (!array->is_array()) wrong(key, "a list of numbers");
   for (const Json& value : *array) {
-    if (!value.is_number()) wrong(key, "a list of numbers");
-    values.push_back(value.get<double>());
+    const std::optional<double> real = as_real(value);
+    if (!real) wrong(key, "a list of numbers");
+    values.push_back(*real);
   }
   return values;
 }

@@ -3,11 +3,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
 
 namespace quire {
+
+// The text of a config.json whose infinities are not written as JSON: as Transformers 5 writes them.
+std::string without_infinities(std::string_view text);
 
 // An object of a config.json, read by key. A null counts as missing. Throws Error naming file and key where a
 // value is of another kind than asked for.

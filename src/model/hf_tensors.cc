@@ -83,7 +83,7 @@ class Planner {
   void place(const SafetensorsTensor& tensor) {
     std::string_view rest = tensor.name;
     for (const char* prefix : {"model.language_model.", "language_model.model.", "language_model.", "model.",
-                               "transformer.", "gpt_neox."})
+                               "transformer.", "gpt_neox.", "backbone."})
       if (take_prefix(rest, prefix)) break;
     if (take_prefix(rest, "layers.") || take_prefix(rest, "h.")) {
       const auto layer = take_index(rest);
@@ -109,22 +109,29 @@ class Planner {
   void place_in_layer(const SafetensorsTensor& tensor, uint64_t layer, std::string_view rest) {
     const std::string block = fmt::format("blk.{}.", layer);
     const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
+    const std::string as_mixer = "mixer." + std::string(rest.substr(rest.find('.') + 1));
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
+    if (rest.starts_with("mamba.")) rest = as_mixer;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
-    if (rest == "linear_attn.dt_bias") return place_plain(tensor, block + "ssm_dt.bias");
-    if (rest == "linear_attn.A_log") {
+    if (rest == "mlp.expert_bias") return place_plain(tensor, block + "exp_probs_b.bias");
+    if (rest == "mixer.D") return place_plain(tensor, block + "ssm_d");
+    if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias")
+      return place_plain(tensor, block + "ssm_dt.bias");
+    if (rest == "linear_attn.A_log" || rest == "mixer.A_log") {
       place_plain(tensor, block + "ssm_a");
       made_.at(block + "ssm_a").negative_exponential = true;
       return;
     }
-    if (take_prefix(rest, "mlp.experts.") || take_prefix(rest, "block_sparse_moe.experts."))
-      return place_experts(tensor, block, rest);
+    for (const char* experts : {"mlp.experts.", "block_sparse_moe.experts.", "mixer.experts."})
+      if (take_prefix(rest, experts)) return place_experts(tensor, block, rest);
     if (rest == "block_sparse_moe.input_linear.weight")
       return place_all_experts(tensor, block, "gate_up_proj");
     if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
-    for (const char* shared : {"mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp."})
+    if (take_prefix(rest, "shared_mlp.")) return place_granite_mlp(tensor, block, rest);
+    for (const char* shared :
+         {"mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
       if (take_prefix(rest, shared)) return place_shared(tensor, block, rest);
     const auto [module, suffix] = split_suffix(rest);
     if (module == "post_attention_layernorm") {
@@ -149,6 +156,20 @@ class Planner {
     };
     add_part("attn_qkv.weight", {{0, keys}, {keys, keys}, {2 * keys, values}});
     add_part("attn_gate.weight", {{2 * keys + values, values}});
+  }
+
+  // Granite 4 has an MLP for every token, beside experts or instead of them.
+  void place_granite_mlp(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
+    const char* suffix = config_.experts > 0 ? "_shexp.weight" : ".weight";
+    const auto add_part = [&](const char* name, HfRows rows) {
+      HfTensor& made = add(fmt::format("{}{}{}", block, name, suffix));
+      made.parts = {part(tensor)};
+      made.rows = rows;
+    };
+    if (rest == "output_linear.weight") return add_part("ffn_down", HfRows::plain);
+    if (rest != "input_linear.weight") refuse(tensor, "is not known");
+    add_part("ffn_gate", HfRows::first_half);
+    add_part("ffn_up", HfRows::second_half);
   }
 
   void place_shared(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
@@ -222,8 +243,8 @@ class Planner {
   void place_all_experts(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
     const bool gpt_oss = config_.family->model_type == "gpt_oss";
     const bool transposed = gpt_oss || has_transposed_experts(tensor);
-    const bool both = take_prefix(rest, "gate_up_proj");
-    if (!both && !take_prefix(rest, "down_proj")) refuse(tensor, "is not known");
+    const bool both = take_prefix(rest, "gate_up_proj"), up = !both && take_prefix(rest, "up_proj");
+    if (!both && !up && !take_prefix(rest, "down_proj")) refuse(tensor, "is not known");
     const bool bias = rest == "_bias";
     const bool packed = rest == "_blocks";
     if (!bias && !packed && rest != ".weight" && !rest.empty()) refuse(tensor, "is not known");
@@ -234,7 +255,7 @@ class Planner {
       made.transposed = transposed && !bias && !packed;
       if (packed) made.entry.dtype = DType::mxfp4;
     };
-    if (!both) return add_part("ffn_down_exps", HfRows::plain);
+    if (!both) return add_part(up ? "ffn_up_exps" : "ffn_down_exps", HfRows::plain);
     add_part("ffn_gate_exps", gpt_oss ? HfRows::even : HfRows::first_half);
     add_part("ffn_up_exps", gpt_oss ? HfRows::odd : HfRows::second_half);
   }
@@ -283,8 +304,9 @@ class Planner {
                       tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
     const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
     // A convolution of each channel by itself.
-    const bool convolution =
-        tensor.entry.name.ends_with(".ssm_conv1d.weight") && first.shape.size() == 3 && first.shape[1] == 1;
+    const bool convolution = (tensor.entry.name.ends_with(".ssm_conv1d.weight") ||
+                              tensor.entry.name.ends_with(".shortconv.conv.weight")) &&
+                             first.shape.size() == 3 && first.shape[1] == 1;
     std::vector<uint64_t> shape = first.shape;
     if (one_row) shape = {first.shape[1]};
     if (convolution) shape = {first.shape.front(), first.shape.back()};
@@ -336,13 +358,26 @@ class Planner {
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
     tensor.entry.shape.push_back(tensor.result_rows());
     if (!vector) tensor.entry.shape.push_back(tensor.cols);
+    set_group_shape(tensor.entry);
+  }
+
+  // Mamba-2: a row for each head, and of norms for each group.
+  void set_group_shape(TensorEntry& entry) const {
+    if (config_.state_groups == 0 || entry.shape.size() != 1) return;
+    const uint64_t values = entry.shape[0];
+    if (entry.name.ends_with(".ssm_a") || entry.name.ends_with(".ssm_d")) entry.shape = {values, 1};
+    if (!entry.name.ends_with(".ssm_norm.weight")) return;
+    if (values % config_.state_groups != 0)
+      throw Error("{}: {} does not divide into {} groups", folder_, entry.name, config_.state_groups);
+    entry.shape = {config_.state_groups, values / config_.state_groups};
   }
 
   DType result_type(const HfTensor& tensor, const SafetensorsTensor& source) const {
     const std::string& name = tensor.entry.name;
     const bool small = tensor.entry.shape.size() == 1 || !name.ends_with(".weight") ||
                        name.ends_with("_norm.weight") || name.ends_with(".ffn_gate_inp.weight") ||
-                       name.ends_with(".ssm_conv1d.weight") || name == "position_embd.weight";
+                       name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight") ||
+                       name == "position_embd.weight";
     switch (source.type) {
       case SafetensorsType::f32:
         return DType::f32;

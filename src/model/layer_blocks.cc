@@ -11,7 +11,17 @@ BlockPtr make_block(const BlockPtr& made, uint32_t) {
   return made;
 }
 
+struct AbsentBlock : Block {
+  std::vector<Role> roles() const override { return {}; }
+  std::vector<size_t> scratch() const override { return {}; }
+  void forward(const BlockStep&) const override { CHECK(false); }
+};
+
 }  // namespace
+
+BlockPtr make_block(const AbsentSpec&, uint32_t) {
+  return std::make_shared<AbsentBlock>();
+}
 
 BlockPtr block_of(const MixerSpec& spec, uint32_t dim) {
   return std::visit([&](const auto& mixer) { return make_block(mixer, dim); }, spec);
@@ -48,9 +58,11 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
-    add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor, "post_attention_norm",
-        layer.sides.mixer);
-    add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
+    if (!std::holds_alternative<AbsentSpec>(layer.mixer))
+      add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor, "post_attention_norm",
+          layer.sides.mixer);
+    if (!std::holds_alternative<AbsentSpec>(layer.mlp))
+      add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
     CHECK(!layer.shared || !norms.post);
     if (layer.shared) add(make_block(*layer.shared, spec.dim), BlockInput::shared, "", "", layer.sides.mlp);
   }
@@ -68,7 +80,7 @@ ModelRoles model_roles(const ModelSpec& spec) {
                         .shape = {spec.context, dim},
                         .kind = RoleKind::table,
                         .presence = spec.learned_positions ? Presence::required : Presence::absent},
-          .output_norm = norm_roles("output norm", "output_norm", dim),
+          .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
           .head = {.name = "head",
                    .tensor = "output.weight",
                    .shape = {vocab, dim},

@@ -60,12 +60,25 @@ constexpr Architecture kArchitectures[] = {
     {"qwen35", arch::qwen35_spec},
     {"qwen35moe", arch::qwen35_moe_spec},
     {"qwen3next", arch::qwen3_next_spec},
+    {"lfm2", arch::lfm2_spec},
+    {"lfm2moe", arch::lfm2_moe_spec},
+    {"granitehybrid", arch::granite_hybrid_spec},
+    {"nemotron_h", arch::nemotron_h_spec},
+    {"nemotron_h_moe", arch::nemotron_h_spec},
+    {"mamba", arch::mamba_spec},
+    {"mamba2", arch::mamba2_spec},
+    {"jamba", arch::jamba_spec},
 };
 
 }  // namespace
 
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
   const std::string& name = file.metadata().text("general.architecture");
+  if (name == "kimi-linear")
+    throw Error(
+        "{}: the architecture 'kimi-linear' is not there yet: its attention layers have latent keys and "
+        "values",
+        file.path());
   const auto* architecture = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                                           [&](const Architecture& a) { return a.name == name; });
   if (architecture == std::end(kArchitectures)) {
@@ -79,11 +92,18 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
 const GqaSpec& LayerSpec::gqa() const {
   if (const auto* attention = std::get_if<GqaSpec>(&mixer)) return *attention;
   throw Error(
-      "a layer of this model is recurrent: it has no attention heads, and what was asked for needs them");
+      "a layer of this model is recurrent, or has no mixer: it has no attention heads, and what was asked "
+      "for "
+      "needs them");
 }
 
 GqaSpec& LayerSpec::gqa() {
   return const_cast<GqaSpec&>(std::as_const(*this).gqa());
+}
+
+bool LayerSpec::is_recurrent() const {
+  return !std::holds_alternative<GqaSpec>(mixer) && !std::holds_alternative<AbsentSpec>(mixer) &&
+         !std::holds_alternative<BlockPtr>(mixer);
 }
 
 uint32_t LayerSpec::window() const {

@@ -12,6 +12,9 @@
 #include "model/blocks/dense_mlp.h"
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
+#include "model/blocks/kimi_delta.h"
+#include "model/blocks/short_convolution.h"
+#include "model/blocks/state_space.h"
 #include "model/model_file.h"
 
 namespace quire {
@@ -24,10 +27,15 @@ struct RopeSpec {
   float scale = 1;          // multiplies cos and sin
 };
 
+// A layer may have a mixer alone, or an MLP.
+struct AbsentSpec {};
+BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing, and is asked for nothing
+
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, BlockPtr>;
-using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec, SelectiveScanSpec,
+                               ShortConvolutionSpec, AbsentSpec, BlockPtr>;
+using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
 enum class BlockInput : uint8_t {
@@ -64,7 +72,7 @@ struct LayerSpec {
   GqaSpec& gqa();
   const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none; of chunks, what they see at most
-  bool is_recurrent() const { return std::holds_alternative<DeltaNetSpec>(mixer); }
+  bool is_recurrent() const;
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.
@@ -79,6 +87,7 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   std::vector<RopeSpec> ropes;
   NormSpec output_norm;
+  std::string output_norm_tensor = "output_norm";  // what the file calls it
 
   bool learned_positions = false;
   float embedding_scale = 1;

@@ -7,40 +7,10 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
-#include "model/refusal.h"
+#include "model/test_head.h"
 
 namespace quire {
 namespace {
-
-// A file that has only a head: what a spec is read from.
-class HeadOnly : public ModelFile {
- public:
-  explicit HeadOnly(const std::string& architecture = "llama") : ModelFile("test.gguf") {
-    set("general.architecture", architecture);
-    set(architecture + ".embedding_length", uint64_t(64));
-    set(architecture + ".block_count", uint64_t(12));
-    set(architecture + ".context_length", uint64_t(1000));
-    set(architecture + ".feed_forward_length", uint64_t(128));
-    set(architecture + ".attention.head_count", uint64_t(4));
-    set(architecture + ".attention.head_count_kv", uint64_t(2));
-    add_tensor({"token_embd.weight", DType::f32, {100, 64}, 100 * 64 * 4});
-  }
-  HeadOnly& set(const std::string& key, MetadataValue value) {
-    metadata_.set(key, std::move(value));
-    return *this;
-  }
-  TensorData load(const TensorEntry&) const override { return {}; }
-  std::vector<std::span<const std::byte>> stored(const TensorEntry&) const override { return {}; }
-};
-
-std::string message(const ModelFile& file) {
-  try {
-    read_model_spec(file);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 std::vector<uint32_t> windows(const ModelSpec& spec) {
   std::vector<uint32_t> windows;
@@ -236,60 +206,6 @@ TEST(ModelSpec, MistralsQueriesGrowWithTheContextItWasTrainedFor) {
   const QueryTemperature temperature = read_model_spec(file).layers[0].gqa().temperature;
   EXPECT_EQ(temperature.at(16383), 1.0f);
   EXPECT_EQ(temperature.at(16384), float(1 + double(0.1f) * std::log(2.0)));
-}
-
-HeadOnly hybrid() {
-  HeadOnly file("qwen35");
-  for (const auto& [key, value] :
-       {std::pair("ssm.group_count", 2), std::pair("ssm.time_step_rank", 4), std::pair("ssm.state_size", 16),
-        std::pair("ssm.inner_size", 48), std::pair("ssm.conv_kernel", 4)})
-    file.set(std::string("qwen35.") + key, uint64_t(value));
-  return file;
-}
-
-TEST(ModelSpec, AHybridHasAttentionInEveryFourthLayerAndLeavesOutWhatPredictsAhead) {
-  HeadOnly file = hybrid();
-  file.set("qwen35.block_count", uint64_t(13)).set("qwen35.nextn_predict_layers", uint64_t(1));
-  const ModelSpec spec = read_model_spec(file);
-  ASSERT_EQ(spec.layers.size(), 12u);
-  for (size_t i = 0; i < 12; ++i) {
-    EXPECT_EQ(spec.layers[i].is_recurrent(), i % 4 != 3) << i;
-    EXPECT_EQ(spec.layers[i].norms.mlp_tensor, "post_attention_norm");
-  }
-  EXPECT_TRUE(spec.layers[3].gqa().output_gate);
-  const auto& net = std::get<DeltaNetSpec>(spec.layers[0].mixer);
-  EXPECT_EQ(net.value_dim, 12u);
-  EXPECT_EQ(net.order, KeyOrder::tiled);
-  EXPECT_THROW(spec.layers[0].gqa(), Error);
-}
-
-TEST(ModelSpec, HostileHybridsAreRefusedNamingTheKey) {
-  const auto refused = [](const std::string& key, uint64_t value) {
-    HeadOnly file = hybrid();
-    file.set("qwen35." + key, value);
-    const std::string text = message(file);
-    EXPECT_NE(text.find("qwen35." + key), std::string::npos) << key << ": " << text;
-  };
-  refused("ssm.group_count", 0);
-  refused("ssm.time_step_rank", 3);
-  refused("ssm.inner_size", 50);
-  refused("ssm.state_size", 6);
-  refused("ssm.state_size", 1 << 24);
-  refused("ssm.conv_kernel", 1);
-  refused("ssm.conv_kernel", 1 << 20);
-  refused("full_attention_interval", 0);
-  refused("nextn_predict_layers", 12);
-  HeadOnly missing("qwen35");
-  EXPECT_NE(message(missing).find("qwen35.ssm."), std::string::npos) << message(missing);
-}
-
-TEST(ModelSpec, ABackendWithoutTheOperationsRefusesAHybridInASentence) {
-  const HeadOnly file = hybrid(), plain;
-  BackendTraits backend;
-  EXPECT_EQ(refusal_of(file, read_model_spec(file), backend), "");
-  backend.limits.recurrent = false;
-  EXPECT_NE(refusal_of(file, read_model_spec(file), backend).find("layer 0 is recurrent"), std::string::npos);
-  EXPECT_EQ(refusal_of(plain, read_model_spec(plain), backend), "");
 }
 
 }  // namespace

@@ -41,7 +41,17 @@ Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
   if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
   if (experts.share_use == ShareUse::of_inputs && !limits.scaled_inputs)
     return "has experts with scaled inputs, which are not there yet";
+  if ((!experts.gated || experts.gate.kind == Nonlinearity::squared_relu) && !limits.plain_experts)
+    return "has experts without a gate, which are not there yet";
   return no_multiple("values in the hidden layer of an expert", experts.width, limits.expert_width_multiple);
+}
+
+Refusal of_mlp(const MlpSpec& mlp, const KernelLimits& limits) {
+  if (const auto* experts = std::get_if<ExpertMlpSpec>(&mlp)) return of_experts(*experts, limits);
+  const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
+  if (dense != nullptr && dense->gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
+    return "has an MLP with a squared ReLU, which is not there yet";
+  return std::nullopt;
 }
 
 // Experts whose gate and up, which meet, are of two types.
@@ -76,9 +86,7 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);
-    if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp);
-        !why && experts != nullptr && layer.sides.mlp == Side::device)
-      why = of_experts(*experts, limits);
+    if (!why && layer.sides.mlp == Side::device) why = of_mlp(layer.mlp, limits);
     if (why) return sentence(fmt::format("layer {}", l), *why, kWayOut);
   }
   for (const LayerBlock& block : layer_blocks(spec)) {

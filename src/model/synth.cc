@@ -93,6 +93,11 @@ Keys experts(uint64_t count, uint64_t used, uint64_t width, Keys more) {
   return more;
 }
 
+Keys with(Keys keys, const char* key, uint64_t value) {
+  keys.push_back({key, value});
+  return keys;
+}
+
 // Three of four layers are gated delta nets; of a head of the others so many dimensions rotate.
 Keys recurrence(uint64_t key_heads, uint64_t value_heads, uint64_t head_dim, uint64_t rotated) {
   return {{"full_attention_interval", uint64_t(4)},
@@ -103,6 +108,27 @@ Keys recurrence(uint64_t key_heads, uint64_t value_heads, uint64_t head_dim, uin
           {"ssm.inner_size", value_heads * head_dim},
           {"rope.dimension_count", rotated}};
 }
+
+// Layers of Mamba-2 of heads of 64 or so values.
+Keys state_space(uint64_t heads, uint64_t head_dim, uint64_t groups, Keys more) {
+  more.push_back({"ssm.conv_kernel", uint64_t(4)});
+  more.push_back({"ssm.time_step_rank", heads});
+  more.push_back({"ssm.inner_size", heads * head_dim});
+  more.push_back({"ssm.group_count", groups});
+  more.push_back({"ssm.state_size", uint64_t(128)});
+  return more;
+}
+
+// A number for each letter of a pattern: `value` where it is that letter, else 0.
+std::vector<uint64_t> where(std::string_view pattern, char letter, uint64_t value) {
+  std::vector<uint64_t> values;
+  for (const char each : pattern) values.push_back(each == letter ? value : 0);
+  return values;
+}
+
+constexpr std::string_view kLfm2 = "cc*cc*cc*c*c*c*c";
+constexpr std::string_view kGraniteTiny = "MMMMM*MMMMMMMMM*MMMMMMMMM*MMMMMMMMM*MMMM";
+constexpr std::string_view kNemotronNano = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
 
 // Norms, but for what says how fast a state forgets: over some tens of tokens.
 float one_value_of(const std::string& tensor) {
@@ -125,6 +151,54 @@ const std::vector<SynthShape>& synth_shapes() {
        recurrence(16, 16, 128, 64)},
       {"qwen3.5-9b", 4096, 32, 16, 4, 256, 12288, 248320, 262144, false, 1e7f, "qwen35",
        recurrence(16, 32, 128, 64)},
+      {"qwen3.5-35b-a3b", 2048, 40, 16, 2, 256, 512, 248320, 262144, false, 1e7f, "qwen35moe",
+       experts(256, 8, 512, with(recurrence(16, 32, 128, 64), "expert_shared_feed_forward_length", 512))},
+      {"qwen3-next-80b-a3b", 2048, 48, 16, 2, 256, 5120, 151936, 262144, false, 1e7f, "qwen3next",
+       experts(512, 10, 512, with(recurrence(16, 32, 128, 64), "expert_shared_feed_forward_length", 512))},
+      {"lfm2-1.2b",
+       2048,
+       16,
+       32,
+       8,
+       64,
+       8192,
+       65536,
+       128000,
+       true,
+       1e6f,
+       "lfm2",
+       {{"shortconv.l_cache", uint64_t(3)}, {"attention.head_count_kv", where(kLfm2, '*', 8)}}},
+      {"granite-4-h-tiny", 1536, 40, 12, 4, 128, 512, 100352, 131072, true, 10000, "granitehybrid",
+       experts(64, 6, 512,
+               state_space(48, 64, 1,
+                           {{"attention.head_count_kv", where(kGraniteTiny, '*', 4)},
+                            {"expert_shared_feed_forward_length", uint64_t(1024)},
+                            {"rope.scaling.finetuned", false},
+                            {"embedding_scale", 12.0},
+                            {"residual_scale", 0.22},
+                            {"logit_scale", 6.0},
+                            {"attention.scale", 0.0078125}}))},
+      {"nemotron-nano-9b-v2", 4480, 56, 40, 8, 128, 15680, 131072, 131072, false, 10000, "nemotron_h",
+       state_space(128, 80, 8,
+                   {{"attention.head_count_kv", where(kNemotronNano, '*', 8)},
+                    {"feed_forward_length", where(kNemotronNano, '-', 15680)}})},
+      {"tiny-lfm2",
+       256,
+       6,
+       4,
+       2,
+       64,
+       512,
+       512,
+       8192,
+       true,
+       10000,
+       "lfm2",
+       {{"shortconv.l_cache", uint64_t(3)}, {"attention.head_count_kv", where("cc*cc*", '*', 2)}}},
+      {"tiny-mamba2", 256, 6, 4, 2, 64, 512, 512, 8192, true, 10000, "granitehybrid",
+       state_space(
+           8, 64, 1,
+           {{"attention.head_count_kv", where("MM*MM*", '*', 2)}, {"rope.scaling.finetuned", false}})},
       {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
       {"ministral-3-8b",
        4096,
@@ -208,7 +282,7 @@ void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const st
     pool.parallel_for(distinct, 1, [&](size_t begin, size_t end) {
       std::vector<float> values(cols);
       for (size_t row = begin; row < end; ++row) {
-        if (tensor.shape.size() == 1) {
+        if (tensor.shape.size() == 1 || tensor.shape.back() == 1 || tensor.name.ends_with("_norm.weight")) {
           std::fill(values.begin(), values.end(), one_value_of(tensor.name));
         } else {
           fill_row(index, uint32_t(row), 1.0f / std::sqrt(float(cols)), values);

@@ -91,8 +91,8 @@ DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) c
   const std::string& name = tensor.name;
   if (tensor.shape.size() < 2 || !name.ends_with(".weight")) return DType::f32;
   // Small, and everything depends on them.
-  for (const char* part :
-       {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d.", ".ssm_alpha.", ".ssm_beta.", ".ssm_ba."}) {
+  for (const char* part : {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d", ".shortconv.conv.",
+                           ".ssm_alpha.", ".ssm_beta.", ".ssm_ba.", ".ssm_x.", ".ssm_dt.", "_norm.weight"}) {
     if (name.find(part) != std::string::npos) return DType::f32;
   }
   if (main_ == DType::f32) return DType::f32;

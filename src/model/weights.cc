@@ -29,7 +29,7 @@ class Loader {
     const ModelRoles roles = model_roles(spec_);
     weights.embedding = find(roles.embedding);
     weights.positions = to_f32(find(roles.positions));
-    weights.output_norm = norm("output_norm", spec_.output_norm);
+    weights.output_norm = norm(spec_.output_norm_tensor, spec_.output_norm);
     weights.head = find(roles.head);
     if (!weights.head) weights.head = weights.embedding;
     weights.head_bias = find(roles.head_bias);

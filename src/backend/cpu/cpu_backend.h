@@ -41,7 +41,10 @@ class CpuBackend : public Backend {
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void expected_scores(const ExpectedScoresParams& params) override;
   void split_heads(const SplitHeadsParams& params) override;
+  void convolve(const ConvolveParams& params) override;
   void delta_net(const DeltaNetParams& params) override;
+  void state_space(const StateSpaceParams& params) override;
+  void selective_scan(const SelectiveScanParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;
@@ -72,11 +75,21 @@ class CpuBackend : public Backend {
     size_t row_begin, row_end;
     size_t token, tokens;
   };
-  // Parts of delta_net: one token's convolution, and what of it the next run needs; the states of one head's values.
-  void convolve(const DeltaNetParams& params, uint32_t token) const;
+  // A recurrence over all runs: value head h is in columns [h * values, ...) of its rows, key head k in [k * keys, ...).
+  struct Recurring {
+    Recurrence kind;
+    size_t heads, key_heads;
+    size_t keys, values;  // of a head
+    KeyOrder order = KeyOrder::grouped;
+    KvView state;  // [keys, values] of each head
+    RecurrenceArgs
+        first;  // where head 0 of the batch's first token is; of selective the rates as the file has them, [values, keys]
+  };
+  void recur(const Recurring& what);
+  // Some values of one head through one run; some channels of a convolution.
+  void recur_values(const Recurring& what, uint32_t run, uint32_t head, size_t first) const;
+  void convolve_channels(const ConvolveParams& params, uint32_t run, size_t first) const;
   void open_gates(const DeltaNetParams& params, uint32_t token);
-  void leave_inputs(const DeltaNetParams& params, uint32_t run) const;
-  void run_delta_rule(const DeltaNetParams& params, uint32_t run, uint32_t head, uint32_t first) const;
   void run(std::span<Product> products);
   // Packs what the kernels want in tiles, each input once.
   void pack_inputs(std::span<Product> products);
@@ -97,8 +110,8 @@ class CpuBackend : public Backend {
   ThreadPool pool_;
   BatchView batch_;
 
-  // Of delta_net: [tokens, value_heads] each; the weights of its convolution, [span, channels].
-  std::vector<float> decays_, betas_, taps_;
+  // Of a recurrence, by token; of decays that have one, the rate of each.
+  std::vector<float> decays_, betas_, rates_;
   std::vector<float> tapped_;  // what `tap` joins; grown on demand
 
   // What project_experts gathers: rows sorted by expert. Grown on demand.

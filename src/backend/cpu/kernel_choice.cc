@@ -60,12 +60,12 @@ std::vector<CpuKernels> present_kernels() {
   if (has_avx2_set()) {
     sets.push_back(scalar_kernels());
     use_avx2(sets.back());
-    use_avx2_delta_rule(sets.back());
+    use_avx2_recurrences(sets.back());
   }
   if (has_avx512_set()) {
     sets.push_back(scalar_kernels());
     use_avx512(sets.back());
-    use_avx512_delta_rule(sets.back());
+    use_avx512_recurrences(sets.back());
     if (may_use_int8_tiles() && __builtin_cpu_supports("avx512vbmi")) {
       sets.push_back(sets.back());
       use_amx(sets.back());

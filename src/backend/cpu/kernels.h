@@ -131,21 +131,42 @@ struct InputFormat {
 
 struct Gate;
 
-// The delta rule (DeltaNetParams) over the tokens of one run, for kDeltaValues of one head's values: each is a column of the
-// state, on its own.
-inline constexpr size_t kDeltaValues = 32;
-struct DeltaRuleArgs {
-  float* state;  // [key_dim, kDeltaValues], updated
-  size_t key_dim;
-  size_t tokens;
-  const float *query, *key;  // of the first token
-  const float* value;        // `width` of them count
-  size_t stride;             // from a token's queries, keys and values to the next one's
-  size_t width;
-  const float *decay, *beta;  // e^g and beta of the first token
-  size_t gate_stride;
+// What a token makes of a state of [keys, values]: each value is a column, on its own. It reads S^T query.
+enum class Recurrence : uint8_t {
+  delta,          // S = decay S + key (beta (value - decay S^T key))
+  delta_of_keys,  // the same, and every key has a decay
+  state_space,    // S = decay S + key (beta value)
+  selective,  // the same, and every value has a beta; decay is e^(beta rate), with a rate for each value of each key
+};
+inline constexpr size_t kRecurrenceCount = 4;
+
+// Over the tokens of one run, for kStateValues of one head's values.
+inline constexpr size_t kStateValues = 32;
+struct RecurrenceArgs {
+  float* state = nullptr;  // [keys, kStateValues], updated
+  size_t keys = 0;         // a multiple of 4
+  size_t tokens = 0;
+  const float *query = nullptr, *key = nullptr;  // of the first token, and from one to the next
+  size_t key_stride = 0;
+  const float* value = nullptr;  // `width` of them count
+  size_t value_stride = 0;
+  size_t width = 0;
+  const float* decay = nullptr;  // [1] or [keys]; of selective the rates, [keys, kStateValues], and no stride
+  size_t decay_stride = 0;
+  const float* beta = nullptr;  // [1]; of selective [width]
+  size_t beta_stride = 0;
+  float* out = nullptr;
+  size_t out_stride = 0;
+};
+
+// out = bias + the sum of rows[i] * weights[i], channel by channel, the first row first.
+struct ConvolutionArgs {
+  const float* const* rows;  // [span]: the oldest first
+  size_t span;
+  const float* weights;  // [span, count]
+  const float* bias;     // or null: 0
   float* out;
-  size_t out_stride;
+  size_t count;
 };
 
 // The kernels of one instruction set, by weight type. i32 has none.
@@ -161,7 +182,12 @@ struct CpuKernels {
   KvFormat pages = KvFormat::f16;  // of 16 bits, with which `attend` is the faster
   void (*activate)(const Gate& function, const float* gate, const float* up, float* out,
                    size_t count);  // as activate_row
-  void (*delta_rule)(const DeltaRuleArgs& args);
+  void (*recurrence[kRecurrenceCount])(const RecurrenceArgs& args);
+  void (*convolve)(const ConvolutionArgs& args);
+  // steps = ln(1 + e^(values + bias)); decays = e^(rate steps). Without steps they are not kept, without rate there are no decays.
+  // REQUIRES: no rate is above 0.
+  void (*steps)(const float* values, const float* bias, const float* rate, float* steps, float* decays,
+                size_t count);
   void (*to_f16)(const float* values, size_t count, uint16_t* out);  // to nearest, ties to even
   CpuKernels (*twin)();  // plain code with the same bits, but for bf16 and attention in matrix instructions
 };

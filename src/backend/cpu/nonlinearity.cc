@@ -54,6 +54,15 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
       return apply(gelu_erf, gate, up, out, count);
     case Nonlinearity::sigmoid:
       return apply([](F32x4 x) { return all4(1.0f) / (all4(1.0f) + exp4(-x)); }, gate, up, out, count);
+    case Nonlinearity::squared_relu:
+      return apply(
+          [](F32x4 x) {
+            const F32x4 above = x > all4(0.0f) ? x : x == x ? all4(0.0f) : x;
+            return above * above;
+          },
+          gate, up, out, count);
+    case Nonlinearity::product:
+      return apply([](F32x4 x) { return x; }, gate, up, out, count);
     case Nonlinearity::clamped_swiglu: {
       for (size_t i = 0; i < count; ++i) {
         const float g = std::min(gate[i], function.limit);

@@ -64,7 +64,8 @@ BackendTraits CudaBackend::traits() const {
                      .unequal_heads = false,
                      .chunks = false,
                      .scaled_inputs = false,
-                     .recurrent = false}};
+                     .recurrent = false,
+                     .plain_experts = false}};
 }
 
 size_t CudaBackend::available_memory() const {

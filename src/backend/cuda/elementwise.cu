@@ -55,6 +55,9 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
     case Nonlinearity::sigmoid:
       value = 1.0f / (1.0f + exp_of(-gate));
       break;
+    case Nonlinearity::squared_relu:  // refused: KernelLimits
+    case Nonlinearity::product:
+      break;
   }
   return up == nullptr ? value : value * *up;
 }

@@ -74,6 +74,8 @@ DiskTier::~DiskTier() {
 
 bool DiskTier::has_room_for(size_t bytes) {
   const std::lock_guard lock(mutex_);
+  // A page that is larger than the queue waits beside it, if no other one does.
+  if (bytes > options_.queue_bytes) return queued_write_bytes_ <= options_.queue_bytes;
   return queued_write_bytes_ + bytes <= options_.queue_bytes;
 }
 

@@ -23,8 +23,9 @@ namespace quire {
 
 struct DiskTierOptions {
   std::string folder;
-  size_t bytes = 0;                       // of the file, at most
-  size_t queue_bytes = size_t(64) << 20;  // of pages that wait to be written; more are dropped
+  size_t bytes = 0;  // of the file, at most
+  size_t queue_bytes =
+      size_t(64) << 20;  // of pages that wait to be written, beside one that is larger; more are dropped
 };
 
 // As pwrite(2) and pread(2). Others: for tests, disks that fail.

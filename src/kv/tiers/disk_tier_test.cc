@@ -191,6 +191,28 @@ TEST_F(DiskTierTest, APageIsDroppedRatherThanWaitedForWhenTheDiskIsTooSlow) {
   tier->check_invariants();
 }
 
+TEST_F(DiskTierTest, APageThatIsLargerThanTheQueueIsWrittenAndASecondOneIsDroppedMeanwhile) {
+  std::mutex busy;
+  const DiskIo io{.write =
+                      [&](int file, const void* data, size_t bytes, off_t at) {
+                        const std::lock_guard lock(busy);
+                        return ::pwrite(file, data, bytes, at);
+                      },
+                  .read = {}};
+  const auto tier = make(16, io, page_bytes() - 1);
+  busy.lock();
+  const auto page = random_page();
+  EXPECT_EQ(store(*tier, counted(4), page), DiskTier::Stored::queued);
+  EXPECT_EQ(tier->store(0, counted(4, 90)).stored, DiskTier::Stored::dropped);
+  busy.unlock();
+  wait_until_done(*tier);
+  EXPECT_EQ(load(*tier, counted(4)), page);
+  EXPECT_EQ(store(*tier, counted(4, 90), page), DiskTier::Stored::queued);
+  wait_until_done(*tier);
+  EXPECT_EQ(tier->stats().written_pages, 2u);
+  tier->check_invariants();
+}
+
 TEST_F(DiskTierTest, ASlotThatIsTakenWhileItsPageIsStillToBeReadGivesTheOldPageOrNone) {
   for (uint32_t round = 0; round < 50; ++round) {
     const auto tier = make(1);

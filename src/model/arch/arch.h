@@ -19,6 +19,7 @@ class Keys {
   std::optional<uint32_t> maybe_count(const char* key) const;
   // What a file may say once or per layer, for each; empty if it does not.
   std::vector<uint32_t> counts(const char* key, size_t layers) const;
+  std::vector<uint32_t> counts_or_none(const char* key, size_t layers) const;  // each may be 0
   float real(const char* key, float otherwise) const;
   bool flag(const char* key, bool otherwise) const;
 
@@ -66,9 +67,24 @@ void use_post_norms(ModelSpec& spec);
 // Layers without a window do not rotate.
 void rotate_windows_only(ModelSpec& spec);
 
-// What all of them share. The others start from it and say only what differs.
+// What all of them share. The others start from it and say only what differs. In mixed layers what a file gives no heads of keys and
+// values, or no width, has no mixer, or no MLP.
+enum class Layers : uint8_t { attention, mixed };
 ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options);
-ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope);
+ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope,
+                      Layers layers = Layers::attention);
+// The multipliers of Granite.
+void read_granite_scales(const ModelFile& file, ModelSpec& spec);
+
+// Recurrent mixers by the keys of a file, which are refused where they cannot be.
+DeltaNetSpec read_delta_net(const ModelFile& file, const ModelSpec& spec, KeyOrder order);
+StateSpaceSpec read_state_space(const ModelFile& file, const ModelSpec& spec);
+SelectiveScanSpec read_selective_scan(const ModelFile& file, const ModelSpec& spec);
+ShortConvolutionSpec read_short_convolution(const ModelFile& file, const ModelSpec& spec);
+// Gives every layer without a mixer this one.
+void fill_mixers(ModelSpec& spec, const MixerSpec& mixer);
+// Layers of attention do not rotate.
+void never_rotate(ModelSpec& spec);
 
 ModelSpec granite_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec smollm3_spec(const ModelFile& file, const SpecOptions& options);
@@ -78,6 +94,13 @@ ModelSpec qwen3_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen35_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen35_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec qwen3_next_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec lfm2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec lfm2_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec granite_hybrid_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec nemotron_h_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mamba_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mamba2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec jamba_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);

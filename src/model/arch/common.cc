@@ -20,15 +20,23 @@ uint32_t read_vocab(const ModelFile& file) {
   return uint32_t(embedding->shape[0]);
 }
 
-void read_attention(const ModelFile& file, ModelSpec& spec) {
+void read_attention(const ModelFile& file, ModelSpec& spec, Layers kind) {
   const Keys keys(file);
   const size_t layers = spec.layers.size();
-  const std::vector<uint32_t> heads = keys.counts("attention.head_count", layers);
-  if (heads.empty()) keys.count("attention.head_count");  // which says what is missing
-  const std::vector<uint32_t> kv_heads = keys.counts("attention.head_count_kv", layers);
+  const bool mixed = kind == Layers::mixed;
+  const auto counts = [&](const char* key) {
+    return mixed ? keys.counts_or_none(key, layers) : keys.counts(key, layers);
+  };
+  const std::vector<uint32_t> heads = counts("attention.head_count");
+  if (heads.empty() && !mixed) keys.count("attention.head_count");  // which says what is missing
+  const std::vector<uint32_t> kv_heads = counts("attention.head_count_kv");
   const std::vector<uint32_t> key_dims = keys.counts("attention.key_length", layers);
   const std::vector<uint32_t> value_dims = keys.counts("attention.value_length", layers);
   for (size_t i = 0; i < layers; ++i) {
+    if (mixed && (heads.empty() || heads[i] == 0 || (!kv_heads.empty() && kv_heads[i] == 0))) {
+      spec.layers[i].mixer = AbsentSpec{};
+      continue;
+    }
     GqaSpec& gqa = spec.layers[i].gqa();
     gqa.heads = heads[i];
     gqa.kv_heads = kv_heads.empty() ? gqa.heads : kv_heads[i];
@@ -57,6 +65,7 @@ void read_ropes(const ModelFile& file, ModelSpec& spec, const SpecOptions& optio
                 const RopeDefaults& rope) {
   std::vector<uint32_t> dims;
   for (LayerSpec& layer : spec.layers) {
+    if (std::holds_alternative<AbsentSpec>(layer.mixer)) continue;
     const uint32_t dim = layer.gqa().key_dim;
     auto known = std::ranges::find(dims, dim);
     if (known == dims.end()) {
@@ -77,10 +86,11 @@ bool has_experts(const Keys& keys, size_t i) {
   return i >= dense && (step <= 1 || (i + 1) % step == 0);
 }
 
-void read_mlps(const ModelFile& file, ModelSpec& spec) {
+void read_mlps(const ModelFile& file, ModelSpec& spec, Layers kind) {
   const Keys keys(file);
   const size_t layers = spec.layers.size();
-  std::vector<uint32_t> widths = keys.counts("feed_forward_length", layers);
+  std::vector<uint32_t> widths = kind == Layers::mixed ? keys.counts_or_none("feed_forward_length", layers)
+                                                       : keys.counts("feed_forward_length", layers);
   widths.resize(layers);
   const std::optional<uint32_t> experts = keys.maybe_count("expert_count");
   const std::string dense_key = "quire.dense_layers";
@@ -90,6 +100,10 @@ void read_mlps(const ModelFile& file, ModelSpec& spec) {
     throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(), dense_key,
                 dense.size(), layers);
   for (size_t i = 0; i < layers; ++i) {
+    if (kind == Layers::mixed && widths[i] == 0) {
+      spec.layers[i].mlp = AbsentSpec{};
+      continue;
+    }
     const bool mixed = experts && (dense.empty() ? has_experts(keys, i) : !dense[i]);
     if (!mixed) {
       spec.layers[i].mlp = DenseMlpSpec{.width = widths[i]};
@@ -117,7 +131,8 @@ uint32_t read_layer_count(const Keys& keys) {
 
 }  // namespace
 
-ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope) {
+ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const RopeDefaults& rope,
+                      Layers layers) {
   const Keys keys(file);
   ModelSpec spec;
   spec.architecture = keys.architecture();
@@ -129,8 +144,8 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   spec.output_norm.epsilon =
       keys.real("attention.layer_norm_rms_epsilon", keys.real("attention.layer_norm_epsilon", 1e-5f));
   for (LayerSpec& layer : spec.layers) layer.norms.norm = spec.output_norm;
-  read_attention(file, spec);
-  read_mlps(file, spec);
+  read_attention(file, spec, layers);
+  read_mlps(file, spec, layers);
   read_routing(file, spec, {});
   read_ropes(file, spec, options, rope);
   return spec;

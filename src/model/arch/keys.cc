@@ -34,6 +34,13 @@ std::vector<uint32_t> Keys::counts(const char* key, size_t layers) const {
   return counts;
 }
 
+std::vector<uint32_t> Keys::counts_or_none(const char* key, size_t layers) const {
+  std::vector<uint32_t> counts;
+  for (const uint64_t value : metadata_->maybe_numbers((*this)(key), layers))
+    counts.push_back(value == 0 ? 0 : checked(*metadata_, (*this)(key), value));
+  return counts;
+}
+
 float Keys::real(const char* key, float otherwise) const {
   return float(metadata_->maybe_real((*this)(key)).value_or(otherwise));
 }

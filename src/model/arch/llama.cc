@@ -10,12 +10,16 @@ ModelSpec llama_spec(const ModelFile& file, const SpecOptions& options) {
   return spec;
 }
 
-ModelSpec granite_spec(const ModelFile& file, const SpecOptions& options) {
+void read_granite_scales(const ModelFile& file, ModelSpec& spec) {
   const Keys keys(file);
-  ModelSpec spec = llama_spec(file, options);
   spec.embedding_scale = keys.real("embedding_scale", 1);
   for (LayerSpec& layer : spec.layers) layer.residual_scale = keys.real("residual_scale", 1);
   spec.logit_scale = 1.0f / keys.real("logit_scale", 1);
+}
+
+ModelSpec granite_spec(const ModelFile& file, const SpecOptions& options) {
+  ModelSpec spec = llama_spec(file, options);
+  read_granite_scales(file, spec);
   return spec;
 }
 

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "base/error.h"
 #include "model/arch/arch.h"
 
@@ -7,37 +5,6 @@
 
 namespace quire::arch {
 namespace {
-
-constexpr uint64_t kMaxState = 1u << 28;  // values of all heads of a layer: no model comes near
-constexpr uint64_t kMaxSpan = 64;
-
-DeltaNetSpec read_delta_net(const Keys& keys, const ModelSpec& spec, KeyOrder order) {
-  DeltaNetSpec net{.key_heads = keys.count("ssm.group_count"),
-                   .value_heads = keys.count("ssm.time_step_rank"),
-                   .key_dim = keys.count("ssm.state_size"),
-                   .span = keys.count("ssm.conv_kernel"),
-                   .order = order,
-                   .norm = spec.output_norm};
-  const uint32_t inner = keys.count("ssm.inner_size");
-  const auto refuse = [&](const char* key, const std::string& why) {
-    throw Error("{}: {} is {}", keys.all().file_name(), keys(key), why);
-  };
-  if (net.value_heads % net.key_heads != 0)
-    refuse("ssm.time_step_rank",
-           fmt::format("{} value heads, which {} key heads cannot share", net.value_heads, net.key_heads));
-  if (inner % net.value_heads != 0)
-    refuse("ssm.inner_size", fmt::format("{}, which does not divide into {} heads", inner, net.value_heads));
-  net.value_dim = inner / net.value_heads;
-  if (net.key_dim % 4 != 0)
-    refuse("ssm.state_size", fmt::format("{}, which is no multiple of 4", net.key_dim));
-  if (net.span < 2 || net.span > kMaxSpan)
-    refuse("ssm.conv_kernel",
-           fmt::format("{}: known are convolutions over 2 to {} tokens", net.span, kMaxSpan));
-  if (uint64_t(net.key_dim) * inner > kMaxState || uint64_t(net.key_dim) * net.key_heads > kMaxState / 64)
-    refuse("ssm.state_size",
-           fmt::format("{}: with {} values that is more than any model has", net.key_dim, inner));
-  return net;
-}
 
 ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrder order) {
   const Keys keys(file);
@@ -51,7 +18,7 @@ ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrde
   if (!recurrent.empty() && recurrent.size() < spec.layers.size())
     throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(),
                 keys("attention.recurrent_layers"), recurrent.size(), spec.layers.size());
-  const DeltaNetSpec net = read_delta_net(keys, spec, order);
+  const DeltaNetSpec net = read_delta_net(file, spec, order);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     layer.norms.mlp_tensor = "post_attention_norm";

@@ -1,5 +1,7 @@
 #include "model/blocks/delta_net.h"
 
+#include "model/blocks/recurrent.h"
+
 namespace quire {
 namespace {
 
@@ -22,15 +24,8 @@ class DeltaNetBlock : public Block {
             value_};
   }
   KvLayer cached() const override {
-    const KvStream inputs{.kv_heads = 1,
-                          .key_dim = uint32_t((spec_.span - 1) * channels_),
-                          .key_format = KvFormat::f32,
-                          .state = true,
-                          .own_format = true};
-    KvStream state = inputs;
-    state.kv_heads = spec_.value_heads;
-    state.key_dim = spec_.key_dim * spec_.value_dim;
-    return {inputs, state};
+    return {convolution_stream(spec_.span, channels_),
+            state_stream(spec_.value_heads, uint64_t(spec_.key_dim) * spec_.value_dim)};
   }
   StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
@@ -57,10 +52,7 @@ std::vector<Role> DeltaNetBlock::roles() const {
                : matrix("beta", "ssm_beta.weight", heads),
       matrix("alpha", "ssm_alpha.weight", heads),
       {.name = "mixer out", .tensor = "ssm_out.weight", .shape = {dim_, value_}, .reads = kReadRows},
-      {.name = "convolution",
-       .tensor = "ssm_conv1d.weight",
-       .shape = {channels_, spec_.span},
-       .kind = RoleKind::vector},
+      convolution_role("ssm_conv1d.weight", channels_, spec_.span),
       vector_role("decay rate", "ssm_a", heads, Presence::required),
       vector_role("alpha bias", "ssm_dt.bias", heads, Presence::required),
       vector_role("mixer norm", "ssm_norm.weight", spec_.value_dim, Presence::required)};
@@ -69,15 +61,8 @@ std::vector<Role> DeltaNetBlock::roles() const {
 }
 
 StepCost DeltaNetBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const {
-  StepCost cost;
-  const double tokens = double(shape.sequences) * shape.tokens;
   const double per_value = 7 * double(spec_.key_dim);  // multiplied and added for each value of a head
-  cost.f32_ops = tokens * (per_value * double(value_) + 2.0 * spec_.span * double(channels_));
-  double state_bytes = 0;
-  for (const KvLayerLayout* stream : streams)
-    state_bytes += double(stream->head_bytes) * stream->shape.kv_heads;
-  cost.kv_bytes = 2 * shape.sequences * state_bytes;  // read and written once in a run
-  return cost;
+  return recurrent_cost(per_value * double(value_) + 2.0 * spec_.span * double(channels_), shape, streams);
 }
 
 void DeltaNetBlock::forward(const BlockStep& step) const {
@@ -88,8 +73,14 @@ void DeltaNetBlock::forward(const BlockStep& step) const {
                                     {w[kBeta], {}, rows(kBetaRows)},
                                     {w[kAlpha], {}, rows(kAlphaRows)}};
   step.backend.project({step.in, std::span(projections).first(spec_.gates_together ? 3 : 4)});
-  step.backend.delta_net({.mixed = rows(kMixedRows),
-                          .convolved = rows(kConvolvedRows),
+  step.backend.convolve({.in = rows(kMixedRows),
+                         .out = rows(kConvolvedRows),
+                         .span = spec_.span,
+                         .weight = w[kConvolution],
+                         .bias = {},
+                         .function = Gate{},
+                         .inputs = step.kv[0]});
+  step.backend.delta_net({.mixed = rows(kConvolvedRows),
                           .gate = rows(kGateRows),
                           .beta = rows(kBetaRows),
                           .alpha = spec_.gates_together ? Rows{} : rows(kAlphaRows),
@@ -98,13 +89,10 @@ void DeltaNetBlock::forward(const BlockStep& step) const {
                           .key_dim = spec_.key_dim,
                           .value_dim = spec_.value_dim,
                           .order = spec_.order,
-                          .span = spec_.span,
-                          .convolution = w[kConvolution],
                           .rate = w[kRate],
                           .alpha_bias = w[kAlphaBias],
                           .norm = w[kNorm],
                           .epsilon = spec_.norm.epsilon,
-                          .inputs = step.kv[0],
                           .state = step.kv[1],
                           .out = step.scratch[kReadRows]});
   const Projection out[] = {{w[kOut], {}, step.out}};

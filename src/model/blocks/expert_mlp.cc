@@ -10,7 +10,9 @@ class ExpertMlpBlock : public Block {
   ExpertMlpBlock(const ExpertMlpSpec& spec, uint32_t dim) : spec_(spec), dim_(dim) {}
 
   std::vector<Role> roles() const override;
-  std::vector<size_t> scratch() const override { return {spec_.used, spec_.used}; }
+  std::vector<size_t> scratch() const override {
+    return {spec_.used, spec_.used, spec_.latent, spec_.latent};
+  }
   void forward(const BlockStep& step) const override;
 
  private:
@@ -23,9 +25,11 @@ class ExpertMlpBlock : public Block {
     kGateBias,
     kUpBias,
     kDownBias,
-    kChoiceBias
+    kChoiceBias,
+    kLatentIn,
+    kLatentOut
   };
-  enum : uint8_t { kChosenRows, kShareRows };  // scratch
+  enum : uint8_t { kChosenRows, kShareRows, kLatentRows, kMadeRows };  // scratch
 
   ExpertMlpSpec spec_;
   uint64_t dim_;
@@ -33,7 +37,9 @@ class ExpertMlpBlock : public Block {
 
 std::vector<Role> ExpertMlpBlock::roles() const {
   const uint64_t count = spec_.count;
-  const uint64_t width = spec_.width;
+  const uint64_t width = spec_.width, own = spec_.latent == 0 ? dim_ : spec_.latent;
+  const Presence gate = spec_.gated ? Presence::required : Presence::absent;
+  const Presence latent = spec_.latent == 0 ? Presence::absent : Presence::required;
   const auto stack = [&](const char* name, const char* tensor, uint64_t rows, uint64_t cols) -> Role {
     return {.name = name, .tensor = tensor, .shape = {count, rows, cols}, .used = spec_.used};
   };
@@ -44,16 +50,26 @@ std::vector<Role> ExpertMlpBlock::roles() const {
             .kind = RoleKind::vector,
             .presence = Presence::optional};
   };
-  std::vector<Role> roles = {{.name = "router", .tensor = "ffn_gate_inp.weight", .shape = {count, dim_}},
-                             stack("gate of experts", "ffn_gate_exps.weight", width, dim_),
-                             stack("up of experts", "ffn_up_exps.weight", width, dim_),
-                             stack("down of experts", "ffn_down_exps.weight", dim_, width),
-                             vector_role("router bias", "ffn_gate_inp.bias", count),
-                             biases("gate biases", "ffn_gate_exps.bias", width),
-                             biases("up biases", "ffn_up_exps.bias", width),
-                             biases("down biases", "ffn_down_exps.bias", dim_),
-                             vector_role("choice bias", "exp_probs_b.bias", count)};
-  roles[kGate].meets_next = true;
+  std::vector<Role> roles = {
+      {.name = "router", .tensor = "ffn_gate_inp.weight", .shape = {count, dim_}},
+      stack("gate of experts", "ffn_gate_exps.weight", width, own),
+      stack("up of experts", "ffn_up_exps.weight", width, own),
+      stack("down of experts", "ffn_down_exps.weight", own, width),
+      vector_role("router bias", "ffn_gate_inp.bias", count),
+      biases("gate biases", "ffn_gate_exps.bias", width),
+      biases("up biases", "ffn_up_exps.bias", width),
+      biases("down biases", "ffn_down_exps.bias", own),
+      vector_role("choice bias", "exp_probs_b.bias", count),
+      {.name = "latent in", .tensor = "ffn_latent_down.weight", .shape = {own, dim_}, .presence = latent},
+      {.name = "latent out",
+       .tensor = "ffn_latent_up.weight",
+       .shape = {dim_, own},
+       .presence = latent,
+       .reads = kMadeRows}};
+  roles[kGate].meets_next = spec_.gated;
+  roles[kGate].presence = gate;
+  if (!spec_.gated) roles[kGateBias].presence = Presence::absent;
+  if (spec_.latent != 0) roles[kGate].reads = roles[kUp].reads = kLatentRows;
   roles[kDown].reads = Role::kInside;
   return roles;
 }
@@ -71,7 +87,20 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
                               .used = spec_.used,
                               .experts = chosen,
                               .shares = shares});
-  step.backend.project_experts({.in = step.in,
+  const bool latent = spec_.latent != 0;
+  // As they are, in the form that the next product wants.
+  const auto settle = [&](uint8_t which) {
+    step.backend.activate({.gate = step.scratch[which].f32,
+                           .up = {},
+                           .function = {.kind = Nonlinearity::product},
+                           .out = step.scratch[which]});
+  };
+  if (latent) {
+    const Projection in[] = {{w[kLatentIn], {}, step.scratch[kLatentRows].f32}};
+    step.backend.project({step.in, in});
+    settle(kLatentRows);
+  }
+  step.backend.project_experts({.in = latent ? step.scratch[kLatentRows] : step.in,
                                 .experts = chosen,
                                 .shares = shares,
                                 .share_use = spec_.share_use,
@@ -84,7 +113,11 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
                                 .up_bias = w[kUpBias],
                                 .down_bias = w[kDownBias],
                                 .function = spec_.gate,
-                                .out = step.out});
+                                .out = latent ? step.scratch[kMadeRows].f32 : step.out});
+  if (!latent) return;
+  settle(kMadeRows);
+  const Projection out[] = {{w[kLatentOut], {}, step.out}};
+  step.backend.project({step.scratch[kMadeRows], out});
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 
 namespace quire {
 
-// Some of many gated MLPs, chosen for each token by a router.
+// Some of many MLPs, chosen for each token by a router.
 struct ExpertMlpSpec {
   uint32_t count = 0;
   uint32_t used = 0;
   uint32_t width = 0;  // of one
+  bool gated = true;
+  uint32_t latent =
+      0;  // what they read and write, a product of the input and one that becomes the output; 0: these themselves
   Routing routing = {};
   ShareUse share_use = ShareUse::of_outputs;
   Gate gate = {};

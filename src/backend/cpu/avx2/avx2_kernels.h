@@ -9,8 +9,8 @@ namespace quire {
 void use_avx2(CpuKernels& kernels);
 // Of these, the weights that are not quantized.
 void use_avx2_floats(CpuKernels& kernels);
-// And the delta rule.
-void use_avx2_delta_rule(CpuKernels& kernels);
+// And what recurrent layers need.
+void use_avx2_recurrences(CpuKernels& kernels);
 void attend_avx2(const AttendArgs& args);
 
 }  // namespace quire

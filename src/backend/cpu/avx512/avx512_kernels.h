@@ -12,7 +12,7 @@ void use_avx512(CpuKernels& kernels);
 void use_avx512_floats(CpuKernels& kernels);
 // And what is done to rows between the products.
 void use_avx512_rows(CpuKernels& kernels);
-void use_avx512_delta_rule(CpuKernels& kernels);
+void use_avx512_recurrences(CpuKernels& kernels);
 void attend_avx512(const AttendArgs& args);
 
 // Its product of a format's panels, for sets that have no better one for few tokens.

@@ -153,11 +153,12 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     if (form == ActivationForm::f32) return;
     kernels_.quantize_activation[size_t(form)](row, cols, base + index * activation_bytes(form, cols));
   };
-  CHECK(form_for(params.gate.view.dtype) == form_for(params.up.view.dtype));
+  const bool gated = bool(params.gate);
+  CHECK(!gated || form_for(params.gate.view.dtype) == form_for(params.up.view.dtype));
 
   const size_t in_width = params.in.f32.width;
   std::vector<float> in_rows(order.size() * in_width);
-  experts_.in.resize(order.size() * activation_bytes(form_for(params.gate.view.dtype), in_width));
+  experts_.in.resize(order.size() * activation_bytes(form_for(params.up.view.dtype), in_width));
   experts_.hidden.resize(order.size() * activation_bytes(form_for(params.down.view.dtype), width));
   experts_.gate.resize(order.size() * width);
   experts_.up.resize(order.size() * width);
@@ -169,7 +170,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
       if (params.share_use == ShareUse::of_inputs) {
         for (size_t c = 0; c < in_width; ++c) row[c] *= params.shares[order[i]];
       }
-      quantize_for(params.gate, row, in_width, experts_.in.data(), i);
+      quantize_for(params.up, row, in_width, experts_.in.data(), i);
     }
   });
 
@@ -180,7 +181,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     size_t end = begin;
     while (end < order.size() && params.experts[order[end]] == expert) ++end;
     const auto bias = [&](const Weight& w, size_t rows) { return w ? w.vector() + expert * rows : nullptr; };
-    const auto [in, in_stride] = input_of(params.gate, in_rows.data(), experts_.in.data(), begin, in_width);
+    const auto [in, in_stride] = input_of(params.up, in_rows.data(), experts_.in.data(), begin, in_width);
     const auto [mid, mid_stride] =
         input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
     const auto of = [&](const Weight& w, size_t rows, const Weight& its_bias, const std::byte* input,
@@ -194,7 +195,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
                      .out = out + begin * rows,
                      .out_stride = rows};
     };
-    first.push_back(of(params.gate, width, params.gate_bias, in, in_stride, experts_.gate.data()));
+    if (gated) first.push_back(of(params.gate, width, params.gate_bias, in, in_stride, experts_.gate.data()));
     first.push_back(of(params.up, width, params.up_bias, in, in_stride, experts_.up.data()));
     second.push_back(of(params.down, dim, params.down_bias, mid, mid_stride, experts_.down.data()));
     begin = end;
@@ -202,8 +203,8 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   run(first);
   pool_.parallel_for(order.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      float* gate = experts_.gate.data() + i * width;
-      kernels_.activate(params.function, gate, experts_.up.data() + i * width, gate, width);
+      float *gate = experts_.gate.data() + i * width, *up = experts_.up.data() + i * width;
+      kernels_.activate(params.function, gated ? gate : up, gated ? up : nullptr, gate, width);
       quantize_for(params.down, gate, width, experts_.hidden.data(), i);
     }
   });

@@ -33,7 +33,7 @@ void copy_f32(const float* values, size_t n, std::byte* row);
 // To nearest, ties to even; NaN stays NaN.
 void round_to_bf16(const float* values, size_t n, std::byte* row);
 void to_f16(const float* values, size_t count, uint16_t* out);
-void delta_rule(const DeltaRuleArgs& args);
+void use_recurrences(CpuKernels& kernels);
 
 // Weights of any type dequantized to f32, f32 activations. Products are added in 16 lanes (value i in lane
 // i % 16) by fused multiply-adds, and the lanes in halves: 8 and 8, 4 and 4, 2 and 2, 1 and 1.

@@ -34,7 +34,7 @@ CpuKernels exact_kernels() {
   kernels.quantize_activation[size_t(ActivationForm::q8_256)] = scalar::quantize_q8<ActivationForm::q8_256>;
   kernels.attend = attend_exact;
   kernels.activate = activate_row;
-  kernels.delta_rule = scalar::delta_rule;
+  scalar::use_recurrences(kernels);
   kernels.to_f16 = scalar::to_f16;
   kernels.streamed_tokens = 4;
   kernels.twin = exact_kernels;

@@ -217,6 +217,8 @@ double expected_gated(const Gate& function, double gate, double up) {
       break;
     case Nonlinearity::xielu:
     case Nonlinearity::sigmoid:
+    case Nonlinearity::squared_relu:
+    case Nonlinearity::product:
       ADD_FAILURE() << "no gated unit has it";
   }
   const double limit = double(function.limit);
