@@ -48,7 +48,8 @@ struct TileBf16 {
     return dim % kTileColumns == 0 && dim <= 256 && page_tokens == 2 * kTileKeys;
   }
   // Tiles load a page in two bursts. Fetched a quarter at a time, and two pages ahead, it is there when they do.
-  static constexpr size_t kPagesAhead = 2;
+  using Fetch = TileFetch;
+  static constexpr size_t kPagesAhead = Fetch::kPagesAhead;
   static void begin(size_t count, const std::byte* page, size_t bytes) {
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(page + i);
     Machine::configure(count <= 4 ? 4 : count <= 8 ? 8 : 16);

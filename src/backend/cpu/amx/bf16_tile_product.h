@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/cpu/amx/bf16_tile_matmul.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 // The product of one or two panels and one or two tiles of tokens, by a machine that has eight tiles:
 //
@@ -31,7 +32,6 @@ static inline __attribute__((always_inline)) void prefetch_bf16_tile(const std::
 template <class Machine, size_t kPanels, size_t kTiles, bool kFetch>
 void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   constexpr size_t kRowBytes = 64;
-  constexpr size_t kAheadBytes = 16384;  // of weights that are fetched, to the third-level cache
   constexpr size_t kInputsAheadBytes = 2048;
   constexpr size_t kInputs = 4, kWeights = 5;
   if (block.is_first) {
@@ -50,11 +50,8 @@ void multiply_bf16_tile_block(const Bf16TileBlock& block) {
   const size_t stride = block.input_stride_bytes;
   for (size_t step = 0; step < block.steps; ++step) {
     if constexpr (kFetch) {
-#pragma GCC unroll 16
-      for (size_t line = 0; line < kBf16TileBytes; line += 64) {
-        __builtin_prefetch(first + kAheadBytes + line, 0, 1);
-        if constexpr (kPanels == 2) __builtin_prefetch(second + kAheadBytes + line, 0, 1);
-      }
+      fetch_ahead<PlainTileFetch, kBf16TileBytes>(first);
+      if constexpr (kPanels == 2) fetch_ahead<PlainTileFetch, kBf16TileBytes>(second);
     }
     if constexpr (kTiles == 2) {  // packed ones
       prefetch_bf16_tile(inputs + kInputsAheadBytes);

@@ -2,6 +2,7 @@
 
 #include "backend/cpu/amx/folded_matmul.h"
 #include "backend/cpu/avx512/panel_reader.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 // What multiply_folded wants of an instruction set: AVX-512 with VNNI, and a machine
 //
@@ -28,7 +29,7 @@ namespace quire {
 // Other products have 14 bits with their sign, which are cut in two themselves.
 template <class Format>
 struct Fold {
-  static constexpr bool kCutsScales = kIsAnyOf<Format, format::Q2_K, format::Q4_K, format::Q5_K>;
+  static constexpr bool kCutsScales = kWeightCodes<Format>.bits <= 5 && kWeightCodes<Format>.lowest == 0;
   static constexpr unsigned kBits =
       kCutsScales ? 3 : 8;  // a sum is that of the low plane and 2^kBits that of the high one
 
@@ -118,8 +119,6 @@ class FoldedProduct {
   static constexpr size_t kSub = Packed::kSub, kSubs = Packed::kSubs;
   static constexpr bool kHasMin = Packed::Uniform::kHasMin;
   static constexpr size_t kRowBytes = 64;
-  static constexpr size_t kAheadBytes =
-      8192;  // of what is read from memory: fetched to the second-level cache
   static constexpr size_t kLow = 0, kHigh = 1;              // tiles: the sums of both planes,
   static constexpr size_t kSecondLow = 2, kSecondHigh = 3;  // those of a second tile of tokens,
   static constexpr size_t kInputs = 4, kCodes = 5;          // and operands
@@ -161,7 +160,7 @@ class FoldedProduct {
 
   static ALWAYS_INLINE void open_scales(const uint8_t* block, FoldedScales& out) {
     using Scales = PanelScales<Format, PerRow>;
-    prefetch_ahead<Packed::kStart>(block);
+    fetch_ahead<TileFetch, Packed::kStart>(block);
     Scales::block_scales(block).store(out.scales);
     if constexpr (kHasMin) {
       Scales::block_min_scales(block).store(out.min_scales);
@@ -182,7 +181,7 @@ class FoldedProduct {
     constexpr size_t kSubsInHalf = 32 / kSub;
     const uint8_t* step = block + Packed::kStart + half * Packed::kStepBytes;
     const uint8_t* bytes = block + Packed::kSubScales + kPanelRows * kSubsInHalf * half;
-    prefetch_ahead<Packed::kStepBytes>(step);
+    fetch_ahead<TileFetch, Packed::kStepBytes>(step);
     const typename Fold<Format>::Scales first = Fold<Format>::scales(bytes);
     const typename Fold<Format>::Scales second =
         kSubsInHalf == 1 ? first : Fold<Format>::scales(bytes + kPanelRows);
@@ -198,12 +197,6 @@ class FoldedProduct {
     put.template operator()<5>();
     put.template operator()<6>();
     put.template operator()<7>();
-  }
-
-  template <size_t kBytes>
-  static ALWAYS_INLINE void prefetch_ahead(const uint8_t* now) {
-#pragma GCC unroll 16
-    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(now + kAheadBytes + line, 0, 2);
   }
 
   // ---- products

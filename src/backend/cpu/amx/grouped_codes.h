@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/matmul/grouped_weights.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 // How packed blocks of grouped weights (grouped_weights.h) become tiles of codes and scales by row. `Machine` is that of grouped_product.h.
 
@@ -18,8 +19,6 @@ struct GroupedCodes {
   static constexpr GroupedCoding kCoding = Packed::kCoding;
   static constexpr bool kOpens = kCoding != GroupedCoding::byte;
   static constexpr size_t kRowBytes = 64;
-  static constexpr size_t kAheadBytes =
-      8192;  // of what is read from memory: fetched to the second-level cache
 
   // Step s of a panel: its block, and where it is itself.
   static ALWAYS_INLINE const uint8_t* block_of(const uint8_t* panel, size_t s) {
@@ -32,15 +31,9 @@ struct GroupedCodes {
   // What lies ahead of a step of a block, and with the first one of what stands before it: no line is left out.
   static ALWAYS_INLINE void prefetch_step(const uint8_t* block, size_t k) {
     const uint8_t* step = block + Packed::kStart + k * Packed::kStepBytes;
-    if (k == 0) prefetch_ahead<Packed::kStart>(block);
-    prefetch_ahead<Packed::kStepBytes>(step);
+    if (k == 0) fetch_ahead<TileFetch, Packed::kStart>(block);
+    fetch_ahead<TileFetch, Packed::kStepBytes>(step);
   }
-  template <size_t kBytes>
-  static ALWAYS_INLINE void prefetch_ahead(const uint8_t* now) {
-#pragma GCC unroll 16
-    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(now + kAheadBytes + line, 0, 2);
-  }
-
   // Of a group of a block.
   static ALWAYS_INLINE __m512 row_scales(const uint8_t* block, size_t g) {
     const __m256i upper = _mm256_load_si256(reinterpret_cast<const __m256i*>(block + 2 * kPanelRows * g));

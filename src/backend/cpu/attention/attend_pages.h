@@ -225,7 +225,7 @@ class PagesAttention {
       if (tile.first != 0 || later >= args_.end_page || !(multiplies_keys_ || multiplies_values_)) return;
       const size_t bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_) / 4;
       const std::byte* from = args_.pages[later - args_.begin_page] + quarter * bytes;
-      for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+      for (size_t i = 0; i < bytes; i += 64) fetch_line<typename Bf16::Fetch>(from + i);
     }
   }
 

@@ -219,8 +219,7 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
   constexpr size_t kGroup = group_values(kForm);
   for (size_t c = 0; c < cols; c += 32) {
-    const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
-                          c % Packed::kValues / 32 * Packed::kStepBytes;
+    const uint8_t* step = step_at<Packed>(panel, c);
     uint8_t* codes = out.codes + kPanelRows * c;
     open_columns<Format, 0>(step, codes);
     open_columns<Format, 4>(step, codes);

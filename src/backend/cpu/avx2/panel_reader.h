@@ -27,6 +27,9 @@ struct PerRow {
     _mm256_storeu_ps(out, v[0]);
     _mm256_storeu_ps(out + 8, v[1]);
   }
+  ALWAYS_INLINE void add(const PerRow& rows, float times) {
+    for (size_t i = 0; i < kVectors; ++i) v[i] = _mm256_fmadd_ps(rows.v[i], _mm256_set1_ps(times), v[i]);
+  }
 
   static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
     const __m256i all = load_bytes(bytes);
@@ -71,9 +74,9 @@ template <class Format>
 struct Codes {
   using Packed = PackedBlock<Format>;
   static constexpr Coding kCodes = Packed::kCodes;
-  static constexpr bool kIsMxfp4 = std::is_same_v<Format, format::Mxfp4>;
-  static constexpr bool kIsSigned = kCodes == Coding::byte || (kCodes == Coding::table && !kIsMxfp4);
-  static constexpr int kLess = kCodes == Coding::widened ? 8 : kIsMxfp4 ? 12 : -kLowest<Format>;
+  // Codes that reach too far to be taken above 0.
+  static constexpr bool kIsSigned = kWeightCodes<Format>.highest - kWeightCodes<Format>.lowest > 63;
+  static constexpr int kLess = kCodes == Coding::widened ? 8 : -kLowest<Format>;
   static constexpr int kTimes = kCodes == Coding::widened ? 16 : 1;  // what the products are multiplied with
   // How many products of a vector are added in 16 bits: 4 * 2 * 31 * 127 = 31496, 2 * 2 * 63 * 127 = 32004.
   static constexpr size_t kDeep = kIsSigned ? 1 : kCodes == Coding::six ? 2 : 4;
@@ -147,16 +150,7 @@ struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Codes<Format>;
   static constexpr size_t kMany = kOutlierSpan / 5;
-  struct Scales {
-    PerRow scale, min;
-  };
-
-  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
-    using Of = PanelScales<Format, PerRow>;
-    Scales scales = {Of::scales(panel, column), {}};
-    if constexpr (Packed::Uniform::kHasMin) scales.min = Of::mins(panel, column);
-    return scales;
-  }
+  using Scales = ColumnScales<Format, PerRow>;
 
   // Of the code at the top of its four bytes.
   static ALWAYS_INLINE void store(__m256i top, const Scales& scales, size_t i, float* out) {
@@ -193,23 +187,9 @@ struct Columns {
   }
 };
 
-void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
-                         float (*products)[kPanelRows]) {
-  for (const OutlierUse* end = uses + count; uses != end;) {
-    const uint32_t token = uses->token;
-    PerRow product = PerRow::load(products[token]);
-    do {
-      const PerRow column = PerRow::load(weights + kPanelRows * uses->col);
-      const __m256 value = _mm256_set1_ps(uses->value);
-      for (size_t i = 0; i < kVectors; ++i) product.v[i] = _mm256_fmadd_ps(column.v[i], value, product.v[i]);
-    } while (++uses != end && uses->token == token);
-    product.store(products[token]);
-  }
-}
-
 template <class Format>
 inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
-                                                   add_outlier_columns};
+                                                   add_outlier_columns<PerRow>};
 
 }  // namespace
 }  // namespace quire

@@ -24,6 +24,9 @@ struct PerRow {
 
   static ALWAYS_INLINE PerRow load(const float* values) { return {{_mm512_loadu_ps(values)}}; }
   ALWAYS_INLINE void store(float* out) const { _mm512_storeu_ps(out, v[0]); }
+  ALWAYS_INLINE void add(const PerRow& rows, float times) {
+    v[0] = _mm512_fmadd_ps(rows.v[0], _mm512_set1_ps(times), v[0]);
+  }
 
   static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
     return {{_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)))}};
@@ -109,8 +112,7 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
   constexpr size_t kGroup = group_values(kForm);
   for (size_t c = 0; c < cols; c += 32) {
-    const uint8_t* step = panel + c / Packed::kValues * Packed::kBytes + Packed::kStart +
-                          c % Packed::kValues / 32 * Packed::kStepBytes;
+    const uint8_t* step = step_at<Packed>(panel, c);
     uint8_t* codes = out.codes + kPanelRows * c;
     open_columns<Format, kLess, 0>(step, codes);
     open_columns<Format, kLess, 1>(step, codes);
@@ -131,16 +133,7 @@ struct Columns {
   // Whether the place of a column need not be known before it is read.
   static constexpr bool kFindsPlaces = Packed::kCodes == Coding::four || Packed::kCodes == Coding::six;
   static constexpr size_t kMany = kFindsPlaces ? kOutlierSpan * 2 / 5 : kOutlierSpan / 5;
-  struct Scales {
-    PerRow scale, min;
-  };
-
-  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
-    using Of = PanelScales<Format, PerRow>;
-    Scales scales = {Of::scales(panel, column), {}};
-    if constexpr (Packed::Uniform::kHasMin) scales.min = Of::mins(panel, column);
-    return scales;
-  }
+  using Scales = ColumnScales<Format, PerRow>;
 
   static ALWAYS_INLINE void store(__m512i code, const Scales& scales, float* out) {
     const __m512 number = _mm512_cvtepi32_ps(code);
@@ -233,19 +226,6 @@ struct Columns {
   }
 };
 
-void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
-                         float (*products)[kPanelRows]) {
-  for (const OutlierUse* end = uses + count; uses != end;) {
-    const uint32_t token = uses->token;
-    __m512 product = _mm512_loadu_ps(products[token]);
-    do {
-      const __m512 column = _mm512_loadu_ps(weights + kPanelRows * uses->col);
-      product = _mm512_fmadd_ps(column, _mm512_set1_ps(uses->value), product);
-    } while (++uses != end && uses->token == token);
-    _mm512_storeu_ps(products[token], product);
-  }
-}
-
 template <class Format>
 struct OutliersByColumn {
   using Packed = PackedBlock<Format>;
@@ -260,7 +240,8 @@ struct OutliersByColumn {
       if (column >= sub_end) {
         const size_t begin = column / Packed::kSub * Packed::kSub;
 #pragma GCC unroll 4
-        for (size_t p = 0; p < kPanels; ++p) scales[p] = Read::scales(to.panel + p * to.panel_bytes, begin);
+        for (size_t p = 0; p < kPanels; ++p)
+          scales[p] = Read::Scales::at(to.panel + p * to.panel_bytes, begin);
         sub_end = begin + Packed::kSub;
       }
       const uint8_t* step = step_at<Packed>(to.panel, column);
@@ -292,7 +273,7 @@ struct OutliersByColumn {
 
 template <class Format>
 constexpr OutlierKernels outlier_kernels() {
-  OutlierKernels kernels = {OutlierColumns<Columns<Format>>::read, add_outlier_columns};
+  OutlierKernels kernels = {OutlierColumns<Columns<Format>>::read, add_outlier_columns<PerRow>};
   if constexpr (Columns<Format>::kIsPlain) kernels.add_by_column = OutliersByColumn<Format>::add_any;
   return kernels;
 }

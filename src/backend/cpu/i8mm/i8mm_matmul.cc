@@ -27,7 +27,7 @@ constexpr const OutlierKernels& outlier_kernels() {
 
 template <class Scales>
 struct Scratch {
-  OpenPanel<Scales> open;
+  OpenPiece<Scales> open;
   TileInputs<typename Scales::Sum> inputs[kPartTiles];
   TileSums sums[kPartPanels][kPartTiles][2];
   TileSums min_sums[kPartPanels][kPartTiles][2];  // only where minimums are floats

@@ -38,7 +38,7 @@ using Panel = std::conditional_t<kHasPairs<Format>, PairBlock<Format>, PackedBlo
 
 // Whether codes are in the panel as a tile wants them.
 template <class Format>
-inline constexpr bool kIsOpen = kPairCoding<Format> == PairCoding::bytes;
+inline constexpr bool kIsOpen = kHasPairs<Format> && !PairBlock<Format>::kIsNibbles;
 
 constexpr size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
@@ -66,9 +66,9 @@ struct WholeScales {
 
 constexpr size_t kEightCodes = 8 * kPanelRows;  // bytes of eight columns
 
-// A panel ready for the product.
+// A piece of a panel's columns, ready for the product.
 template <class Scales>
-struct OpenPanel {
+struct OpenPiece {
   Scales halves[2];
   alignas(64) int8_t codes[kPanelRows * kPartCols];  // [cols / 8][8 pairs][2 rows][8 columns]
 };
@@ -151,7 +151,8 @@ void open_scales(const uint8_t* panel, size_t, size_t begin, size_t width, Whole
                    [&](size_t h) { return halves[h].differences[b * Packed::kSubs + j]; });
     }
     if constexpr (Packed::Uniform::kHasMin) {
-      store_halves(load_f16_rows(block + Packed::kSecond), [&](size_t h) { return halves[h].min_scales[b]; });
+      store_halves(PerRow::load_f16(block + Packed::kSecond),
+                   [&](size_t h) { return halves[h].min_scales[b]; });
       if constexpr (kHasPairs<Format>) {
         for (size_t h = 0; h < 2; ++h)
           std::memcpy(halves[h].mins[b * Packed::kSubs], block + Packed::kSubMins + 64 * h, 64);
@@ -193,12 +194,11 @@ ALWAYS_INLINE void open_step(const uint8_t* step, int8x16_t table, int8_t* codes
 // Columns [begin, begin + width) of a panel of `cols`. Bytes are used where they are. What is opened next lies `next_bytes` on.
 template <class Format, size_t kGroup, class Scales>
 void open_panel(const uint8_t* panel, size_t cols, size_t begin, size_t width, size_t next_bytes,
-                OpenPanel<Scales>& open) {
+                OpenPiece<Scales>& open) {
   using Packed = Panel<Format>;
   const int8x16_t table = Reader<Format>::table();
   for (size_t c = 0; !kIsOpen<Format> && c < width; c += 32) {
-    const uint8_t* block = panel + (begin + c) / Packed::kValues * Packed::kBytes;
-    const uint8_t* step = block + Packed::kStart + (begin + c) % Packed::kValues / 32 * Packed::kStepBytes;
+    const uint8_t* step = step_at<Packed>(panel, begin + c);
     for (size_t line = 0; line < Packed::kStepBytes; line += 64)
       fetch_line<FarFetch>(step + next_bytes + line);
     if constexpr (!kIsOpen<Format>) open_step<Format>(step, table, open.codes + kPanelRows * c);

@@ -293,7 +293,7 @@ void multiply_pairs(const uint8_t* panel, size_t begin, size_t cols, const Direc
       PerRow min_scales = {};
       if constexpr (Packed::Uniform::kHasMin) {
         add_pair_mins(panel + Packed::kSubMins, sums, min_total);
-        min_scales = load_f16_rows(panel + Packed::kSecond);
+        min_scales = PerRow::load_f16(panel + Packed::kSecond);
       }
       if constexpr (Packed::kIsNibbles) {
         total[t][2] = vshrq_n_s32(total[t][2], 4);

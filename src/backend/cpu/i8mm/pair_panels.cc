@@ -27,31 +27,20 @@ void put_eight(const int8_t* codes, size_t row, uint8_t* eight) {
   }
 }
 
-// REQUIRES: in order of rows.
 template <class Format>
-void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
+struct Pairs {
   using Packed = PairBlock<Format>;
-  std::conditional_t<Packed::kHasSubScales, Codes256, Codes32> raw;
-  Format::unpack(block, raw);
-  for (size_t c = 0; c < Packed::kValues; c += 8)
-    put_eight<Format>(raw.codes + c, row, out + Packed::kStart + c / 8 * Packed::kEightBytes);
-  format::store_f16(raw.scale, out + 2 * row);
-  if constexpr (Packed::kHasSubScales) {
-    for (size_t j = 0; j < Packed::kSubs; ++j)
-      out[Packed::kSubScales + 16 * j + row] = uint8_t(raw.sub_scales[j]);
-    if constexpr (Packed::Uniform::kHasMin) {
-      static_assert(Packed::kSubs == 8);
-      std::memcpy(out + Packed::kSubMins + 8 * row, raw.sub_mins, 8);
-      format::store_f16(raw.min_scale, out + Packed::kSecond + 2 * row);
-    }
+  static void put_codes(const uint8_t*, const int8_t* codes, size_t row, uint8_t* out) {
+    for (size_t c = 0; c < Packed::kValues; c += 8)
+      put_eight<Format>(codes + c, row, out + c / 8 * Packed::kEightBytes);
   }
-}
+};
 
 }  // namespace
 
 template <class Format>
 PanelFormat pair_format() {
-  return PanelPacking<Format, PairBlock<Format>::kBytes, pack_row_block<Format>>::kFormat;
+  return PanelPacking<Format, Pairs<Format>>::format();
 }
 
 template PanelFormat pair_format<format::Q4_0>();

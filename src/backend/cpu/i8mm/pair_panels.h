@@ -16,24 +16,22 @@
 
 namespace quire {
 
-enum class PairCoding : uint8_t { none, nibbles, bytes };
-
+// The types that are kept so.
 template <class Format>
-inline constexpr PairCoding kPairCoding = kIsAnyOf<Format, format::Q4_0, format::Q4_K>   ? PairCoding::nibbles
-                                          : kIsAnyOf<Format, format::Q8_0, format::Q6_K> ? PairCoding::bytes
-                                                                                         : PairCoding::none;
-
-template <class Format>
-inline constexpr bool kHasPairs = kPairCoding<Format> != PairCoding::none;
+inline constexpr bool kHasPairs = kIsAnyOf<Format, format::Q4_0, format::Q4_K, format::Q6_K, format::Q8_0>;
 
 template <class Format>
 struct PairBlock : PackedBlock<Format> {
   using Base = PackedBlock<Format>;
-  static constexpr bool kIsNibbles = kPairCoding<Format> == PairCoding::nibbles;
-  static constexpr bool kIsSigned = std::is_same_v<Format, format::Q4_0>;
+  static constexpr bool kIsNibbles = kWeightCodes<Format>.bits == 4;
+  static constexpr bool kIsSigned = kIsNibbles && kWeightCodes<Format>.lowest < 0;
   static constexpr size_t kEightBytes = kIsNibbles ? 64 : 128;
   static constexpr size_t kStepBytes = 4 * kEightBytes;
   static constexpr size_t kBytes = Base::kStart + Base::kValues / 32 * kStepBytes;
+
+  static constexpr size_t sub_min_at(size_t row, size_t sub) {
+    return Base::kSubMins + Base::kSubs * row + sub;
+  }
 };
 
 // REQUIRES: kHasPairs<Format>.

@@ -18,17 +18,24 @@ struct PairColumns {
     PerRow scale, min;
   };
 
+  // The eight columns that a column is of.
+  static ALWAYS_INLINE const uint8_t* eight_at(const uint8_t* panel, size_t column) {
+    return block_at<Packed>(panel, column) + Packed::kStart +
+           column % Packed::kValues / 8 * Packed::kEightBytes;
+  }
+
   static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
-    const uint8_t* block = panel + column / Packed::kValues * Packed::kBytes;
+    const uint8_t* block = block_at<Packed>(panel, column);
     const size_t sub = column % Packed::kValues / Packed::kSub;
     Scales scales = {};
     // Signed nibbles are taken as they are, not sixteen times: so is the whole scale.
-    scales.scale = Packed::kHasSubScales ? Read::scales(block, sub) : Read::whole_scales(block);
+    scales.scale =
+        Packed::kHasSubScales ? Read::scales(block, column % Packed::kValues) : Read::whole_scales(block);
     if constexpr (Packed::Uniform::kHasMin) {
-      const uint8_t* at = block + Packed::kSubMins + sub;
+      const uint8_t* at = block + Packed::sub_min_at(0, sub);
       int8_t all[16];
-      for (size_t r = 0; r < 16; ++r) all[r] = int8_t(at[8 * r]);
-      scales.min = times(load_f16_rows(block + Packed::kSecond), to_floats(vld1q_s8(all)));
+      for (size_t r = 0; r < 16; ++r) all[r] = int8_t(at[Packed::kSubs * r]);
+      scales.min = times(PerRow::load_f16(block + Packed::kSecond), PerRow::from(vld1q_s8(all)));
     }
     return scales;
   }
@@ -84,8 +91,7 @@ struct PairColumns {
       const Outlier* outliers = input.outliers + span * most_outliers(group);
       for (size_t k = 0; k < input.outlier_counts[span]; ++k, out += kPanelRows) {
         const size_t column = span * kOutlierSpan + outliers[k].col;
-        const uint8_t* eight = panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
-                               column % Packed::kValues / 8 * Packed::kEightBytes;
+        const uint8_t* eight = eight_at(panel, column);
         const Scales now = scales(panel, column);
         const int8x16_t codes = column_codes(eight, column % 8);
         put(vget_low_s8(codes), now, 0, out);
@@ -126,8 +132,7 @@ struct PairColumns {
         now = scales(panel, column);
         sub_end = column / Packed::kSub * Packed::kSub + Packed::kSub;
       }
-      const uint8_t* eight = panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
-                             column % Packed::kValues / 8 * Packed::kEightBytes;
+      const uint8_t* eight = eight_at(panel, column);
       const bool is_pair = k + 1 < count && (first + cols[k + 1]) / 8 == column / 8;
       const uint32_t other = cols[k + (is_pair ? 1 : 0)];
       read_two(eight, column % 8, (first + other) % 8, now, weights + kPanelRows * cols[k],
@@ -153,7 +158,8 @@ inline void add_outliers_of_one(const Q8Row& input, size_t spans, size_t group, 
 }
 
 template <class Format>
-inline constexpr OutlierKernels kPairOutlierKernels = {PairColumns<Format>::read, add_outlier_columns};
+inline constexpr OutlierKernels kPairOutlierKernels = {PairColumns<Format>::read,
+                                                       add_outlier_columns<PerRow>};
 
 }  // namespace
 }  // namespace quire

@@ -68,15 +68,14 @@ void read_columns(const uint8_t* row, size_t col, size_t cols, FileColumns& out)
 // The index of four bits that stands for a code.
 template <class Format>
 uint8_t index_of(int8_t code) {
-  if constexpr (kGroupedCoding<Format> == GroupedCoding::affine) {
-    return uint8_t(code);
-  } else if constexpr (std::is_same_v<Format, format::Q4_0>) {
-    return uint8_t(code + 8);
-  } else {
+  constexpr WeightCodes kCodes = kWeightCodes<Format>;
+  if constexpr (kCodes.is_table) {
     for (size_t i = 0; i < 16; ++i) {
-      if (CodeTable<Format>::code(i) == code) return uint8_t(i);
+      if (kCodes.code(i) == code) return uint8_t(i);
     }
     return 0;
+  } else {
+    return uint8_t(code - kCodes.lowest);
   }
 }
 

@@ -37,22 +37,24 @@ enum class GroupedCoding : uint8_t { byte, table, affine };
 
 template <class Format>
 inline constexpr GroupedCoding kGroupedCoding =
-    kIsAnyOf<Format, format::Q4_0, format::Iq4Nl, format::Mxfp4> ? GroupedCoding::table
-    : kIsAnyOf<Format, format::Q4_1>                             ? GroupedCoding::affine
-                                                                 : GroupedCoding::byte;
+    In256<Format> || kWeightCodes<Format>.bits > 4 ? GroupedCoding::byte
+    : kHasMin<Format>                              ? GroupedCoding::affine
+                                                   : GroupedCoding::table;
 
-// Such that a ratio fits in 16 bits: the largest entry becomes 127 at most.
+// Such that a ratio fits in 16 bits: the largest entry is below 256, so that it becomes 127 at most.
 template <class Format>
-inline constexpr int kTableShift = kIsAnyOf<Format, format::Iq4Nl> ? 1 : 4;
+inline constexpr int kTableShift = [] {
+  constexpr WeightCodes kCodes = kWeightCodes<Format>;
+  const int most = kCodes.highest > -kCodes.lowest ? kCodes.highest : -kCodes.lowest;
+  int shift = 0;
+  while (most << (shift + 1) < 256) ++shift;
+  return shift;
+}();
 
 // What an index of a table format is multiplied as.
 template <class Format>
 constexpr int16_t grouped_entry(size_t index) {
-  if constexpr (std::is_same_v<Format, format::Q4_0>) {
-    return int16_t((int(index) - 8) * (1 << kTableShift<Format>));
-  } else {
-    return int16_t(CodeTable<Format>::code(index) * (1 << kTableShift<Format>));
-  }
+  return int16_t(kWeightCodes<Format>.code(index) * (1 << kTableShift<Format>));
 }
 
 // Where things are in a packed block.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/matmul/panels.h"
 
 // What a product with weights in panels owes to outliers: activations that stay floats, and have the code 0 where codes are
 // multiplied. They are few, so the columns of weights they meet are read by themselves.
@@ -183,13 +184,6 @@ static inline __attribute__((always_inline)) void with_place(size_t g, const Use
   }
 }
 
-// The step of 32 columns of a packed panel that a column is in.
-template <class Packed>
-static inline __attribute__((always_inline)) const uint8_t* step_at(const uint8_t* panel, size_t column) {
-  return panel + column / Packed::kValues * Packed::kBytes + Packed::kStart +
-         column % Packed::kValues / 32 * Packed::kStepBytes;
-}
-
 // OutlierKernels::read. `Columns` is an instruction set's own for a format, from an unnamed namespace, so that what is made
 // of it here stays in the file it is compiled for:
 //
@@ -197,8 +191,7 @@ static inline __attribute__((always_inline)) const uint8_t* step_at(const uint8_
 //     using Packed = PackedBlock<Format>;
 //     // From so many columns of a span on, whole steps are read: four columns cost less than four, and none has to be found.
 //     static constexpr size_t kMany;
-//     struct Scales;
-//     static Scales scales(const uint8_t* panel, size_t column);  // of the sub-block that begins at a column
+//     struct Scales { static Scales at(const uint8_t* panel, size_t column); };  // of the sub-block that begins at a column
 //     // Column 4 g + place of a step of 32; columns 4 g to 4 g + 3.
 //     template <size_t g> static void read(const uint8_t* step, size_t place, const Scales&, float* out);
 //     template <size_t g> static void read_four(const uint8_t* step, const Scales&, float* out);
@@ -227,7 +220,7 @@ class OutlierColumns {
       const size_t column = first + cols[k];
       if (column >= sub_end) {
         const size_t begin = column / Packed::kSub * Packed::kSub;
-        scales = Columns::scales(panel, begin);
+        scales = Columns::Scales::at(panel, begin);
         sub_end = begin + Packed::kSub;
       }
       const uint8_t* step = step_at<Packed>(panel, column);
@@ -247,12 +240,12 @@ class OutlierColumns {
     float* out = weights + kPanelRows * (begin - first);
     for (size_t c = begin; c < end; c += 32, out += 32 * kPanelRows) {
       const uint8_t* step = step_at<Packed>(panel, c);
-      const typename Columns::Scales low = Columns::scales(panel, c);
+      const typename Columns::Scales low = Columns::Scales::at(panel, c);
       Columns::template read_four<0>(step, low, out);
       Columns::template read_four<1>(step, low, out + 4 * kPanelRows);
       Columns::template read_four<2>(step, low, out + 8 * kPanelRows);
       Columns::template read_four<3>(step, low, out + 12 * kPanelRows);
-      const typename Columns::Scales high = Packed::kSub == 32 ? low : Columns::scales(panel, c + 16);
+      const typename Columns::Scales high = Packed::kSub == 32 ? low : Columns::Scales::at(panel, c + 16);
       Columns::template read_four<4>(step, high, out + 16 * kPanelRows);
       Columns::template read_four<5>(step, high, out + 20 * kPanelRows);
       Columns::template read_four<6>(step, high, out + 24 * kPanelRows);

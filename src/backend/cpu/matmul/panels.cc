@@ -23,25 +23,15 @@ void put_merged(U8x16 bytes, uint8_t* place) {
   std::memcpy(place, &four, kFour);
 }
 
-// Half bytes of a table format as the file has them: the same order as in a step.
+// Half bytes of a table format as the file has them, at the end of a block: the same order as in a step.
 template <class Format>
-U8x16 table_indexes(const uint8_t* block, size_t step);
-template <>
-U8x16 table_indexes<format::Iq4Nl>(const uint8_t* block, size_t) {
-  return load16(block + 2);
-}
-template <>
-U8x16 table_indexes<format::Iq4Xs>(const uint8_t* block, size_t step) {
-  return load16(block + 8 + 16 * step);
-}
-template <>
-U8x16 table_indexes<format::Mxfp4>(const uint8_t* block, size_t) {
-  return load16(block + 1);
+U8x16 table_indexes(const uint8_t* block, size_t step) {
+  return load16(block + Format::kBytes - Format::kValues / 2 + 16 * step);
 }
 
 // 32 codes of a row, as the format unpacks them, at the row's place in a step.
 template <class Format>
-void put_codes(const int8_t* codes, uint8_t* place) {
+void put_step(const int8_t* codes, uint8_t* place) {
   constexpr Coding kCodes = kCoding<Format>;
   const U8x16 low = load16(reinterpret_cast<const uint8_t*>(codes));
   const U8x16 high = load16(reinterpret_cast<const uint8_t*>(codes) + 16);
@@ -65,41 +55,25 @@ void put_codes(const int8_t* codes, uint8_t* place) {
 }
 
 template <class Format>
-void pack_row_block(const uint8_t* block, size_t row, uint8_t* out) {
+struct Fours {
   using Packed = PackedBlock<Format>;
-  std::conditional_t<Packed::kHasSubScales, Codes256, Codes32> raw;
-  Format::unpack(block, raw);
-  uint8_t* place = out + Packed::kStart + kFour * row;
-  for (size_t step = 0; step < Packed::kValues / 32; ++step, place += Packed::kStepBytes) {
-    if constexpr (Packed::kCodes == Coding::table) {
-      put_fours(table_indexes<Format>(block, step), place);
-    } else {
-      put_codes<Format>(raw.codes + 32 * step, place);
-    }
-  }
-  if constexpr (Packed::kHasExponent) {
-    out[row] = block[0];
-    return;
-  }
-  format::store_f16(raw.scale, out + 2 * row);
-  if constexpr (Packed::kHasSubScales) {
-    for (size_t j = 0; j < Packed::kSubs; ++j) {
-      out[Packed::kSubScales + 16 * j + row] = uint8_t(raw.sub_scales[j]);
-      if constexpr (Packed::Uniform::kHasMin) {
-        out[Packed::kSubMins + 32 * (j / 2) + 2 * row + j % 2] = uint8_t(raw.sub_mins[j]);
+  static void put_codes(const uint8_t* block, const int8_t* codes, size_t row, uint8_t* out) {
+    uint8_t* place = out + kFour * row;
+    for (size_t step = 0; step < Packed::kValues / 32; ++step, place += Packed::kStepBytes) {
+      if constexpr (Packed::kCodes == Coding::table) {
+        put_fours(table_indexes<Format>(block, step), place);
+      } else {
+        put_step<Format>(codes + 32 * step, place);
       }
     }
-    if constexpr (Packed::Uniform::kHasMin) format::store_f16(raw.min_scale, out + Packed::kSecond + 2 * row);
-  } else if constexpr (Packed::Uniform::kHasMin) {
-    format::store_f16(raw.offset, out + Packed::kSecond + 2 * row);
   }
-}
+};
 
 }  // namespace
 
 template <class Format>
 PanelFormat panel_format() {
-  return PanelPacking<Format, PackedBlock<Format>::kBytes, pack_row_block<Format>>::kFormat;
+  return PanelPacking<Format, Fours<Format>>::format();
 }
 
 #define QUIRE_FORMAT(dtype, Format, activation) template PanelFormat panel_format<format::Format>();

@@ -22,51 +22,6 @@
 
 namespace quire {
 
-enum class Coding : uint8_t { widened, table, four, five, six, byte };
-
-template <class Format>
-inline constexpr Coding kCoding =
-    kIsWidened<Format>                                              ? Coding::widened
-    : kIsAnyOf<Format, format::Iq4Nl, format::Iq4Xs, format::Mxfp4> ? Coding::table
-    : kIsAnyOf<Format, format::Q2_K, format::Q4_K>                  ? Coding::four
-    : kIsAnyOf<Format, format::Q5_0, format::Q5_1, format::Q5_K>    ? Coding::five
-    : kIsAnyOf<Format, format::Q6_K>                                ? Coding::six
-                                                                    : Coding::byte;
-
-// What makes codes that are not widened start at 0.
-template <class Format>
-inline constexpr int kLowest = kIsAnyOf<Format, format::Q5_0>   ? -16
-                               : kIsAnyOf<Format, format::Q6_K> ? -32
-                                                                : 0;
-
-// What the indexes of a table format stand for.
-template <class Format>
-struct CodeTable;
-struct Iq4Table {
-  static constexpr int8_t code(size_t index) { return format::kIq4Values[index]; }
-};
-template <>
-struct CodeTable<format::Iq4Nl> : Iq4Table {};
-template <>
-struct CodeTable<format::Iq4Xs> : Iq4Table {};
-template <>
-struct CodeTable<format::Mxfp4> {
-  static constexpr int8_t code(size_t index) { return format::Mxfp4::code(int(index)); }
-};
-
-// All of a table, each code moved up by `more`; for other formats, zeros.
-struct MovedTable {
-  uint8_t bytes[16];
-};
-template <class Format>
-consteval MovedTable moved_table(int more) {
-  MovedTable table = {};
-  if constexpr (kCoding<Format> == Coding::table) {
-    for (size_t i = 0; i < 16; ++i) table.bytes[i] = uint8_t(CodeTable<Format>::code(i) + more);
-  }
-  return table;
-}
-
 // Where things are in a packed block.
 template <class Format>
 struct PackedBlock {
@@ -75,7 +30,7 @@ struct PackedBlock {
   static constexpr size_t kSub = Uniform::kSub;
   static constexpr size_t kSubs = kValues / kSub;
   static constexpr Coding kCodes = kCoding<Format>;
-  static constexpr bool kHasExponent = std::is_same_v<Format, format::Mxfp4>;
+  static constexpr bool kHasExponent = kWeightCodes<Format>.scale == WeightCodes::Scale::exponent;
   static constexpr bool kHasSubScales = kValues == 256;
 
   static constexpr size_t kSecond = kHasExponent ? 16 : 32;  // offset or min_scale
@@ -87,7 +42,24 @@ struct PackedBlock {
                                        : kCodes == Coding::five ? 320
                                                                 : 256;
   static constexpr size_t kBytes = kStart + kValues / 32 * kStepBytes;
+
+  // Where the minimum of a row's sub-block is.
+  static constexpr size_t sub_min_at(size_t row, size_t sub) {
+    return kSubMins + 32 * (sub / 2) + 2 * row + sub % 2;
+  }
 };
+
+// Any layout of panels that is a sequence of blocks: that of a panel in which a column is, and in this block the step of 32. Always
+// inlined: files for other instruction sets use these.
+template <class Packed>
+static inline __attribute__((always_inline)) const uint8_t* block_at(const uint8_t* panel, size_t column) {
+  return panel + column / Packed::kValues * Packed::kBytes;
+}
+template <class Packed>
+static inline __attribute__((always_inline)) const uint8_t* step_at(const uint8_t* panel, size_t column) {
+  return block_at<Packed>(panel, column) + Packed::kStart +
+         column % Packed::kValues / 32 * Packed::kStepBytes;
+}
 
 // Packing as above, the same for every instruction set that uses these panels.
 template <class Format>

@@ -23,6 +23,19 @@ struct Avx2Fetch : NearFetch {
   static constexpr size_t kAhead = 4096;
 };
 
+// AMX: vectors open what tiles multiply, a while after it has come.
+struct TileFetch {
+  static constexpr int kLocality = 2;  // the second cache
+  static constexpr size_t kAhead = 8192;
+  static constexpr size_t kPagesAhead = 2;
+};
+
+// What tiles load as it is.
+struct PlainTileFetch {
+  static constexpr int kLocality = 1;
+  static constexpr size_t kAhead = 16384;
+};
+
 // arm64 with int8 or bf16 matrix instructions (V1 and later).
 struct FarFetch {
   static constexpr int kLocality = 1;  // the third cache
@@ -40,7 +53,7 @@ static inline __attribute__((always_inline)) void fetch_line(const void* at) {
 // What lies as far ahead of `kBytes` that are read now.
 template <class Fetch, size_t kBytes>
 static inline __attribute__((always_inline)) void fetch_ahead(const void* now) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (size_t line = 0; line < kBytes; line += 64)
     fetch_line<Fetch>(static_cast<const char*>(now) + Fetch::kAhead + line);
 }

@@ -2,39 +2,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
-#include "tensor/block_formats.h"
+#include "backend/cpu/matmul/weight_codes.h"
 
 // Every quantized weight as the matrix kernels see it: int8 codes, and for each sub-block of 16 or 32 values a
 // scale and perhaps a minimum, value = scale * code - minimum. In blocks of 32 values both are floats; in blocks of 256
 // they are whole numbers, times a float of the block each.
 //
-// What differs from the file's own codes: signed codes of four bits or fewer are taken sixteen times, their scale a
-// sixteenth. Then both halves of a byte become codes by one instruction each (a shift, a mask). So are those of q4_1,
-// moved to -8..7, and the fixed part moves into the minimum.
+// What differs from the file's own codes: some are widened (weight_codes.h), and what they are moved by goes into the minimum.
 
 namespace quire {
-
-template <class Format, class... Others>
-inline constexpr bool kIsAnyOf = (std::is_same_v<Format, Others> || ...);
-
-// Whether a format's codes are four-bit numbers that are moved and widened; the others stay as they are.
-template <class Format>
-inline constexpr bool kIsWidened = kIsAnyOf<Format, format::Q4_0, format::Q4_1, format::Q3_K>;
-
-template <class Format>
-concept In256 = Format::kValues == 256;
-
-// What is subtracted from a widened code before it is taken sixteen times, so that it lies in -8..7.
-template <class Format>
-inline constexpr int kMoved = kIsAnyOf<Format, format::Q4_1> ? 8 : 0;
 
 template <class Format>
 struct UniformBlock {
   static constexpr size_t kValues = Format::kValues;
   static constexpr size_t kSub = 32;
-  static constexpr bool kHasMin = Format::kHasOffset;
+  static constexpr bool kHasMin = quire::kHasMin<Format>;
   static constexpr float kScaleShare = kIsWidened<Format> ? 1.0f / 16 : 1.0f;
 
   int8_t codes[kValues];
@@ -57,7 +40,7 @@ struct UniformBlock<Format> {
   static constexpr size_t kValues = Format::kValues;
   static constexpr size_t kSub = Format::kSubValues;
   static constexpr size_t kSubs = kValues / kSub;
-  static constexpr bool kHasMin = Format::kHasMin;
+  static constexpr bool kHasMin = quire::kHasMin<Format>;
   static constexpr float kScaleShare = kIsWidened<Format> ? 1.0f / 16 : 1.0f;
 
   int8_t codes[kValues];

@@ -112,12 +112,10 @@ void multiply_direct(const uint8_t* panel, size_t cols, const Q8Row* inputs, flo
   DirectSums<kTokens> sums = {};
   size_t c = 0;
   for (; c + kGroup <= cols; c += kGroup) {
-    add_group<Format, kForm, Fetch>(panel + c / Packed::kValues * Packed::kBytes, c, kGroup / 32, table,
-                                    inputs, sums);
+    add_group<Format, kForm, Fetch>(block_at<Packed>(panel, c), c, kGroup / 32, table, inputs, sums);
   }
   if (c < cols) {
-    add_group<Format, kForm, Fetch>(panel + c / Packed::kValues * Packed::kBytes, c, (cols - c) / 32, table,
-                                    inputs, sums);
+    add_group<Format, kForm, Fetch>(block_at<Packed>(panel, c), c, (cols - c) / 32, table, inputs, sums);
   }
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) {
@@ -207,7 +205,7 @@ ALWAYS_INLINE void add_block(const uint8_t* block, size_t first, int8x16_t table
     PerRow min_scales = {};
     if constexpr (Packed::Uniform::kHasMin) {
       add_block_mins<Format>(block, inputs[t], first, min_total);
-      min_scales = load_f16_rows(block + Packed::kSecond);
+      min_scales = PerRow::load_f16(block + Packed::kSecond);
     }
     const float factor = inputs[t].scales[first / Packed::kValues];
     for (size_t i = 0; i < kVectors; ++i) {

@@ -11,10 +11,6 @@
 namespace quire {
 namespace {
 
-ALWAYS_INLINE void store_rows(const PerRow& rows, float* out) {
-  for (size_t i = 0; i < kVectors; ++i) vst1q_f32(out + 4 * i, rows.v[i]);
-}
-
 ALWAYS_INLINE void store_differences(int8x16_t scale, int8x16_t next, int32_t* out) {
   const int16x8_t low = vsubl_s8(vget_low_s8(scale), vget_low_s8(next)), high = vsubl_high_s8(scale, next);
   vst1q_s32(out, vmovl_s16(vget_low_s16(low)));
@@ -46,10 +42,10 @@ void open_scales(const uint8_t* panel, size_t cols, size_t group, const OpenPane
       for (size_t i = 0; i < kVectors; ++i) difference.v[i] = vsubq_f32(scale.v[i], less.v[i]);
     }
     if constexpr (Packed::Uniform::kHasMin) {
-      store_rows(Read::moved_mins(panel, whole), out.mins + kPanelRows * (c / 32));
+      Read::moved_mins(panel, whole).store(out.mins + kPanelRows * (c / 32));
     }
-    if (c % group == 0) store_rows(times(scale, -kMagic), out.starts + kPanelRows * (c / group));
-    store_rows(difference, out.differences + kPanelRows * (c / 32));
+    if (c % group == 0) times(scale, -kMagic).store(out.starts + kPanelRows * (c / group));
+    difference.store(out.differences + kPanelRows * (c / 32));
     whole = next;
   }
 }
@@ -59,17 +55,11 @@ void open_scales(const uint8_t* panel, size_t cols, size_t, const OpenPanel& out
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
   for (size_t b = 0; b < cols / Packed::kValues; ++b, panel += Packed::kBytes) {
-    store_rows(Read::block_scales(panel), out.scales + kPanelRows * b);
+    Read::open_block(panel, b, out);
     for (size_t j = 0; j < Packed::kSubs; ++j) {
       const int8x16_t next = j + 1 < Packed::kSubs ? Read::sub_scales(panel, j + 1) : vdupq_n_s8(0);
       int32_t* factors = out.sub_factors + kPanelRows * (b * Packed::kSubs + j);
       store_differences(Read::sub_scales(panel, j), next, factors);
-    }
-    if constexpr (Packed::Uniform::kHasMin) {
-      store_rows(load_f16_rows(panel + Packed::kSecond), out.min_scales + kPanelRows * b);
-      const int8_t* mins = reinterpret_cast<const int8_t*>(panel + Packed::kSubMins);
-      int16_t* sub_mins = out.sub_mins + kPanelRows * Packed::kSubs * b;
-      for (size_t i = 0; i < kPanelRows * Packed::kSubs; ++i) sub_mins[i] = mins[i];
     }
   }
 }
@@ -79,8 +69,7 @@ void open_panel(const uint8_t* panel, size_t cols, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
   const int8x16_t table = Reader<Format>::table();
   for (size_t c = 0; c < cols; c += 32) {
-    const uint8_t* block = panel + c / Packed::kValues * Packed::kBytes;
-    const uint8_t* step = block + Packed::kStart + c % Packed::kValues / 32 * Packed::kStepBytes;
+    const uint8_t* step = step_at<Packed>(panel, c);
     uint8_t* codes = out.codes + kPanelRows * c;
     open_columns<Format, 0>(step, table, codes);
     open_columns<Format, 1>(step, table, codes);

@@ -2,13 +2,10 @@
 
 #include <arm_neon.h>
 
-#include "backend/cpu/matmul/panel_outliers.h"
-#include "backend/cpu/matmul/panels.h"
+#include "backend/cpu/matmul/panel_scales.h"
 
 // How packed panels become vectors of codes and scales. Each file of kernels is compiled for its own instruction set, so
 // each has its own copy of all this.
-
-#define ALWAYS_INLINE inline __attribute__((always_inline))
 
 namespace quire {
 namespace {
@@ -18,48 +15,55 @@ constexpr size_t kVectors = kPanelRows / 4;  // of four rows
 // A float per row of a panel.
 struct PerRow {
   float32x4_t v[kVectors];
+
+  static ALWAYS_INLINE PerRow load(const float* values) {
+    PerRow rows;
+    for (size_t i = 0; i < kVectors; ++i) rows.v[i] = vld1q_f32(values + 4 * i);
+    return rows;
+  }
+  ALWAYS_INLINE void store(float* out) const {
+    for (size_t i = 0; i < kVectors; ++i) vst1q_f32(out + 4 * i, v[i]);
+  }
+  ALWAYS_INLINE void add(const PerRow& rows, float times) {
+    for (size_t i = 0; i < kVectors; ++i) v[i] = vfmaq_n_f32(v[i], rows.v[i], times);
+  }
+
+  static ALWAYS_INLINE PerRow load_f16(const uint8_t* bytes) {
+    PerRow rows;
+    for (size_t i = 0; i < kVectors; ++i) {
+      rows.v[i] =
+          vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(bytes + 8 * i))));
+    }
+    return rows;
+  }
+
+  static ALWAYS_INLINE PerRow from(int8x16_t all) {
+    const int16x8_t low = vmovl_s8(vget_low_s8(all)), high = vmovl_s8(vget_high_s8(all));
+    return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+             vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+  }
+  static ALWAYS_INLINE PerRow load_i8(const uint8_t* bytes) {
+    return from(vreinterpretq_s8_u8(vld1q_u8(bytes)));
+  }
+  static ALWAYS_INLINE PerRow load_i8_of_pairs(const uint8_t* bytes, size_t which) {
+    return from(vld2q_s8(reinterpret_cast<const int8_t*>(bytes)).val[which]);
+  }
+
+  static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
+    const uint8x16_t all = vld1q_u8(bytes);
+    const uint16x8_t low = vmovl_u8(vget_low_u8(all)), high = vmovl_u8(vget_high_u8(all));
+    const uint32x4_t parts[kVectors] = {vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)),
+                                        vmovl_u16(vget_low_u16(high)), vmovl_u16(vget_high_u16(high))};
+    PerRow rows;
+    for (size_t i = 0; i < kVectors; ++i) {
+      const uint32x4_t normal = vshlq_n_u32(vsubq_u32(parts[i], vdupq_n_u32(1)), 23);
+      const uint32x4_t tiny = vshlq_u32(vdupq_n_u32(0x00200000u), vreinterpretq_s32_u32(parts[i]));
+      const uint32x4_t is_tiny = vcltq_u32(parts[i], vdupq_n_u32(2));
+      rows.v[i] = vreinterpretq_f32_u32(vbslq_u32(is_tiny, tiny, normal));
+    }
+    return rows;
+  }
 };
-
-ALWAYS_INLINE PerRow load_f16_rows(const uint8_t* bytes) {
-  PerRow rows;
-  for (size_t i = 0; i < kVectors; ++i) {
-    rows.v[i] =
-        vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const uint16_t*>(bytes + 8 * i))));
-  }
-  return rows;
-}
-
-ALWAYS_INLINE PerRow times(PerRow a, const PerRow& b) {
-  for (size_t i = 0; i < kVectors; ++i) a.v[i] = vmulq_f32(a.v[i], b.v[i]);
-  return a;
-}
-
-ALWAYS_INLINE PerRow times(PerRow a, float b) {
-  for (size_t i = 0; i < kVectors; ++i) a.v[i] = vmulq_n_f32(a.v[i], b);
-  return a;
-}
-
-ALWAYS_INLINE PerRow to_floats(int8x16_t all) {
-  const int16x8_t low = vmovl_s8(vget_low_s8(all)), high = vmovl_s8(vget_high_s8(all));
-  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
-           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
-}
-
-// Powers of two from their exponents, as format::Mxfp4::half_power.
-ALWAYS_INLINE PerRow load_exponent_rows(const uint8_t* bytes) {
-  const uint8x16_t all = vld1q_u8(bytes);
-  const uint16x8_t low = vmovl_u8(vget_low_u8(all)), high = vmovl_u8(vget_high_u8(all));
-  const uint32x4_t parts[kVectors] = {vmovl_u16(vget_low_u16(low)), vmovl_u16(vget_high_u16(low)),
-                                      vmovl_u16(vget_low_u16(high)), vmovl_u16(vget_high_u16(high))};
-  PerRow rows;
-  for (size_t i = 0; i < kVectors; ++i) {
-    const uint32x4_t normal = vshlq_n_u32(vsubq_u32(parts[i], vdupq_n_u32(1)), 23);
-    const uint32x4_t tiny = vshlq_u32(vdupq_n_u32(0x00200000u), vreinterpretq_s32_u32(parts[i]));
-    const uint32x4_t is_tiny = vcltq_u32(parts[i], vdupq_n_u32(2));
-    rows.v[i] = vreinterpretq_f32_u32(vbslq_u32(is_tiny, tiny, normal));
-  }
-  return rows;
-}
 
 // To the left if positive.
 template <int kBits>
@@ -71,45 +75,8 @@ ALWAYS_INLINE uint8x16_t shift(uint8x16_t bytes) {
 
 // How a packed block is read.
 template <class Format>
-struct Reader {
+struct Reader : PanelScales<Format, PerRow> {
   using Packed = PackedBlock<Format>;
-  using Uniform = typename Packed::Uniform;
-
-  // Of the block itself, without the share of widened codes.
-  static ALWAYS_INLINE PerRow whole_scales(const uint8_t* block) {
-    if constexpr (Packed::kHasExponent) {
-      return load_exponent_rows(block);
-    } else {
-      return load_f16_rows(block);
-    }
-  }
-  static ALWAYS_INLINE PerRow block_scales(const uint8_t* block) {
-    return Uniform::kScaleShare == 1.0f ? whole_scales(block)
-                                        : times(whole_scales(block), Uniform::kScaleShare);
-  }
-
-  static ALWAYS_INLINE PerRow scales(const uint8_t* block, size_t sub) {
-    const PerRow rows = block_scales(block);
-    if constexpr (!Packed::kHasSubScales) return rows;
-    return times(rows, to_floats(sub_scales(block, sub)));
-  }
-
-  // `scale`: the block's whole scales.
-  static ALWAYS_INLINE PerRow moved_mins(const uint8_t* block, const PerRow& scale) {
-    PerRow rows = load_f16_rows(block + Packed::kSecond);
-    for (size_t i = 0; i < kVectors; ++i) {
-      const float32x4_t moved = vmulq_n_f32(scale.v[i], float(kMoved<Format>));
-      rows.v[i] = vnegq_f32(vaddq_f32(rows.v[i], moved));
-    }
-    return rows;
-  }
-  static ALWAYS_INLINE PerRow mins(const uint8_t* block, size_t sub) {
-    if constexpr (Packed::kHasSubScales) {
-      return times(load_f16_rows(block + Packed::kSecond), to_floats(sub_mins(block, sub / 2).val[sub % 2]));
-    } else {
-      return moved_mins(block, whole_scales(block));
-    }
-  }
 
   // Whole numbers, in blocks of 256.
   static ALWAYS_INLINE int8x16_t sub_scales(const uint8_t* block, size_t sub) {
@@ -122,7 +89,7 @@ struct Reader {
   static ALWAYS_INLINE int8x16_t table() {
     if constexpr (Packed::kCodes == Coding::table) {
       int8_t codes[16];
-      for (size_t i = 0; i < 16; ++i) codes[i] = CodeTable<Format>::code(i);
+      for (size_t i = 0; i < 16; ++i) codes[i] = kWeightCodes<Format>.code(i);
       return vld1q_s8(codes);
     } else {
       return vdupq_n_s8(0);
@@ -166,17 +133,7 @@ struct Columns {
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
   static constexpr size_t kMany = kOutlierSpan * 3 / 8;
-  struct Scales {
-    PerRow scale, min;
-  };
-
-  static ALWAYS_INLINE Scales scales(const uint8_t* panel, size_t column) {
-    const uint8_t* block = panel + column / Packed::kValues * Packed::kBytes;
-    const size_t sub = column % Packed::kValues / Packed::kSub;
-    Scales scales = {Read::scales(block, sub), {}};
-    if constexpr (Packed::Uniform::kHasMin) scales.min = Read::mins(block, sub);
-    return scales;
-  }
+  using Scales = ColumnScales<Format, PerRow>;
 
   static ALWAYS_INLINE float32x4_t weight(int32x4_t code, const Scales& scales, size_t i) {
     const float32x4_t number = vcvtq_f32_s32(code);
@@ -208,25 +165,9 @@ struct Columns {
   }
 };
 
-void add_outlier_columns(const OutlierUse* uses, size_t count, const float* weights,
-                         float (*products)[kPanelRows]) {
-  for (const OutlierUse* end = uses + count; uses != end;) {
-    const uint32_t token = uses->token;
-    float* product = products[token];
-    float32x4_t sums[kVectors];
-    for (size_t i = 0; i < kVectors; ++i) sums[i] = vld1q_f32(product + 4 * i);
-    do {
-      const float* column = weights + kPanelRows * uses->col;
-      for (size_t i = 0; i < kVectors; ++i)
-        sums[i] = vfmaq_n_f32(sums[i], vld1q_f32(column + 4 * i), uses->value);
-    } while (++uses != end && uses->token == token);
-    for (size_t i = 0; i < kVectors; ++i) vst1q_f32(product + 4 * i, sums[i]);
-  }
-}
-
 template <class Format>
 inline constexpr OutlierKernels kOutlierKernels = {OutlierColumns<Columns<Format>>::read,
-                                                   add_outlier_columns};
+                                                   add_outlier_columns<PerRow>};
 
 }  // namespace
 }  // namespace quire
