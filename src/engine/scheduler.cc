@@ -173,7 +173,7 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
 }
 
 void Scheduler::start(Sequence& sequence) {
-  const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
+  Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
   if (!sequence.prune.kept.empty()) kv_.never_publish(sequence.table);
   if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.request.watch &&

@@ -146,9 +146,9 @@ class KvCache {
   void forget_everything();
 
   // A table of its own for a sequence that has the first `at` tokens in common with this one. Nothing if a state is needed
-  // that is not there any more, if there is no
-  // room for the pages where they part, or if a window has passed it.
-  std::optional<PageTable> fork(const PageTable& table, uint32_t at, SequenceId owner);
+  // that is not there any more, if there is no room for the pages where they part or for the state that the other would have
+  // written over, or if a window has passed it.
+  std::optional<PageTable> fork(PageTable& table, uint32_t at, SequenceId owner);
 
   // Of the first `computed` rows, moves those that stay together into pages of its own and gives up the shares of all
   // others; what is published of them can still be found. Without room for a copy they move in the pages that nobody else
@@ -291,6 +291,8 @@ class KvCache {
   bool wants_state(const PageTable& table, uint32_t tokens) const;
   uint32_t states_missing(PageTable& table);
   void take_states(PageTable& table, uint32_t pages);
+  // Before somebody else begins with a state of its: room for what its next run leaves, which may have been planned already.
+  [[nodiscard]] bool make_room_beside(PageTable& table, PageId state);
   void give_up(PageTable& table, PageTable::State state);
   void publish_state(PrefixNodeId node, const PageTable& table, const PageTable::State& state);
   void publish_states(PageTable& table, uint32_t computed);

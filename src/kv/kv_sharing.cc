@@ -209,7 +209,7 @@ void KvCache::release(PageTable& table, std::span<const TokenId> tokens, uint32_
   table = make_table(table.owner_, table.salt_);
 }
 
-std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, SequenceId owner) {
+std::optional<PageTable> KvCache::fork(PageTable& table, uint32_t at, SequenceId owner) {
   CHECK(at <= table.reserved_tokens_);
   if (table.pruned_) return std::nullopt;
   PageTable other = make_table(owner, table.salt_);
@@ -219,6 +219,7 @@ std::optional<PageTable> KvCache::fork(const PageTable& table, uint32_t at, Sequ
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     if (table.groups_[g].first_page > layout_.groups[g].first_page_seen(at)) return std::nullopt;
   }
+  if (state && !make_room_beside(table, *state)) return std::nullopt;
   std::vector<std::optional<PageId>> part(node_pages());
   for (uint32_t n = 0; n < node_pages(); ++n) {
     const uint32_t g = layout_.node_pages[n].group;

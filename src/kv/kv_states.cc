@@ -94,6 +94,16 @@ void KvCache::take_states(PageTable& table, uint32_t pages) {
   }
 }
 
+bool KvCache::make_room_beside(PageTable& table, PageId state) {
+  const PageTable::States& states = table.states_;
+  const bool is_written_over =
+      !states.ends.empty() && states.ends.back().page.id() == state && is_own(states.ends.back().page);
+  if (!is_written_over || !states.spare.empty()) return true;
+  if (!make_free(*layout_.states, 1)) return false;
+  take_states(table, 1);
+  return true;
+}
+
 void KvCache::begin_with(PageTable& table, uint32_t tokens, PageId page) {
   table.states_.ends.clear();
   table.states_.ends.push_back({tokens, share(*layout_.states, page, table, tokens / node_tokens())});

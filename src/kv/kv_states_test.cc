@@ -119,6 +119,40 @@ TEST_F(KvStates, GoBackToWhereARunBegan) {
   EXPECT_EQ(kv_->stats().held_pages, 0u);
 }
 
+TEST_F(KvStates, WhoIsForkedBetweenItsRoomAndItsRunHasRoomForBoth) {
+  make_with_states(64, 16);
+  Run run = start(1, counted(30));
+  ASSERT_TRUE(compute(run, 10));
+  ASSERT_TRUE(kv_->reserve(run.table, 11));  // its state may be written over: nobody else has it
+  auto table = kv_->fork(run.table, 10, SequenceId{2});
+  ASSERT_TRUE(table);
+  kv_->begin_run(run.table, 10, 1);
+  run_states(run, 10);
+  *row(run, 0, 10) = history(std::span(run.tokens).first(11), {});
+  run.computed = 11;
+  kv_->end_run(run.table, 11);
+  Run fork(*kv_, 2);
+  fork.table = std::move(*table);
+  fork.tokens = counted(30);
+  fork.tokens[10] = 77;
+  fork.computed = 10;
+  ASSERT_TRUE(compute(fork, 30)) << "from the state as it was";
+  ASSERT_TRUE(compute(run, 30));
+  finish(run);
+  finish(fork);
+  EXPECT_EQ(kv_->stats().held_pages, 0u);
+}
+
+TEST_F(KvStates, AForkThatWouldTakeTheLastRoomIsNotMade) {
+  make_with_states(64, 1);
+  Run run = start(1, counted(30));
+  ASSERT_TRUE(compute(run, 10));
+  ASSERT_TRUE(kv_->reserve(run.table, 11));
+  EXPECT_FALSE(kv_->fork(run.table, 10, SequenceId{2}));
+  ASSERT_TRUE(compute(run, 11));
+  finish(run);
+}
+
 TEST_F(KvStates, OfARunOnItsWayAreThereForTheNext) {
   make_with_states(64, 16, {.way_back = true});
   Run run = start(1, counted(30));

@@ -135,7 +135,7 @@ class Sharing : public testing::Test {
         for (TokenId& token : tokens) token = roll(20) == 0 ? 1 : 0;
         runs.push_back(start(i, tokens, {.key = roll(2), .text = roll(4) == 0 ? 1u : 0u}));
       } else if (what == 3 && !runs.empty() && runs.size() < 4) {
-        const Run& from = runs[roll(uint32_t(runs.size()))];
+        Run& from = runs[roll(uint32_t(runs.size()))];
         const uint32_t at = roll(from.computed + 1);
         if (auto table = kv_->fork(from.table, at, SequenceId{i})) {
           Run run(*kv_, i);
