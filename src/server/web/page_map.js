@@ -94,11 +94,14 @@ export class PageMap {
     this.draw();
   }
 
+  get #has_states() { return this.#group.kind === 'states'; }
+
   #show_words() {
     const { layers, window, pages, page_bytes } = this.#group;
     const sight = window ? `the last ${count(window)} tokens` : 'everything';
-    const title = `${plural(layers, 'layer')} that ${layers === 1 ? 'sees' : 'see'} ${sight}`;
-    const sizes = `${plural(pages, 'page')} of ${bytes(page_bytes)}`;
+    const title = this.#has_states ? 'Recurrent layers'
+      : `${plural(layers, 'layer')} that ${layers === 1 ? 'sees' : 'see'} ${sight}`;
+    const sizes = `${plural(pages, this.#has_states ? 'state' : 'page')} of ${bytes(page_bytes)}`;
     if (this.title.textContent !== `${title}, ${sizes}`) this.title.replaceChildren(title, make('span', '', `, ${sizes}`));
     for (const [state, { number, size }] of this.legend_items) {
       set_text(number, count(this.#counts[state]));
@@ -228,8 +231,18 @@ export class PageMap {
   }
 
   #tell() {
-    set_text(this.readout, this.#cursor === null ? '' : page_words(this.#cursor, this.#pages[this.#cursor], this.#page_tokens));
+    const words = this.#has_states ? state_words : page_words;
+    set_text(this.readout, this.#cursor === null ? '' : words(this.#cursor, this.#pages[this.#cursor], this.#page_tokens));
   }
+}
+
+// What one sequence is after some of its tokens.
+function state_words(number, state) {
+  if (!state) return `The room of state ${number} is free.`;
+  if (state.own === false) return `State ${number}: ${state.state}, of another key.`;
+  const owners = state.requests.length ? ` by ${list(state.requests.map(short_id))}` : '';
+  return `State ${number}: ${state.state}${state.state === 'held' ? owners : ''}${state.pinned ? ', pinned' : ''}; `
+    + `${plural(state.shares, 'share')}; age ${ms(state.age_ms)}.`;
 }
 
 export function page_words(number, page, page_tokens) {
