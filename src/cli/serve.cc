@@ -173,20 +173,26 @@ struct ServeCommand {
 
   std::string describe_room(const Engine& engine, const EngineOptions& options, const ModelSpec& spec) const {
     const KvCache::Stats stats = engine.kv().stats();
-    const size_t per_token = engine.kv().layout().bytes_per_token();
-    std::string text =
-        fmt::format("KV cache {}: {} tokens of {}; up to {} at once, a context of {} tokens each\n",
-                    human_bytes(stats.capacity_bytes), stats.capacity_bytes / per_token,
-                    human_bytes(per_token), counted(options.max_sequences, "answer"), engine.context());
+    const KvLayout& layout = engine.kv().layout();
+    const size_t per_token =
+        layout.bytes_per_token();  // 0: recurrent layers alone, which keep states and no rows
+    const auto room = [&](size_t bytes) {
+      return per_token > 0 ? fmt::format("{} tokens", bytes / per_token)
+                           : counted(bytes / layout.state_bytes(), "state");
+    };
+    std::string text = fmt::format("KV cache {}: {} of {}; up to {} at once, a context of {} tokens each\n",
+                                   human_bytes(stats.capacity_bytes), room(stats.capacity_bytes),
+                                   human_bytes(per_token > 0 ? per_token : layout.state_bytes()),
+                                   counted(options.max_sequences, "answer"), engine.context());
     for (const KvPlanRow& row : kv_by_format(spec, model.kv, engine.context(), stats.capacity_bytes)) {
       text += fmt::format("  --kv {:11} {:>9} tokens, {:.1f} whole contexts{}\n", row.name, row.room.tokens,
                           row.room.sequences, row.chosen ? "  (this server)" : "");
     }
     if (engine.host() != nullptr) {
       const size_t bytes = engine.host()->stats().capacity_bytes;
-      text += fmt::format("KV host tier {}{}: {} tokens more{}\n",
+      text += fmt::format("KV host tier {}{}: {} more{}\n",
                           engine.host()->memory_kind() == MemoryKind::pinned ? "pinned, " : "",
-                          human_bytes(bytes), bytes / per_token,
+                          human_bytes(bytes), room(bytes),
                           kv_host.empty()
                               ? " (a quarter of the free host memory, at most 16 GiB and 4 times the KV "
                                 "cache; --kv-host SIZE for another, 0 for none)"
@@ -194,8 +200,8 @@ struct ServeCommand {
     }
     if (engine.disk() != nullptr) {
       const size_t bytes = engine.disk()->stats().capacity_bytes;
-      text += fmt::format("KV disk {} in {}: {} tokens more\n", human_bytes(bytes), options.disk_folder,
-                          bytes / per_token);
+      text +=
+          fmt::format("KV disk {} in {}: {} more\n", human_bytes(bytes), options.disk_folder, room(bytes));
     }
     return text;
   }

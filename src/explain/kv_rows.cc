@@ -47,6 +47,7 @@ KvRows::KvRows(const EngineModel& model, KvFormat format, std::span<const TokenI
     : tokens_(uint32_t(tokens.size())),
       // With chunks as long as the text, a window's pages hold all of it.
       runner_(model, format, tokens_, tokens_, TextRunner::Passed::stays) {
+  for (const LayerSpec& layer : model.spec->layers) (void)layer.gqa();  // says so where there are no rows
   runner_.compute(tokens, TextRunner::Wanted::last_row);
 }
 
