@@ -123,6 +123,10 @@ TEST(HfHybrids, HostileConfigsAreRefusedNamingTheKey) {
               HasSubstr("\"block_ffn_dim_multiplier\""));
   EXPECT_THAT(Config("jamba", {{"attn_layer_period", 2}, {"attn_layer_offset", 2}}).error(),
               HasSubstr("\"attn_layer_offset\" is 2, of a period of 2"));
+  EXPECT_THAT(Config("llama", {{"layer_types",
+                                {"linear_attention", "full_attention", "full_attention", "full_attention"}}})
+                  .error(),
+              HasSubstr("layers of type \"linear_attention\" are not supported"));
   EXPECT_THAT(Config("kimi_linear").error(), HasSubstr("latent keys and values"));
 }
 

@@ -207,7 +207,8 @@ std::vector<bool> window_layers(const HfObject& config, const HfFamily& family, 
     for (uint64_t i = 0; i < layers; ++i) {
       window[i] = types[i] == "sliding_attention";
       const bool chunked = family.architecture == "llama4" && types[i] == "chunked_attention";
-      const bool recurrent = types[i] == "linear_attention";  // who does not know them says so
+      const bool hybrid = family.architecture.starts_with("qwen35") || family.architecture == "qwen3next";
+      const bool recurrent = hybrid && types[i] == "linear_attention";
       if (!window[i] && !chunked && !recurrent && types[i] != "full_attention")
         throw Error("{}: layers of type {} are not supported", config.where(), in_quotes(types[i]));
     }

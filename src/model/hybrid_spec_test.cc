@@ -94,6 +94,15 @@ TEST(HybridSpec, ALayerOfNemotronIsMambaOrAttentionOrAnMlp) {
             std::string::npos);
 }
 
+TEST(HybridSpec, ListsMayGoOnToLayersThatPredictAhead) {
+  HeadOnly file = mixed("nemotron_h", {0, 0, 2, 0, 2}, {0, 96, 0, 0, 96});
+  file.set("nemotron_h.nextn_predict_layers", uint64_t(1));
+  EXPECT_EQ(read_model_spec(file).layers.size(), 4u);
+  file.set("nemotron_h.attention.head_count_kv", std::vector<uint64_t>{0, 0, 2});
+  EXPECT_NE(message(file).find("nemotron_h.attention.head_count_kv has 3 values"), std::string::npos)
+      << message(file);
+}
+
 TEST(HybridSpec, HostileNumbersAreRefusedNamingTheKey) {
   const auto refused = [](const char* architecture, const std::string& key, MetadataValue value) {
     HeadOnly file = mixed(architecture, {0, 2, 0, 0}, {96, 96, 96, 96});

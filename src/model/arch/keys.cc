@@ -13,6 +13,19 @@ uint32_t checked(const Metadata& metadata, const std::string& key, uint64_t valu
   return uint32_t(value);
 }
 
+// A lone number, or one for each layer; a list may go on to those that predict further tokens, which are left out.
+std::vector<uint64_t> of_layers(const Keys& keys, const char* key, size_t layers) {
+  const uint64_t ahead = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
+  const MetadataValue* value = keys.all().find(keys(key));
+  const auto has_all = [&](const auto& list) { return list != nullptr && list->size() == layers + ahead; };
+  const bool goes_on = ahead > 0 && value != nullptr &&
+                       (has_all(std::get_if<std::vector<uint64_t>>(value)) ||
+                        has_all(std::get_if<std::vector<int64_t>>(value)));
+  std::vector<uint64_t> numbers = keys.all().maybe_numbers(keys(key), goes_on ? layers + ahead : layers);
+  if (goes_on) numbers.resize(layers);
+  return numbers;
+}
+
 }  // namespace
 
 Keys::Keys(const ModelFile& file)
@@ -29,14 +42,14 @@ std::optional<uint32_t> Keys::maybe_count(const char* key) const {
 
 std::vector<uint32_t> Keys::counts(const char* key, size_t layers) const {
   std::vector<uint32_t> counts;
-  for (const uint64_t value : metadata_->maybe_numbers((*this)(key), layers))
+  for (const uint64_t value : of_layers(*this, key, layers))
     counts.push_back(checked(*metadata_, (*this)(key), value));
   return counts;
 }
 
 std::vector<uint32_t> Keys::counts_or_none(const char* key, size_t layers) const {
   std::vector<uint32_t> counts;
-  for (const uint64_t value : metadata_->maybe_numbers((*this)(key), layers))
+  for (const uint64_t value : of_layers(*this, key, layers))
     counts.push_back(value == 0 ? 0 : checked(*metadata_, (*this)(key), value));
   return counts;
 }
