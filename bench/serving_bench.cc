@@ -5,8 +5,8 @@
 //                       [--itl-target MS] [--long TOKENS]
 //
 // All clients come at once, or with --rate so many a second at random times, and share the first `prefix` tokens; each has `tail` tokens of its own. With --long a prompt of
-// so many tokens arrives while the others stream. With --hit one prompt is asked twice: how long its first token takes when
-// all of it is cached, beside one step of decode at that length. Prints one JSON object.
+// so many tokens arrives while the others stream. With --hit one prompt is asked six times: how long its first token takes
+// when all of it is cached, beside one step of decode at that length. Prints one JSON object.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -60,9 +60,12 @@ int bench_hit(const std::string& path, std::map<std::string, double>& options) {
   request.max_tokens = 9;
   request.ignore_end = true;
   const Answer cold = engine.run(request), warm = engine.run(request);
+  std::vector<double> hits = {warm.timings.ttft_ms};
+  for (int i = 0; i < 4; ++i) hits.push_back(engine.run(request).timings.ttft_ms);
   const OrderedJson result = {{"prompt_tokens", tokens},
                               {"cold_ttft_ms", cold.timings.ttft_ms},
-                              {"hit_ttft_ms", warm.timings.ttft_ms},
+                              {"hit_ttft_ms", percentile(hits, 0.5)},
+                              {"hits_ttft_ms", hits},
                               {"cached_tokens", warm.account.cached_tokens},
                               {"decode_step_ms", warm.timings.itl_ms_p50},
                               {"same_tokens", cold.tokens == warm.tokens},

@@ -46,11 +46,11 @@ std::string told(const PlacementPlan& plan, const ModelSpec& spec, const SideRat
                        counted(plan.placement.host_experts, "layer"));
   return fmt::format(
       "the CPU computes {}: about {:.1f} tokens/s for one answer ({} of weights a token from the GPU at "
-      "{:.0f} GB/s, {} "
-      "from the host's memory at {:.0f} GB/s, {} of {:.0f} us)",
+      "{:.0f} GB/s, {} from the host's memory at {:.0f} GB/s, of which products reach some {:.0f} %, {} of "
+      "{:.0f} us)",
       who, 1 / plan.seconds_per_token(rates), human_bytes(size_t(plan.device_bytes)),
       rates.device_bytes_per_s / 1e9, human_bytes(size_t(plan.host_bytes)), rates.host_bytes_per_s / 1e9,
-      counted(plan.crossings, "crossing"), 1e6 * rates.crossing_s);
+      100 * kShareReached, counted(plan.crossings, "crossing"), 1e6 * rates.crossing_s);
 }
 
 }  // namespace

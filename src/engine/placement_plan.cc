@@ -10,7 +10,7 @@ namespace quire {
 namespace {
 
 constexpr int kCrossingRounds = 20;
-constexpr YardstickOptions kShortLook{.seconds = 0.05, .buffer_bytes = size_t(256) << 20};
+constexpr YardstickOptions kShortLook{.seconds = 0.05};
 
 // Of a role's matrices, those that one token reads.
 double read_bytes(const ModelFile& file, const Role& role) {
@@ -47,8 +47,9 @@ double read_rate(const Backend& backend) {
 }  // namespace
 
 double PlacementPlan::seconds_per_token(const SideRates& rates) const {
-  return seconds(device_bytes, rates.device_bytes_per_s) + seconds(host_bytes, rates.host_bytes_per_s) +
-         crossings * rates.crossing_s;
+  const double reading =
+      seconds(device_bytes, rates.device_bytes_per_s) + seconds(host_bytes, rates.host_bytes_per_s);
+  return reading / kShareReached + crossings * rates.crossing_s;
 }
 
 PlacementPlan plan_placement(const PlacementCase& asked, const Placement& placement) {

@@ -10,8 +10,9 @@
 //
 // An RMS norm takes no kernel of its own. The product that adds to the residual also writes the next product's
 // activations times the norm's gain, and the squares of 16 numbers summed; the next product multiplies its result
-// with the token's scale, 1 / sqrt(mean of squares + epsilon). Up to kOwnScaleTokens tokens it computes the scales
-// itself on Hopper; of more, and elsewhere, a small kernel before it does (token_scales.h).
+// with the token's scale, 1 / sqrt(mean of squares + epsilon). Of few tokens Hopper's
+// kernels compute the scales themselves (stream); of more, and elsewhere, a small kernel before them does
+// (token_scales.h).
 
 namespace quire::cuda {
 

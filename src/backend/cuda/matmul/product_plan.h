@@ -22,8 +22,6 @@ enum class ProductKernel : uint8_t {
 };
 
 inline constexpr uint32_t kStreamTokens = 16;
-// On Hopper: up to this many, a product that scales its results computes the scales itself.
-inline constexpr uint32_t kOwnScaleTokens = 64;
 
 // Of the 228 KB of a multiprocessor a block can have 227; 1 KB is taken from each block. Two blocks share it evenly
 // with 113 KB each. The kernels' own variables take a little of it.

@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
   Multiplier multiplier(shared, shared_base);
   using End = TileEnd<kTokens>;
-  End(ring.end()).make_scales({}, kTokens);
+  End(ring.end()).make_ones();
   const uint32_t tiles = *args.item_count * args.row_tiles;
   for (uint32_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     typename Multiplier::Sums sum, total;

@@ -55,30 +55,10 @@ class TileEnd {
     lane_ = thread % 32;
   }
 
-  // Once, for all tiles: scales of tokens [0, tokens), or ones.
-  __device__ __forceinline__ void make_scales(const TokenScales& wanted, uint32_t tokens) const {
-    constexpr uint32_t kOfWarp = kTokens / kWarps;
-    if (wanted.squares != nullptr) {
-      const float* squares[kOfWarp];
-      float sums[kOfWarp];
-#pragma unroll
-      for (uint32_t i = 0; i < kOfWarp; ++i) {
-        squares[i] = wanted.squares + size_t(min(warp_ * kOfWarp + i, tokens - 1)) * wanted.count;
-        sums[i] = 0;
-      }
-#pragma unroll 4
-      for (uint32_t at = lane_; at < wanted.count; at += 32) {
-#pragma unroll
-        for (uint32_t i = 0; i < kOfWarp; ++i) sums[i] = __fadd_rn(sums[i], __ldcg(squares[i] + at));
-      }
-#pragma unroll
-      for (uint32_t i = 0; i < kOfWarp; ++i) {
-        const float scale = scale_of_sums(wanted, sums[i]);
-        if (lane_ == 0) scales()[warp_ * kOfWarp + i] = scale;
-      }
-    } else if (threadIdx.x < kTokens) {
-      scales()[threadIdx.x] = 1.0f;
-    }
+  // Once, for all tiles, where tokens have no scales.
+  __device__ __forceinline__ void make_ones() const {
+    static_assert(kTokens <= kWarps * 32);
+    if (threadIdx.x < kTokens) scales()[threadIdx.x] = 1.0f;
     meet();
   }
 
@@ -218,7 +198,6 @@ class TileEnd {
     const float up_bias = output.up_bias != nullptr && exists ? output.up_bias[column] : kNothing;
     if (threadIdx.x == 0) ptx::wait_bulk_read();  // of the tile before
     await_scales();
-    if constexpr (kTokens <= kOwnScaleTokens) meet();
     const uint32_t to = staging_ + lane_ * kActivationRowBytes + ((warp_ ^ lane_ % 8) * 16);
 #pragma unroll
     for (uint32_t j = 0; j < kEights; j += 4) {
@@ -282,14 +261,12 @@ class TileEnd {
     return reinterpret_cast<const float2*>(scales())[eight * 4 + lane_ % 4];
   }
   __device__ __forceinline__ static void await_scales() {
-    if constexpr (kTokens > kOwnScaleTokens) {
-      ptx::commit_copies();
-      ptx::wait_copies<0>();
-      meet();
-    }
+    ptx::commit_copies();
+    ptx::wait_copies<0>();
+    meet();
   }
   __device__ __forceinline__ static void forget_scales() {
-    if constexpr (kTokens > kOwnScaleTokens) meet();
+    meet();
   }
 
   // What is left behind the last whole block, in the order of columns, and the padding.

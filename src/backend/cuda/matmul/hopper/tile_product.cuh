@@ -25,7 +25,7 @@ struct TileArguments {
   uint32_t slice_stages;  // stages of the ring that a slice takes
   TileSchedule schedule;
   TileSums sums;
-  const float* scales;  // of tokens, or none; not looked at where the kernel computes them
+  const float* scales;  // of tokens, or none
 };
 
 // Shared memory: stages, each of weights then activations and aligned to 1024, then the ring's barriers; behind them there is
@@ -252,13 +252,10 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 
   Multiplier multiplier(shared, shared_base);
   using End = TileEnd<kTokens>;
-  if constexpr (Output::kScaled && kTokens <= kOwnScaleTokens) {
-    End(ring.end()).make_scales(output.scales, args.tokens);
-  }
   TileCursor cursor(args.schedule, blockIdx.x);
   for (TileWork work; cursor.next(work);) {
     const uint32_t first_token = work.tile % args.token_tiles * kTokens;
-    if constexpr (Output::kScaled && kTokens > kOwnScaleTokens) {
+    if constexpr (Output::kScaled) {
       End(ring.end()).fetch_scales(args.scales, first_token, args.tokens);
     }
     typename Multiplier::Sums sum, total;
@@ -305,7 +302,7 @@ void launch_tile_tokens(const ProductCall<Output>& call) {
   args.slice_stages = shape.k_plan().slice_blocks * (kBlockK / tile_stage_k(kFormat));
   args.schedule = schedule_tiles(shape, tokens, blocks);
   args.sums = {call.workspace.sums(), call.workspace.counters()};
-  if constexpr (kTokens > kOwnScaleTokens) args.scales = prepare_scales(call);
+  args.scales = prepare_scales(call);
   CHECK(tile_sums_bytes(args.schedule, kTokens) <= call.workspace.sums_bytes());
   launch(tile_product<kFormat, kTokens, Output>, {blocks, kTileThreads, tile_shared_bytes(kFormat, kTokens)},
          Overlap::with_kernel_before, call.stream, call.weight.map, args, call.output);
