@@ -216,6 +216,8 @@ TEST_P(LongPrompts, AnswersDoNotDependOnChunksCompanyOrStart) {
   EXPECT_EQ(answers({2048, 3, 2}, kLengths), expected);
   EXPECT_EQ(answers({300, 3, 1}, kLengths), expected);
   EXPECT_EQ(answers({65, 2, 2}, kLengths), expected);
+  EXPECT_EQ(answers({13, 2, 1}, kLengths),
+            expected);  // runs of several units of attention, across its blocks
 }
 
 // Some stay within a split of attention, some pass it while they answer: together they are merged in another place than alone.

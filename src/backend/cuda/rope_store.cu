@@ -200,6 +200,93 @@ __global__ void __launch_bounds__(32 * kWarps)
   store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
 }
 
+// What most models ask for: no norms, a rotation of whole heads, rows of 16-bit numbers. A thread has four pairs, so that it waits
+// for memory once: eight neighbours, or four of each half of a head.
+struct FourPairs {
+  float4 first, second;
+
+  __device__ __forceinline__ FourPairs(const float* row, uint32_t apart)
+      : first(*reinterpret_cast<const float4*>(row)), second(*reinterpret_cast<const float4*>(row + apart)) {}
+
+  __device__ __forceinline__ void rotate(const float4& c, const float4& s, bool neighbours) {
+    const auto turn = [](float& a, float& b, float cos, float sin) {
+      const float x = a, y = b;
+      a = x * cos - y * sin;
+      b = x * sin + y * cos;
+    };
+    if (neighbours) {
+      turn(first.x, first.y, c.x, s.x);
+      turn(first.z, first.w, c.y, s.y);
+      turn(second.x, second.y, c.z, s.z);
+      turn(second.z, second.w, c.w, s.w);
+    } else {
+      turn(first.x, second.x, c.x, s.x);
+      turn(first.y, second.y, c.y, s.y);
+      turn(first.z, second.z, c.z, s.z);
+      turn(first.w, second.w, c.w, s.w);
+    }
+  }
+
+  __device__ __forceinline__ static uint2 halves(const float4& v, bool bf16) {
+    if (bf16) return {ptx::pack_bf16(v.x, v.y), ptx::pack_bf16(v.z, v.w)};
+    const auto two = [](float low, float high) {
+      return uint32_t(__half_as_ushort(__float2half_rn(low))) |
+             uint32_t(__half_as_ushort(__float2half_rn(high))) << 16;
+    };
+    return {two(v.x, v.y), two(v.z, v.w)};
+  }
+
+  __device__ __forceinline__ void store(void* row, uint32_t apart, bool bf16) const {
+    auto* to = static_cast<uint16_t*>(row);
+    *reinterpret_cast<uint2*>(to) = halves(first, bf16);
+    *reinterpret_cast<uint2*>(to + apart) = halves(second, bf16);
+  }
+};
+
+__global__ void __launch_bounds__(32 * kWarps)
+    rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads, uint32_t lanes) {
+  ptx::follow_kernel_before();
+  const uint32_t index = blockIdx.x * (32 * kWarps) + threadIdx.x;
+  const uint32_t row = index / lanes, pair = index % lanes * 4, pairs = params.head_dim / 2;
+  const bool neighbours = params.pairing == RopePairing::interleaved;
+  const uint32_t at = neighbours ? 2 * pair : pair, apart = neighbours ? 4 : pairs;
+  if (row >= rows_of_heads) return;
+  const uint32_t heads = uint32_t(params.query.width) / params.head_dim, kv_heads = params.rows.kv_heads;
+  const uint32_t all = params.key.data == nullptr ? heads : heads + 2 * kv_heads;
+  const uint32_t token = row / all, which = row % all;
+  const bool is_query = which < heads, is_key = !is_query && which < heads + kv_heads;
+  const Rows& source = is_query ? params.query : is_key ? params.key : params.value;
+  const uint32_t head = is_query ? which : (which - heads) % kv_heads;
+  FourPairs four(source.data + token * source.stride + head * params.head_dim + at, apart);
+  if (is_query || is_key) {
+    const size_t angle = size_t(token) * pairs + pair;
+    four.rotate(*reinterpret_cast<const float4*>(params.table.cos + angle),
+                *reinterpret_cast<const float4*>(params.table.sin + angle), neighbours);
+  }
+  if (is_query) {
+    uint16_t* to = params.query_out + (size_t(token) * heads + head) * params.head_dim + at;
+    return four.store(to, apart, params.query_numbers == HalfKind::bf16);
+  }
+  const uint32_t place = params.token_places[token];
+  const uint32_t page = place / params.rows.page_tokens, page_row = place % params.rows.page_tokens;
+  std::byte* to =
+      is_key ? params.rows.key_row(page, head, page_row) : params.rows.value_row(page, head, page_row);
+  four.store(to + at * 2, apart, (is_key ? params.key_format : params.value_format) == KvFormat::bf16);
+}
+
+bool is_plain(const DeviceRopeStore& params) {
+  const auto is_half = [](KvFormat format) { return format == KvFormat::bf16 || format == KvFormat::f16; };
+  const auto in_fours = [](const Rows& rows) {
+    return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
+  };
+  return params.query_norm.kind == NormKind::none && params.key_norm.kind == NormKind::none &&
+         params.temperature.slope == 0 && params.table.cos != nullptr && params.head_dim % 8 == 0 &&
+         params.table.pairs * 2 == params.head_dim && params.rows.value_dim == params.head_dim &&
+         is_half(params.key_format) && is_half(params.value_format) && params.query_f32 == nullptr &&
+         params.query_out != nullptr && in_fours(params.query) && in_fours(params.key) &&
+         in_fours(params.value);
+}
+
 bool fits(const DeviceNorm& norm, const DeviceRopeStore& params, uint32_t norm_width, size_t width) {
   if (norm.kind == NormKind::none) return true;
   const bool after = params.norm_order == HeadNormOrder::after_rotation;
@@ -222,6 +309,13 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
   if (tokens.count == 0) return;
   const uint32_t heads =
       uint32_t(params.query.width) / params.head_dim + (params.key ? 2 * params.rows.kv_heads : 0);
+  if (is_plain(params)) {
+    const uint32_t lanes = params.head_dim / 8, of_block = 32 * kWarps;
+    launch(rotate_store,
+           {.blocks = (tokens.count * heads * lanes + of_block - 1) / of_block, .threads = of_block},
+           Overlap::with_kernel_before, stream, params, tokens.count * heads, lanes);
+    return;
+  }
   launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
          Overlap::with_kernel_before, stream, params, tokens.count * heads, tokens.positions);
 }

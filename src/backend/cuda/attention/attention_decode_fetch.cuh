@@ -188,7 +188,8 @@ __device__ __forceinline__ void fetch_chunks(const ChunkCopies& keys_copies, con
       uint32_t chunk = 0;
       for (uint32_t key = keys.begin; key < keys.end; key += kBlockKeys) {
         const uint32_t chunks = chunks_of_block(key, keys.end);
-        if (!waited && key + chunks * kChunkKeys > unit.row) {  // rows that the kernel before has written
+        if (!waited &&
+            key + chunks * kChunkKeys > unit.row - unit.before) {  // rows that the kernel before writes
           ptx::wait_for_kernel_before();
           waited = true;
         }

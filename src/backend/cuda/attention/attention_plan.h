@@ -31,7 +31,8 @@ struct DecodeUnit {
   uint32_t token, row, table;
   uint8_t tokens;  // 0: nothing to do
   uint8_t here;    // splits of this unit: 1, or 2 where splits are merged in place
-  uint16_t units;  // of these tokens, if the last of them merges their splits; 0: another kernel does
+  uint8_t units;   // of these tokens, if the last of them merges their splits; 0: another kernel does
+  uint8_t before;  // tokens of the run before these: their rows are as new
   uint32_t split, first_split, splits;
   uint32_t first_place;  // of the first split's partial sums, which lie beside each other
 };
@@ -62,6 +63,7 @@ inline constexpr uint32_t kManyRuns = 17, kFewColumns = 8, kSplitsInPlace = 2, k
 // Of runs up to so many units long, the context is read once by each of them and divided among all multiprocessors; longer
 // ones are worth a tile.
 inline constexpr uint32_t kMostDecodeItems = 4;
+static_assert(kMostDecodeItems * kDecodeColumns <= UINT8_MAX);  // DecodeUnit::before
 
 // The query heads of a KV head. Rows of a tile and columns of a unit are numbered token by token; their token is found by a
 // multiplication, which is exact for so few.

@@ -85,6 +85,22 @@ TEST(AttentionPlan, ComputesEverySplitThatSomeTokenSeesOnce) {
   }
 }
 
+// Whoever reads keys before the kernel that writes this step's has ended must know which are this step's.
+TEST(AttentionPlan, KnowsOfEveryUnitHowManyTokensOfItsRunAreBeforeIt) {
+  for (const uint32_t group : {1u, 3u, 4u, 8u, 16u}) {
+    const uint32_t most = kMostDecodeItems * tokens_of_unit(group);
+    for (uint32_t tokens = 1; tokens <= most; ++tokens) {
+      const AttentionRun run{.token = 5, .tokens = tokens, .row = 1020, .table = 0};
+      const AttentionPlan plan = plan_attention({&run, 1}, {.kv_heads = 2, .group = group, .window = 0});
+      ASSERT_FALSE(plan.units.empty());
+      for (const DecodeUnit& unit : plan.units) {
+        EXPECT_EQ(unit.row - unit.before, run.row);
+        EXPECT_EQ(unit.token - unit.before, run.token);
+      }
+    }
+  }
+}
+
 TEST(AttentionPlan, LetsTheLongestTilesBegin) {
   for (const uint32_t window : {0u, 256u}) {
     const AttentionPlan plan = plan_attention(ragged_runs(), {.kv_heads = 2, .group = 4, .window = window});

@@ -306,7 +306,8 @@ TEST_F(ProductOutputs, PartsGoToTheirPlacesWithTheirBiasesAndScales) {
 }
 
 TEST_F(ProductOutputs, AddedByAKernelOfTheirOwnAreTheSame) {
-  for (const uint32_t rows : {32u, 200u, 1200u}) {  // padding, and rows that one block does not hold
+  for (const uint32_t rows :
+       {32u, 200u, 1200u, 256u, 1280u}) {  // padding, rows that one block does not hold, whole blocks
     constexpr uint32_t kCols = 256;
     const RandomBlocks source(DType::bf16, rows, kCols, 7);
     DeviceBuffer packed(packed_shape(source.view(), {}).bytes());
