@@ -17,7 +17,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T
 from gguf.quants import dequantize, quantize
 
 TYPES = {name: T[name.upper()] for name in (
-    "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4").split()}
+    "f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4 "
+    "iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s iq1_s iq1_m tq1_0 tq2_0 nvfp4").split()}
 SAME_BYTES = {"f32", "f16", "bf16", "q4_0", "q5_0", "q8_0"}
 
 
@@ -46,6 +47,9 @@ def main():
             failed |= not same.all()
             line = f"{name:8} dequantize: {(~same).sum()} of {same.size} values differ"
 
+            if not os.path.exists(path(name + ".quantized")):
+                print(line)
+                continue
             packed = np.fromfile(path(name + ".quantized"), np.uint8)
             ours = relative_rms(dequantize(packed.reshape(1, -1), kind).astype(np.float32).ravel(), values)
             line += f"; quantize: relative RMS error {ours:.5f}"

@@ -212,7 +212,7 @@ TEST(Gguf, RefusesBadTensors) {
   const auto error = [](std::initializer_list<uint64_t> shape, uint32_t type, uint64_t offset) {
     return parse_error(Bytes().head(1, 0).tensor("t", shape, type, offset).data(256));
   };
-  EXPECT_THAT(error({256}, 16, 0), HasSubstr("tensor \"t\" is of type IQ2_XXS, which is not supported"));
+  EXPECT_THAT(error({256}, 15, 0), HasSubstr("tensor \"t\" is of type Q8_K, which is not supported"));
   EXPECT_THAT(error({256}, 77, 0), HasSubstr("unknown type 77"));
   EXPECT_THAT(error({}, 0, 0), HasSubstr("0 dimensions"));
   EXPECT_THAT(error({1, 1, 1, 1, 1}, 0, 0), HasSubstr("5 dimensions"));

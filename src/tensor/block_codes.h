@@ -30,6 +30,15 @@ struct Codes256 {
   int8_t codes[256];
 };
 
+// What a format in blocks of 256 has its scale multiplied with, so that sub-scales and codes are whole numbers.
+template <class Format>
+inline constexpr float kShareOf = 1.0f;
+template <class Format>
+requires requires {
+  Format::kShare;
+}
+inline constexpr float kShareOf<Format> = Format::kShare;
+
 namespace format {
 
 template <class T>

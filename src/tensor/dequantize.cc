@@ -32,11 +32,31 @@ void write_values(const Codes32& block, float* out) {
 template <class Format>
 void write_values(const Codes256& block, float* out) {
   for (size_t j = 0; j < 256 / Format::kSubValues; ++j) {
-    const float scale = block.scale * float(block.sub_scales[j]);
+    const float scale = block.scale * kShareOf<Format> * float(block.sub_scales[j]);
     const float min = Format::kHasMin ? block.min_scale * float(block.sub_mins[j]) : 0.0f;
     for (size_t i = j * Format::kSubValues; i < (j + 1) * Format::kSubValues; ++i) {
       const float value = scale * float(block.codes[i]);
       out[i] = Format::kHasMin ? value - min : value;
+    }
+  }
+}
+
+template <class Format>
+void dequantize_few_bits(const uint8_t* in, std::span<float> out) {
+  int8_t codes[Format::kValues];
+  for (size_t i = 0; i < out.size(); i += Format::kValues, in += Format::kBytes) {
+    const float scale = Format::unpack(in, codes);
+    for (size_t k = 0; k < Format::kValues; ++k) out[i + k] = scale * float(codes[k]);
+  }
+}
+
+void dequantize_nvfp4(const uint8_t* in, std::span<float> out) {
+  using format::Nvfp4;
+  for (size_t i = 0; i < out.size(); i += Nvfp4::kValues, in += Nvfp4::kBytes) {
+    for (size_t j = 0; j < Nvfp4::kValues; ++j) {
+      const uint8_t halves = in[4 + j / 16 * 8 + j % 8];
+      const int half = j % 16 < 8 ? halves & 15 : halves >> 4;
+      out[i + j] = Nvfp4::half_scale(in[j / 16]) * float(format::Mxfp4::code(half));
     }
   }
 }
@@ -92,6 +112,30 @@ void dequantize_row(DType dtype, const std::byte* in, std::span<float> out) {
       return dequantize_blocks<format::Iq4Xs, Codes256>(bytes, out);
     case DType::mxfp4:
       return dequantize_blocks<format::Mxfp4, Codes32>(bytes, out);
+    case DType::iq2_xxs:
+      return dequantize_blocks<format::Iq2Xxs, Codes256>(bytes, out);
+    case DType::iq2_xs:
+      return dequantize_blocks<format::Iq2Xs, Codes256>(bytes, out);
+    case DType::iq2_s:
+      return dequantize_blocks<format::Iq2S, Codes256>(bytes, out);
+    case DType::iq3_xxs:
+      return dequantize_blocks<format::Iq3Xxs, Codes256>(bytes, out);
+    case DType::iq3_s:
+      return dequantize_blocks<format::Iq3S, Codes256>(bytes, out);
+    case DType::iq1_s:
+      return dequantize_blocks<format::Iq1S, Codes256>(bytes, out);
+    case DType::iq1_m:
+      return dequantize_blocks<format::Iq1M, Codes256>(bytes, out);
+    case DType::tq1_0:
+      return dequantize_few_bits<format::Tq1_0>(bytes, out);
+    case DType::tq2_0:
+      return dequantize_few_bits<format::Tq2_0>(bytes, out);
+    case DType::q1_0:
+      return dequantize_few_bits<format::Q1_0>(bytes, out);
+    case DType::q2_0:
+      return dequantize_few_bits<format::Q2_0>(bytes, out);
+    case DType::nvfp4:
+      return dequantize_nvfp4(bytes, out);
   }
 }
 

@@ -28,8 +28,20 @@ enum class DType : uint8_t {
   iq4_nl,
   iq4_xs,
   mxfp4,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq3_xxs,
+  iq3_s,
+  iq1_s,
+  iq1_m,
+  tq1_0,
+  tq2_0,
+  q1_0,
+  q2_0,
+  nvfp4,
 };
-inline constexpr size_t kDTypeCount = size_t(DType::mxfp4) + 1;
+inline constexpr size_t kDTypeCount = size_t(DType::nvfp4) + 1;
 
 struct DTypeTraits {
   std::string_view name;  // "q4_0": as the command line writes it

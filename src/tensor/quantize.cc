@@ -43,6 +43,16 @@ EncodeBlock encoder(DType dtype) {
       return format::encode_iq4_xs;
     case DType::mxfp4:
       return format::encode_mxfp4;
+    case DType::tq1_0:
+      return format::encode_tq1_0;
+    case DType::tq2_0:
+      return format::encode_tq2_0;
+    case DType::q1_0:
+      return format::encode_q1_0;
+    case DType::q2_0:
+      return format::encode_q2_0;
+    case DType::nvfp4:
+      return format::encode_nvfp4;
     default:
       return nullptr;
   }
@@ -70,6 +80,10 @@ void encode_row(DType dtype, std::span<const float> in, uint8_t* out) {
 }
 
 }  // namespace
+
+bool is_writable(DType dtype) {
+  return dtype != DType::i32 && (traits(dtype).block_values == 1 || encoder(dtype) != nullptr);
+}
 
 void quantize_row(DType dtype, std::span<const float> in, std::byte* out) {
   CHECK(in.size() % traits(dtype).block_values == 0);

@@ -18,6 +18,13 @@ void encode_q4_1(const float* values, uint8_t* block);
 void encode_q5_1(const float* values, uint8_t* block);
 void encode_mxfp4(const float* values, uint8_t* block);
 
+// Of one or two bits, and NVFP4.
+void encode_tq1_0(const float* values, uint8_t* block);
+void encode_tq2_0(const float* values, uint8_t* block);
+void encode_q1_0(const float* values, uint8_t* block);
+void encode_q2_0(const float* values, uint8_t* block);
+void encode_nvfp4(const float* values, uint8_t* block);
+
 // By a search for the least squared error, in which large values weigh more: they matter more to the
 // products.
 void encode_iq4_nl(const float* values, uint8_t* block);

@@ -14,7 +14,7 @@ namespace {
 std::vector<DType> writable_types() {
   std::vector<DType> types;
   for (size_t i = 0; i < kDTypeCount; ++i) {
-    if (DType(i) != DType::i32) types.push_back(DType(i));
+    if (is_writable(DType(i))) types.push_back(DType(i));
   }
   return types;
 }
@@ -75,18 +75,20 @@ TEST(Quantize, StaysWithinTheErrorOfItsFormat) {
   const struct {
     DType dtype;
     double relative_rms;  // about 2 % above what is measured
-  } bounds[] = {{DType::f32, 0.0},       {DType::f16, 0.000212}, {DType::bf16, 0.0017},
-                {DType::f8_e4m3, 0.027}, {DType::q4_0, 0.0875},  {DType::q4_1, 0.0715},
-                {DType::q5_0, 0.0440},   {DType::q5_1, 0.0342},  {DType::q8_0, 0.00550},
-                {DType::q2_k, 0.2750},   {DType::q3_k, 0.1485},  {DType::q4_k, 0.0722},
-                {DType::q5_k, 0.0354},   {DType::q6_k, 0.0173},  {DType::iq4_nl, 0.0755},
-                {DType::iq4_xs, 0.0760}, {DType::mxfp4, 0.1140}};
+  } bounds[] = {
+      {DType::f32, 0.0},      {DType::f16, 0.000212}, {DType::bf16, 0.0017},   {DType::f8_e4m3, 0.027},
+      {DType::q4_0, 0.0875},  {DType::q4_1, 0.0715},  {DType::q5_0, 0.0440},   {DType::q5_1, 0.0342},
+      {DType::q8_0, 0.00550}, {DType::q2_k, 0.2750},  {DType::q3_k, 0.1485},   {DType::q4_k, 0.0722},
+      {DType::q5_k, 0.0354},  {DType::q6_k, 0.0173},  {DType::iq4_nl, 0.0755}, {DType::iq4_xs, 0.0760},
+      {DType::mxfp4, 0.1140}, {DType::tq1_0, 0.4370}, {DType::tq2_0, 0.4370},  {DType::q1_0, 0.6030},
+      {DType::q2_0, 0.3620},  {DType::nvfp4, 0.0839}};
   ASSERT_EQ(std::size(bounds), writable_types().size());
   for (float spread : {1.0f, 0.02f, 300.0f}) {
     std::vector<float> values = gaussian(256 * 256, 7);
     for (float& value : values) value *= spread;
     for (const auto& [dtype, bound] : bounds) {
-      if (dtype == DType::f8_e4m3 && spread != 1.0f) continue;  // no scale: the range is the values'
+      // No scale, or one of few bits: the range is the values'.
+      if ((dtype == DType::f8_e4m3 || dtype == DType::nvfp4) && spread != 1.0f) continue;
       const double error = relative_rms(round_trip(dtype, values), values);
       EXPECT_LE(error, bound) << traits(dtype).name << " x " << spread;
       EXPECT_GE(error, bound * 0.95) << traits(dtype).name << " x " << spread;  // the bound is a tight one
@@ -139,7 +141,8 @@ TEST(Quantize, KeepsABlockOfOneValueRepeated) {
     const std::vector<float> values(256, value);
     for (DType dtype : writable_types()) {
       // The steps of these are as coarse for one value as for many.
-      const double bound = dtype == DType::mxfp4 ? 0.2 : dtype == DType::f8_e4m3 ? 0.063 : 0.005;
+      const bool is_float = dtype == DType::f8_e4m3 || dtype == DType::nvfp4;
+      const double bound = dtype == DType::mxfp4 ? 0.2 : is_float ? 0.063 : 0.005;
       EXPECT_LE(relative_rms(round_trip(dtype, values), values), bound) << traits(dtype).name << " " << value;
     }
   }
@@ -149,6 +152,7 @@ TEST(Quantize, KeepsALoneLargeValueAmongZeros) {
   std::vector<float> values(256, 0.0f);
   values[77] = -3.0f;
   for (DType dtype : writable_types()) {
+    if (dtype == DType::q1_0) continue;  // which has nothing between two values
     // IQ4 has no zero: the other 31 values of the block become 1 where the large one is -127.
     const double bound = dtype == DType::iq4_nl || dtype == DType::iq4_xs ? std::sqrt(31.0) / 127.0 : 0.0025;
     EXPECT_LE(relative_rms(round_trip(dtype, values), values), bound * 1.001) << traits(dtype).name;
@@ -201,6 +205,12 @@ TEST(Quantize, CutsWhatIsTooLargeAndTakesNaNForZero) {
   for (DType dtype : writable_types()) {
     if (traits(dtype).block_values == 1) continue;
     const auto out = round_trip(dtype, values);
+    if (dtype == DType::q1_0) continue;
+    if (dtype == DType::tq1_0 || dtype == DType::tq2_0 || dtype == DType::q2_0 || dtype == DType::nvfp4) {
+      EXPECT_GT(out[40], 2e3f) << traits(dtype).name;
+      EXPECT_EQ(out[3], 0.0f);
+      continue;
+    }
     EXPECT_GT(out[40], 4e5f) << traits(dtype).name;  // at least half of what a scale of 65504 gives
     EXPECT_EQ(std::fabs(out[3]) <= 0.2f * out[40], true) << traits(dtype).name;
   }

@@ -368,9 +368,10 @@ void use_avx2(CpuKernels& kernels) {
   kernels.name = "avx2";
   use_avx2_floats(kernels);
   kernels.attend = attend_avx2;
-#define QUIRE_FORMAT(dtype, Format, activation)                                              \
-  kernels.matmul[size_t(DType::dtype)] = matmul<format::Format, ActivationForm::activation>; \
+#define QUIRE_FORMAT(dtype, Format, activation)                                                      \
+  kernels.matmul[size_t(DType::dtype)] = matmul<Panels<format::Format>, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }

@@ -314,9 +314,10 @@ void use_avx512(CpuKernels& kernels) {
   use_avx512_floats(kernels);
   use_avx512_rows(kernels);
   kernels.attend = attend_avx512;
-#define QUIRE_FORMAT(dtype, Format, activation)                                                   \
-  kernels.matmul[size_t(DType::dtype)] = matmul_vnni<format::Format, ActivationForm::activation>; \
+#define QUIRE_FORMAT(dtype, Format, activation)                                                           \
+  kernels.matmul[size_t(DType::dtype)] = matmul_vnni<Panels<format::Format>, ActivationForm::activation>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }

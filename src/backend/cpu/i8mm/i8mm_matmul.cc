@@ -229,6 +229,10 @@ void use_i8mm(CpuKernels& kernels) {
   use_pairs<format::Format>(kernels, DType::dtype);
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
+#define QUIRE_FORMAT(dtype, Format, activation) \
+  kernels.matmul[size_t(DType::dtype)] = matmul<Panels<format::Format>, ActivationForm::activation>;
+#include "backend/cpu/matmul/book_formats.inc"
+#undef QUIRE_FORMAT
 }
 
 }  // namespace quire

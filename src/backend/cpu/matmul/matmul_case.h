@@ -35,10 +35,26 @@ struct MatmulCase {
   MatmulCase(DType dtype, size_t rows, size_t cols, size_t tokens)
       : dtype(dtype), rows(rows), cols(cols), tokens(tokens), weight(rows * row_bytes(dtype, cols) + 1) {
     const std::vector<float> values = gaussian(rows * cols, uint32_t(rows * 31 + cols));
-    for (size_t r = 0; r < rows; ++r) {
+    if (!is_writable(dtype)) fill_with_any_codes();
+    for (size_t r = 0; r < rows && is_writable(dtype); ++r) {
       quantize_row(dtype, std::span(values).subspan(r * cols, cols), matrix().data_at(r));
     }
     input = gaussian(tokens * cols, uint32_t(tokens + 1000));
+  }
+
+  // For types that nothing is written in: any bytes, and scales of about a hundredth.
+  void fill_with_any_codes() {
+    std::mt19937 random(uint32_t(rows * 31 + cols));
+    const size_t block = traits(dtype).block_bytes;
+    for (std::byte& byte : weight) byte = std::byte(random());
+    for (size_t at = 1; at + block <= weight.size(); at += block) {
+      const uint16_t scale = uint16_t(0x2000 + random() % 0x400);
+      if (dtype != DType::iq1_m) std::memcpy(weight.data() + at, &scale, sizeof(scale));
+      for (size_t k = 0; dtype == DType::iq1_m && k < 4; ++k) {  // its scale is at the top of four words
+        std::byte& top = weight[at + 49 + 2 * k];
+        top = (top & std::byte(15)) | std::byte((scale >> (4 * k) & 15) << 4);
+      }
+    }
   }
 
   // Some channels of all tokens and some values of single ones stand far above the others.

@@ -29,6 +29,23 @@ U8x16 table_indexes(const uint8_t* block, size_t step) {
   return load16(block + Format::kBytes - Format::kValues / 2 + 16 * step);
 }
 
+// The place in the table of every code that a book can hold.
+template <class Format>
+struct CodeIndex {
+  uint8_t of[256] = {};
+  constexpr CodeIndex() {
+    for (size_t i = 16; i-- > 0;) of[uint8_t(kWeightCodes<Format>.code(i))] = uint8_t(i);
+  }
+};
+template <class Format>
+void put_book_codes(const int8_t* codes, uint8_t* place) {
+  static constexpr CodeIndex<Format> kIndex;
+  uint8_t halves[16];
+  for (size_t i = 0; i < 16; ++i)
+    halves[i] = uint8_t(kIndex.of[uint8_t(codes[i])] | kIndex.of[uint8_t(codes[i + 16])] << 4);
+  put_fours(load16(halves), place);
+}
+
 // 32 codes of a row, as the format unpacks them, at the row's place in a step.
 template <class Format>
 void put_step(const int8_t* codes, uint8_t* place) {
@@ -56,11 +73,13 @@ void put_step(const int8_t* codes, uint8_t* place) {
 
 template <class Format>
 struct Fours {
-  using Packed = PackedBlock<Format>;
+  using Packed = PackedBlock<Panels<Format>>;
   static void put_codes(const uint8_t* block, const int8_t* codes, size_t row, uint8_t* out) {
     uint8_t* place = out + kFour * row;
     for (size_t step = 0; step < Packed::kValues / 32; ++step, place += Packed::kStepBytes) {
-      if constexpr (Packed::kCodes == Coding::table) {
+      if constexpr (kHasBook<Panels<Format>>) {
+        put_book_codes<Panels<Format>>(codes + 32 * step, place);
+      } else if constexpr (Packed::kCodes == Coding::table) {
         put_fours(table_indexes<Format>(block, step), place);
       } else {
         put_step<Format>(codes + 32 * step, place);
@@ -77,6 +96,7 @@ PanelFormat panel_format() {
 }
 
 #define QUIRE_FORMAT(dtype, Format, activation) template PanelFormat panel_format<format::Format>();
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 

@@ -41,7 +41,7 @@ struct UniformBlock<Format> {
   static constexpr size_t kSub = Format::kSubValues;
   static constexpr size_t kSubs = kValues / kSub;
   static constexpr bool kHasMin = quire::kHasMin<Format>;
-  static constexpr float kScaleShare = kIsWidened<Format> ? 1.0f / 16 : 1.0f;
+  static constexpr float kScaleShare = kIsWidened<Format> ? 1.0f / 16 : kShareOf<Format>;
 
   int8_t codes[kValues];
   float scale, min_scale;

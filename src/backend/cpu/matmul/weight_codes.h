@@ -51,6 +51,33 @@ constexpr WeightCodes iq4_codes() {
   return table_codes([](size_t index) { return format::kIq4Values[index]; });
 }
 
+// Formats whose panels are the same. Code books hold few magnitudes, so that with their signs sixteen numbers at most are left of the
+// codes, and indexes of these are what a panel keeps: 4.3 or 4.6 bits a weight.
+namespace format {
+template <size_t sub_values>
+struct LowBook {  // IQ1 and IQ2
+  static constexpr size_t kValues = 256, kSubValues = sub_values;
+  static constexpr bool kHasMin = false;
+  static constexpr float kShare = 1.0f / 8;
+};
+}  // namespace format
+
+template <class Format>
+struct PanelsOf {
+  using Type = Format;
+};
+template <class Format>
+requires kIsAnyOf<Format, format::Iq1S, format::Iq1M, format::Iq2Xxs, format::Iq2Xs, format::Iq2S>
+struct PanelsOf<Format> {
+  using Type = format::LowBook<Format::kSubValues>;
+};
+template <class Format>
+using Panels = typename PanelsOf<Format>::Type;
+
+template <class Format>
+inline constexpr bool kHasBook =
+    kIsAnyOf<Format, format::Iq3Xxs, format::Iq3S, format::LowBook<16>, format::LowBook<32>>;
+
 // Of a type that is not named: whole bytes.
 template <class Format>
 inline constexpr WeightCodes kWeightCodes = {};
@@ -79,6 +106,20 @@ inline constexpr WeightCodes kWeightCodes<format::Iq4Xs> = iq4_codes();
 template <>
 inline constexpr WeightCodes kWeightCodes<format::Mxfp4> =
     table_codes([](size_t index) { return format::Mxfp4::code(int(index)); }, WeightCodes::Scale::exponent);
+template <>
+inline constexpr WeightCodes kWeightCodes<format::Iq3Xxs> = table_codes([](size_t index) {
+  constexpr int8_t kCodes[16] = {-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62};
+  return kCodes[index];
+});
+template <>
+inline constexpr WeightCodes kWeightCodes<format::Iq3S> = table_codes([](size_t index) {
+  return int8_t(2 * int(index) - 15);
+});
+template <size_t sub_values>
+inline constexpr WeightCodes kWeightCodes<format::LowBook<sub_values>> = table_codes([](size_t index) {
+  constexpr int8_t kCodes[16] = {-43, -25, -9, -8, -7, -1, 1, 7, 8, 9, 25, 43};
+  return kCodes[index];
+});
 
 // Whether codes are four-bit numbers that are moved to -8..7 and taken sixteen times, their scale a sixteenth: then both halves of
 // a byte become codes by one instruction each (a shift, a mask). Not where minimums are whole numbers, into which what is

@@ -104,13 +104,20 @@ void matmul_dot(const MatmulArgs& args) {
   template void matmul_dot<format::Format, ActivationForm::activation, FarFetch>(const MatmulArgs&);
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
+#define QUIRE_PANELS(Format)                                                                      \
+  template void matmul_dot<format::Format, ActivationForm::q8_256, NearFetch>(const MatmulArgs&); \
+  template void matmul_dot<format::Format, ActivationForm::q8_256, FarFetch>(const MatmulArgs&);
+#include "backend/cpu/matmul/book_panels.inc"
+#undef QUIRE_PANELS
 
 void use_neon_dot(CpuKernels& kernels) {
   kernels.attend = attend_neon_dot;
   kernels.name = "neon_dot";
-#define QUIRE_FORMAT(dtype, Format, activation)                                                             \
-  kernels.matmul[size_t(DType::dtype)] = matmul_dot<format::Format, ActivationForm::activation, NearFetch>; \
+#define QUIRE_FORMAT(dtype, Format, activation)                                  \
+  kernels.matmul[size_t(DType::dtype)] =                                         \
+      matmul_dot<Panels<format::Format>, ActivationForm::activation, NearFetch>; \
   kernels.panels[size_t(DType::dtype)] = panel_format<format::Format>();
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 }

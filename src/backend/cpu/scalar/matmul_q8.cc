@@ -140,6 +140,7 @@ void matmul_q8(const MatmulArgs& args) {
 
 #define QUIRE_FORMAT(name, Format, form) \
   template void matmul_q8<format::Format, ActivationForm::form>(const MatmulArgs&);
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
 

@@ -51,6 +51,7 @@ CpuKernels scalar_kernels() {
 #define QUIRE_FORMAT(dtype, Format, activation)                    \
   kernels.form[size_t(DType::dtype)] = ActivationForm::activation; \
   kernels.matmul[size_t(DType::dtype)] = scalar::matmul_q8<format::Format, ActivationForm::activation>;
+#include "backend/cpu/matmul/book_formats.inc"
 #include "backend/cpu/matmul/quantized_formats.inc"
 #undef QUIRE_FORMAT
   return kernels;
