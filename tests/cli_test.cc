@@ -253,8 +253,9 @@ TEST_F(Cli, AModelQuantizedToF32AnswersAsTheFolderItCameFrom) {
 }
 
 TEST_F(Cli, SynthWritesAModelOfEachMixThatRunsAndInspectSaysWhatIsInIt) {
-  for (const std::string type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k_m", "q4_k_m", "q5_k_m",
-                                 "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "f16", "bf16", "f32"}) {
+  for (const std::string type :
+       {"q4_0",   "q4_1",  "q5_0",  "q5_1",  "q8_0",  "q2_k", "q3_k_m", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl",
+        "iq4_xs", "mxfp4", "nvfp4", "tq1_0", "tq2_0", "q1_0", "q2_0",   "f16",    "bf16",   "f32"}) {
     const std::string out = path(type + ".gguf");
     const Outcome outcome = quire("synth --shape tiny --type " + type + " -o " + out);
     ASSERT_EQ(outcome.code, 0) << outcome.err;

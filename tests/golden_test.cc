@@ -40,12 +40,19 @@ double median_difference(std::span<const float> actual, std::span<const float> e
   return tokens[tokens.size() / 2];
 }
 
+// How far exact kernels may be off: more where a folder's matrices are rounded when they are loaded.
+double exact_bound(const std::string& name) {
+  for (const char* scheme : {"nvfp4", "gptq_sorted", "bnb", "mlx8"})
+    if (name.find(scheme) != std::string::npos) return 2e-3;
+  return 1e-4;
+}
+
 TEST_P(Goldens, LogitsAreThoseOfTransformers) {
   const Golden golden = read_golden(GetParam());
   BareModel model(golden_folder(golden.name), exact_kernels(), 2);
   ASSERT_EQ(model.spec.vocab, golden.vocab);
   const std::vector<float> logits = all_logits(model, golden.prompt, uint32_t(golden.prompt.size()));
-  EXPECT_LT(relative_difference(logits, golden.logits), 1e-4);
+  EXPECT_LT(relative_difference(logits, golden.logits), exact_bound(golden.name));
 }
 
 // As a GGUF file, which has no config.json: what the keys say is enough.

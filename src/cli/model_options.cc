@@ -161,6 +161,7 @@ ModelOptions::Opened ModelOptions::open() const {
   }
   load.context = engine.context;
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
+  for (const std::string& loss : opened.model->weights().losses) std::cerr << loss << "\n";
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
   } else if (!draft.empty()) {

@@ -7,6 +7,7 @@
 
 #include "model/layer_blocks.h"
 #include "model/placement.h"
+#include "model/product_type.h"
 
 namespace quire {
 namespace {
@@ -21,9 +22,11 @@ size_t kept_bytes(const TensorEntry& tensor, WeightUse::Kind kind, const Backend
   size_t rows = 1;  // the shape begins with the outermost
   for (size_t i = 0; i + 1 < tensor.shape.size(); ++i) rows *= tensor.shape[i];
   const size_t matrices = tensor.shape.size() > 2 ? tensor.shape[0] : 1;
+  const DType dtype = kind == WeightUse::product ? product_type(tensor.dtype) : tensor.dtype;
   const size_t prepared =
-      backend.prepared_bytes({nullptr, tensor.dtype, rows, tensor.shape.back()}, {kind, matrices});
-  return prepared == 0 ? tensor.bytes : prepared;
+      backend.prepared_bytes({nullptr, dtype, rows, tensor.shape.back()}, {kind, matrices});
+  if (prepared > 0) return prepared;
+  return dtype == tensor.dtype ? tensor.bytes : rows * row_bytes(dtype, tensor.shape.back());
 }
 
 // Who keeps which tensor of a file.

@@ -82,12 +82,6 @@ class Converter {
   void check_quantization() {
     const auto quantization = config_.maybe_object("quantization_config");
     if (!quantization) return;
-    const std::string method = quantization->maybe_text("quant_method").value_or("none");
-    const bool float8 = method == "fp8" || (method == "compressed-tensors" &&
-                                            quantization->maybe_text("format") == "float-quantized");
-    if (!float8 && method != "mxfp4")
-      throw Error("{} has weights quantized by {}; of quantized folders only FP8 and MXFP4 are supported",
-                  config_.where(), in_quotes(method));
     const auto block = quantization->numbers("weight_block_size");
     if (block.empty()) return;
     if (block.size() != 2 || block[0] == 0 || block[1] == 0)
@@ -328,6 +322,9 @@ HfConfig convert_hf_config(HfObject config, const std::string& name) {
   out.metadata.set("general.architecture", std::string(out.family->architecture));
   out.metadata.set("general.type", std::string("model"));
   out.metadata.set("general.name", name);
+  // Of a model that also sees images, the whole config may say it, or its text's.
+  out.quantization = read_hf_quantization(whole);
+  if (out.quantization.method.empty()) out.quantization = read_hf_quantization(config);
   Converter(config, out).convert();
   return out;
 }

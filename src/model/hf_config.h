@@ -8,6 +8,7 @@
 
 #include "model/hf_family.h"
 #include "model/hf_json.h"
+#include "model/hf_schemes.h"
 #include "model/metadata.h"
 #include "model/safetensors.h"
 
@@ -34,6 +35,7 @@ struct HfConfig {
   uint64_t state_groups = 0;    // of heads in layers of Mamba-2; 0: there are none
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
+  HfQuantization quantization = {};
 };
 
 // Throws Error for a model that is not supported, naming what is.

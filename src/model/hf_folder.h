@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -51,10 +53,20 @@ class HfFolder : public ModelFile {
   TensorData load(const TensorEntry& entry) const override;
   std::vector<std::span<const std::byte>> stored(const TensorEntry& entry) const override;
   std::string folder() const override { return path_; }
+  std::vector<std::string> losses() const override;
 
  private:
+  // Of the packed matrices that became a type.
+  struct Lossy {
+    size_t tensors = 0;
+    PackedLoss loss;
+  };
+
   HfConfig config_;
   SafetensorsFolder files_;
+  HfPackedTensors packed_;
+  mutable std::mutex mutex_;  // over what follows
+  mutable std::map<DType, Lossy> lossy_;
   std::vector<HfTensor> sources_;  // by place in tensors()
 };
 

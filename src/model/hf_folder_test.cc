@@ -285,8 +285,8 @@ TEST(HfFolder, RefusesWhatItDoesNotKnow) {
   maker.config["rope_scaling"] = {{"type", "dynamic"}, {"factor", 2.0}};
   EXPECT_THAT(maker.error(), HasSubstr("scaled by \"dynamic\" are not supported"));
   maker.config.erase("rope_scaling");
-  maker.config["quantization_config"] = {{"quant_method", "gptq"}};
-  EXPECT_THAT(maker.error(), HasSubstr("quantized by \"gptq\""));
+  maker.config["quantization_config"] = {{"quant_method", "aqlm"}};
+  EXPECT_THAT(maker.error(), HasSubstr("quantized by \"aqlm\""));
   maker.config.erase("quantization_config");
   maker.add("model.layers.0.self_attn.q_proj.lora_A.weight", {1}, {1});
   EXPECT_THAT(maker.error(), HasSubstr("q_proj.lora_A.weight\" of shape [1] is not known"));

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "model/model_file.h"
 
 namespace quire {
 namespace {
@@ -90,6 +91,18 @@ std::optional<HfObject> HfObject::maybe_object(const char* key) const {
   const Json* value = find(key);
   if (!value) return {};
   return HfObject(*value, where_ + ": " + key);
+}
+
+std::vector<std::string> HfObject::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json_.items()) keys.push_back(key);
+  return keys;
+}
+
+std::optional<HfObject> HfObject::maybe_own_object(const std::string& key) const {
+  const Json* value = find(key.c_str());
+  if (!value || !value->is_object()) return {};
+  return HfObject(*value, fmt::format("{}: {}", where_, in_quotes(key)));
 }
 
 std::vector<double> HfObject::reals(const char* key) const {

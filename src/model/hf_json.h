@@ -29,6 +29,9 @@ class HfObject {
   std::optional<bool> maybe_flag(const char* key) const;
   std::optional<std::string> maybe_text(const char* key) const;
   std::optional<HfObject> maybe_object(const char* key) const;
+  std::vector<std::string> keys() const;
+  std::optional<HfObject> maybe_own_object(
+      const std::string& key) const;                      // nothing if the value is no object
   std::vector<double> reals(const char* key) const;       // empty if it is missing
   std::vector<std::string> texts(const char* key) const;  // empty if it is missing
   std::vector<uint64_t> numbers(const char* key) const;   // a lone number is a list of one; empty if missing

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <span>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/thread_pool.h"
 #include "model/hf_tensors.h"
 #include "tensor/float16.h"
 #include "tensor/quantize.h"
@@ -217,7 +219,7 @@ class RowMaker {
 
 // Nothing to change, and aligned as its values should be: a safetensors file promises no alignment.
 bool is_view(const HfTensor& tensor) {
-  if (tensor.parts.size() != 1) return false;
+  if (tensor.parts.size() != 1 || tensor.parts[0].packed != nullptr) return false;
   const std::span<const std::byte> bytes = tensor.parts[0].data->bytes;
   return reinterpret_cast<uintptr_t>(bytes.data()) % traits(tensor.entry.dtype).block_bytes == 0 &&
          tensor.rows == HfRows::plain && !tensor.transposed && tensor.added == 0 &&
@@ -225,10 +227,51 @@ bool is_view(const HfTensor& tensor) {
          tensor.entry.bytes == bytes.size();
 }
 
+// Rows [begin, end) of one part.
+PackedLoss write_packed_rows(const HfTensor& tensor, const PackedMatrix& matrix, uint64_t begin, uint64_t end,
+                             std::byte* out) {
+  PackedLoss loss;
+  const DType dtype = tensor.entry.dtype;
+  const uint64_t bytes = row_bytes(dtype, tensor.cols);
+  const HfTiles& tiles = tensor.tiles;
+  std::vector<std::byte> as_in_file(bytes);
+  for (uint64_t row = begin; row < end; ++row, out += bytes) {
+    const bool moves = tiles.reorders() && tiles.columns;
+    write_packed_row(matrix, file_row(tensor, row), dtype, moves ? as_in_file.data() : out, loss);
+    const uint64_t each = traits(dtype).block_bytes;  // moved types have one value in a block
+    for (uint64_t col = 0; moves && col < tensor.cols; col += tiles.size)
+      std::memcpy(out + col * each, as_in_file.data() + tiles.in_file(col) * each, tiles.size * each);
+  }
+  return loss;
+}
+
+// With all CPUs: schemes pack eight rows into a word, or look numbers up.
+TensorData load_packed(const HfTensor& tensor, PackedLoss& loss) {
+  constexpr uint64_t kRowsAtOnce = 128;  // their words share cache lines
+  auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
+  const uint64_t rows = tensor.result_rows();
+  const uint64_t bytes = row_bytes(tensor.entry.dtype, tensor.cols);
+  std::mutex mutex;
+  ThreadPool pool(usable_cpus());
+  pool.parallel_for(rows * tensor.parts.size(), kRowsAtOnce, [&](size_t begin, size_t end) {
+    for (uint64_t at = begin; at < end;) {
+      const uint64_t part = at / rows, first = at % rows, count = std::min<uint64_t>(rows - first, end - at);
+      const PackedLoss own = write_packed_rows(tensor, *tensor.parts[part].packed, first, first + count,
+                                               buffer->data() + at * bytes);
+      const std::lock_guard lock(mutex);
+      loss.values += own.values;
+      loss.errors += own.errors;
+      at += count;
+    }
+  });
+  return {buffer->bytes(), buffer};
+}
+
 }  // namespace
 
-TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config) {
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
   if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+  if (!tensor.parts.empty() && tensor.parts.front().packed != nullptr) return load_packed(tensor, loss);
   auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
   if (tensor.parts.empty()) {
     std::memcpy(buffer->data(), tensor.computed.data(), tensor.entry.bytes);

@@ -43,12 +43,15 @@ bool is_ignored(std::string_view name) {
 
 class Planner {
  public:
-  Planner(const SafetensorsFolder& files, const HfConfig& config, const std::string& folder)
-      : files_(files), config_(config), folder_(folder) {}
+  Planner(const SafetensorsFolder& files, const HfPackedTensors& packed, const HfConfig& config,
+          const std::string& folder)
+      : files_(files), packed_(packed), config_(config), folder_(folder) {}
 
   std::vector<HfTensor> plan() {
     for (const auto& [name, tensor] : files_.tensors())
-      if (!is_ignored(name) && !is_scale(name)) place(tensor);
+      if (!is_ignored(name) && !is_scale(name) && !packed_.parts.contains(name)) place(tensor);
+    for (const auto& [name, tensor] : packed_.tensors)
+      if (!is_ignored(name)) place(tensor);
     for (const auto& [name, values] : config_.computed_tensors) {
       HfTensor& made = add(name);
       made.computed = values;
@@ -272,7 +275,12 @@ class Planner {
   }
 
   HfPart part(const SafetensorsTensor& tensor) const {
-    HfPart part{&tensor, nullptr};
+    HfPart part{&tensor, nullptr, nullptr};
+    if (const auto packed = packed_.matrices.find(tensor.name);
+        packed != packed_.matrices.end() && &packed_.tensors.at(tensor.name) == &tensor) {
+      part.packed = packed->second.get();
+      return part;
+    }
     if (tensor.name.ends_with("_blocks")) {
       part.scale = files_.find(tensor.name.substr(0, tensor.name.size() - 7) + "_scales");
       if (!part.scale) refuse(tensor, "has no \"_scales\" beside it");
@@ -323,7 +331,12 @@ class Planner {
         (tiles.columns ? tensor.cols : tensor.file_rows) != tiles.begin + tiles.value_heads * tiles.size)
       refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
     set_shape(tensor, vector);
-    tensor.entry.dtype = result_type(tensor, first);
+    tensor.entry.dtype = first_is_packed(tensor) ? packed_type(tensor) : result_type(tensor, first);
+    if (first_is_packed(tensor)) {
+      tensor.entry.bytes =
+          tensor.result_rows() * row_bytes(tensor.entry.dtype, tensor.cols) * tensor.parts.size();
+      return;
+    }
     const uint64_t values = first.bytes.size() / type_bytes(first) / tensor.file_rows * tensor.result_rows();
     tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
   }
@@ -342,6 +355,28 @@ class Planner {
     tensor.cols = shape[2] * 32;
     set_shape(tensor, false);
     tensor.entry.bytes = blocks.bytes.size() / 16 * 17 / (halves(tensor) ? 2 : 1);
+  }
+
+  static bool first_is_packed(const HfTensor& tensor) { return tensor.parts.front().packed != nullptr; }
+
+  DType packed_type(const HfTensor& tensor) const {
+    std::vector<const PackedMatrix*> matrices;
+    for (const HfPart& part : tensor.parts) {
+      if (part.packed == nullptr || tensor.transposed || tensor.entry.shape.size() == 1)
+        refuse(*part.data, fmt::format("is packed by {} where it cannot be", config_.quantization.method));
+      matrices.push_back(part.packed);
+    }
+    if (is_small(tensor)) return DType::f32;
+    const DType type = type_of_packed(matrices);
+    const bool in_parts = tensor.tiles.reorders() && tensor.tiles.columns;  // of a row: blocks would be torn
+    return in_parts && traits(type).block_values > 1 ? DType::f16 : type;
+  }
+
+  static bool is_small(const HfTensor& tensor) {
+    const std::string& name = tensor.entry.name;
+    return tensor.entry.shape.size() == 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
+           name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ssm_conv1d.weight") ||
+           name.ends_with(".shortconv.conv.weight") || name == "position_embd.weight";
   }
 
   static bool halves(const HfTensor& tensor) { return is_half(tensor.rows); }
@@ -373,11 +408,7 @@ class Planner {
   }
 
   DType result_type(const HfTensor& tensor, const SafetensorsTensor& source) const {
-    const std::string& name = tensor.entry.name;
-    const bool small = tensor.entry.shape.size() == 1 || !name.ends_with(".weight") ||
-                       name.ends_with("_norm.weight") || name.ends_with(".ffn_gate_inp.weight") ||
-                       name.ends_with(".ssm_conv1d.weight") || name.ends_with(".shortconv.conv.weight") ||
-                       name == "position_embd.weight";
+    const bool small = is_small(tensor);
     switch (source.type) {
       case SafetensorsType::f32:
         return DType::f32;
@@ -400,6 +431,7 @@ class Planner {
   }
 
   const SafetensorsFolder& files_;
+  const HfPackedTensors& packed_;
   const HfConfig& config_;
   const std::string& folder_;
   std::map<std::string, HfTensor> made_;
@@ -407,9 +439,9 @@ class Planner {
 
 }  // namespace
 
-std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfConfig& config,
-                                      const std::string& folder) {
-  return Planner(files, config, folder).plan();
+std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfPackedTensors& packed,
+                                      const HfConfig& config, const std::string& folder) {
+  return Planner(files, packed, config, folder).plan();
 }
 
 }  // namespace quire

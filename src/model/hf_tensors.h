@@ -64,6 +64,7 @@ struct HfTiles {
 struct HfPart {
   const SafetensorsTensor* data = nullptr;
   const SafetensorsTensor* scale = nullptr;  // of FP8 weights; the exponents of MXFP4 blocks
+  const PackedMatrix* packed = nullptr;      // what `data` stands for, if it is one of HfPackedTensors
 };
 
 // How a tensor as GGUF has it comes from those in the folder. A plain one is a view of the file.
@@ -92,10 +93,10 @@ struct HfTensor {
 
 // The tensors of a folder in GGUF's names, order of rows and types: a vector, a norm or a router is f32, FP8
 // becomes f32, the rest is as it is in the file. Throws Error for a tensor that has no place in the model.
-std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfConfig& config,
-                                      const std::string& folder);
+std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfPackedTensors& packed,
+                                      const HfConfig& config, const std::string& folder);
 
-// Makes a tensor, or looks at it in place.
-TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config);
+// Makes a tensor, or looks at it in place. Adds what packed matrices lose by it.
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss);
 
 }  // namespace quire

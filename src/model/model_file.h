@@ -47,6 +47,9 @@ class ModelFile {
   // looked at. REQUIRES: as load().
   virtual std::vector<std::span<const std::byte>> stored(const TensorEntry& entry) const = 0;
 
+  // What loading has rounded so far, as sentences.
+  virtual std::vector<std::string> losses() const { return {}; }
+
   // The folder of a Hugging Face model (tokenizer.json and the rest are there); empty for a GGUF file.
   virtual std::string folder() const { return {}; }
 

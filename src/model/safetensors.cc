@@ -28,7 +28,7 @@ constexpr NamedType kTypes[] = {
     {"U8", SafetensorsType::u8, 1},           {"I8", SafetensorsType::i8, 1},
     {"I32", SafetensorsType::i32, 4},         {"I64", SafetensorsType::i64, 8},
     {"BOOL", SafetensorsType::other, 1},      {"I16", SafetensorsType::other, 2},
-    {"U16", SafetensorsType::other, 2},       {"U32", SafetensorsType::other, 4},
+    {"U16", SafetensorsType::other, 2},       {"U32", SafetensorsType::i32, 4},
     {"U64", SafetensorsType::other, 8},       {"F64", SafetensorsType::other, 8},
 };
 

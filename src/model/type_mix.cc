@@ -28,7 +28,9 @@ constexpr Known kKnown[] = {
     {"q4_k_m", DType::q4_k, true, 15},    {"q5_k_s", DType::q5_k, false, 16},
     {"q5_k_m", DType::q5_k, true, 17},    {"q6_k", DType::q6_k, false, 18},
     {"iq4_nl", DType::iq4_nl, false, 25}, {"iq4_xs", DType::iq4_xs, false, 30},
-    {"mxfp4", DType::mxfp4, false, 38},
+    {"mxfp4", DType::mxfp4, false, 38},   {"nvfp4", DType::nvfp4, false, 39},
+    {"tq1_0", DType::tq1_0, false, 36},   {"tq2_0", DType::tq2_0, false, 37},
+    {"q1_0", DType::q1_0, false, 40},     {"q2_0", DType::q2_0, false, 41},
 };
 
 const Known* find(std::string_view name) {
@@ -47,7 +49,13 @@ DType with_short_blocks(DType type) {
     case DType::q2_k:
     case DType::q3_k:
     case DType::iq4_xs:
+    case DType::tq1_0:
+    case DType::tq2_0:
+    case DType::q1_0:
+    case DType::q2_0:
       return DType::iq4_nl;
+    case DType::nvfp4:
+      return DType::mxfp4;
     case DType::q4_k:
       return DType::q5_0;
     case DType::q5_k:

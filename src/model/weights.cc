@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "model/product_type.h"
 #include "tensor/quantize.h"
 
 namespace quire {
@@ -31,11 +32,17 @@ class Loader {
     weights.positions = to_f32(find(roles.positions));
     weights.output_norm = norm(spec_.output_norm_tensor, spec_.output_norm);
     weights.head = find(roles.head);
-    if (!weights.head) weights.head = weights.embedding;
+    if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding);
     weights.head_bias = find(roles.head_bias);
     for (const LayerBlock& one : layer_blocks(spec_)) weights.blocks.push_back(block(one));
     weights.bytes = bytes_;
     weights.file = file_;
+    weights.losses = file_->losses();
+    if (scaled_ > 0)
+      weights.losses.push_back(
+          fmt::format("{}: {} tensors of NVFP4 with a scale of their own are kept as f16, which moves "
+                      "their values by 0.02 % at most",
+                      file_->path(), scaled_));
     return weights;
   }
 
@@ -92,7 +99,7 @@ class Loader {
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     const bool vector = kind == RoleKind::vector;
     const Weight weight = load(*entry, vector ? 1 : rows, vector ? rows * shape.back() : shape.back());
-    return vector ? to_f32(weight) : weight;
+    return vector ? to_f32(weight) : kind == RoleKind::product ? as_product(name, weight) : weight;
   }
 
   Weight load(const TensorEntry& entry, size_t rows, size_t cols) {
@@ -103,6 +110,43 @@ class Loader {
     std::shared_ptr<const void> owner = file_;
     if (data.owned != nullptr) owner = data.owned;
     return {{data.bytes.data(), entry.dtype, rows, cols}, owner};
+  }
+
+  // In the type in which it is multiplied.
+  Weight as_product(const std::string& name, const Weight& weight) const {
+    const MatrixView& view = weight.view;
+    const TensorEntry* scale = view.dtype == DType::nvfp4 ? scale_of(name) : nullptr;
+    const DType dtype = scale != nullptr ? DType::f16 : product_type(view.dtype);
+    if (!weight || dtype == view.dtype) return weight;
+    if (checking_) return {{view.data, dtype, view.rows, view.cols}, nullptr};
+    auto copy = std::make_shared<const Buffer>(view.rows * row_bytes(dtype, view.cols));
+    if (scale != nullptr) {
+      scale_nvfp4(view, *scale, copy->data());
+    } else {
+      rewrite_for_products(view.dtype, view.cols, {view.data, view.bytes()}, copy->bytes());
+    }
+    return {{copy->data(), dtype, view.rows, view.cols}, copy};
+  }
+
+  // What all values of an NVFP4 tensor, or of one of its experts, are multiplied with.
+  const TensorEntry* scale_of(const std::string& name) const {
+    const std::string ending = ".weight";
+    if (!name.ends_with(ending)) return nullptr;
+    return file_->find(name.substr(0, name.size() - ending.size()) + ".scale");
+  }
+  void scale_nvfp4(const MatrixView& view, const TensorEntry& scale, std::byte* out) const {
+    const size_t count = scale.shape.size() == 1 ? scale.shape[0] : 0;
+    if (scale.dtype != DType::f32 || count == 0 || view.rows % count != 0)
+      throw Error("{}: the tensor {} is not of f32 scales", file_->path(), scale.name);
+    const TensorData data = file_->load(scale);
+    std::vector<float> scales(count), values(view.cols);
+    dequantize_row(DType::f32, data.bytes.data(), scales);
+    for (size_t row = 0; row < view.rows; ++row) {
+      dequantize_row(view.dtype, view.row(row), values);
+      for (float& value : values) value *= scales[row / (view.rows / count)];
+      quantize_row(DType::f16, values, out + row * row_bytes(DType::f16, view.cols));
+    }
+    ++scaled_;
   }
 
   // Norms, biases and the like are used as f32 whatever the file holds.
@@ -125,6 +169,7 @@ class Loader {
   const ModelSpec& spec_;
   std::map<std::string, Weight> shared_;  // by several roles of one block
   size_t bytes_ = 0;
+  mutable size_t scaled_ = 0;  // matrices of NVFP4 that became f16
   bool checking_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -34,6 +35,7 @@ struct Weights {
       0;  // of copies in the backend's own layout, beside which the originals need no memory
   size_t device_bytes = 0;  // those of them that are in a device's memory
   std::shared_ptr<const ModelFile> file;
+  std::vector<std::string> losses = {};  // what loading rounded, as sentences
 
   // Who begins: it reads the embedding. The head is always the device's.
   Side first_side() const { return blocks.empty() ? Side::device : blocks.front().side; }

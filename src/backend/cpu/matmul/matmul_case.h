@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <span>
 #include <vector>
@@ -42,13 +43,13 @@ struct MatmulCase {
     input = gaussian(tokens * cols, uint32_t(tokens + 1000));
   }
 
-  // For types that nothing is written in: any bytes, and scales of about a hundredth.
+  // For types that nothing is written in: any bytes, and scales below a hundredth.
   void fill_with_any_codes() {
     std::mt19937 random(uint32_t(rows * 31 + cols));
     const size_t block = traits(dtype).block_bytes;
     for (std::byte& byte : weight) byte = std::byte(random());
     for (size_t at = 1; at + block <= weight.size(); at += block) {
-      const uint16_t scale = uint16_t(0x2000 + random() % 0x400);
+      const uint16_t scale = uint16_t(0x1c00 + random() % 0x400);
       if (dtype != DType::iq1_m) std::memcpy(weight.data() + at, &scale, sizeof(scale));
       for (size_t k = 0; dtype == DType::iq1_m && k < 4; ++k) {  // its scale is at the top of four words
         std::byte& top = weight[at + 49 + 2 * k];
