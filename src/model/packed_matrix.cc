@@ -112,6 +112,7 @@ void write_packed_row(const PackedMatrix& matrix, uint64_t row, DType dtype, std
                       PackedLoss& loss) {
   thread_local PackedRow packed;
   thread_local std::vector<float> values, written;
+  packed.offsets.clear();  // of another matrix
   matrix.read(row, packed);
   values.resize(matrix.cols);
   for (uint64_t i = 0; i < matrix.cols; ++i) {
