@@ -62,7 +62,7 @@ struct Matrices {
     std::vector<float> values(shape.cols);
     Random random;
     for (float& value : values) value = random.next();
-    quantize_row(dtype, values, file->data());
+    if (is_writable(dtype)) quantize_row(dtype, values, file->data());  // else zeros, which take as long
     for (size_t r = 1; r < shape.rows; ++r) std::copy_n(file->data(), bytes, file->data() + r * bytes);
     Weight weight;
     weight.view = {file->data(), dtype, shape.rows, shape.cols};
