@@ -103,7 +103,7 @@ TEST_P(Goldens, LogitsOfTheExactKernelsOfAGpuAreThoseOfTransformers) {
   if (is_refused(golden.name, *gpu)) return;
   BareModel model(golden_folder(golden.name), std::move(gpu));
   const std::vector<float> logits = all_logits(model, golden.prompt, 7);
-  EXPECT_LT(relative_difference(logits, golden.logits), 2e-3);
+  EXPECT_LT(relative_difference(logits, golden.logits), std::max(2e-3, exact_bound(golden.name)));
 }
 
 // Weights, activations and pages of bf16: what that costs is a rounding of 2^-9 here and there.
