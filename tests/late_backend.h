@@ -106,10 +106,12 @@ class LateBackend : public Backend {
     later([=, this] { device_.embed(params); });
   }
   void norm_quantize(const NormQuantizeParams& params) override {
-    later([=, this, norm = params.norm == nullptr ? Norm{} : *params.norm] {
-      NormQuantizeParams own = params;
-      if (own.norm != nullptr) own.norm = &norm;
-      device_.norm_quantize(own);
+    const auto copy = [](const Norm* norm) { return norm == nullptr ? Norm{} : *norm; };
+    later([=, this, norm = copy(params.norm), branch_norm = copy(params.branch_norm)] {
+      NormQuantizeParams now = params;
+      if (now.norm != nullptr) now.norm = &norm;
+      if (now.branch_norm != nullptr) now.branch_norm = &branch_norm;
+      device_.norm_quantize(now);
     });
   }
   void project(const ProjectParams& params) override {

@@ -55,6 +55,21 @@ def mistral3():
         image_token_index=60)
 
 
+def gemma4(**changes):
+    """Heads of 8 with a window and of 16 without, of which a quarter rotates."""
+    values = tiny(head_dim=8, global_head_dim=16, sliding_window=16, max_position_embeddings=512, final_logit_softcapping=20.0)
+    return {**values, **changes}
+
+
+GEMMA4_INPUTS = dict(num_hidden_layers=5, hidden_size_per_layer_input=8, vocab_size_per_layer_input=64, num_kv_shared_layers=2,
+                     use_double_wide_mlp=True, layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                                                            "sliding_attention", "full_attention"])
+GEMMA4_EXPERTS = dict(num_hidden_layers=3, hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1,
+                      enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=16,
+                      layer_types=["sliding_attention", "full_attention", "full_attention"])
+GEMMA4_GAIN = {"embed_tokens.": 0.4, "router.proj": 6.0, "q_proj": 2.5, "k_proj": 2.5}
+
+
 def families(Golden):
     def golden(config, **how):
         return Golden(config, dtype=how.pop("dtype", torch.bfloat16), **how)
@@ -105,6 +120,12 @@ def families(Golden):
                                                                               high_freq_factor=4.0,
                                                                               original_max_position_embeddings=64)))),
         "gemma": golden(lambda: t.GemmaConfig(**tiny(head_dim=16)), gain=GEMMA_GAIN),
+        "gemma4": golden(lambda: t.Gemma4TextConfig(**gemma4(**GEMMA4_INPUTS)), gain=GEMMA4_GAIN, prompt_tokens=300),
+        "gemma4_moe": golden(lambda: t.Gemma4TextConfig(**gemma4(**GEMMA4_EXPERTS)), gain=GEMMA4_GAIN, margin=0.001, nested="gemma4"),
+        "gemma4_unified": golden(lambda: t.Gemma4UnifiedTextConfig(**gemma4(
+            num_hidden_layers=3, attention_k_eq_v=True, num_global_key_value_heads=1,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"])), gain=GEMMA4_GAIN, prompt_tokens=100,
+            nested="gemma4_unified"),
         "glm4": golden(lambda: t.Glm4Config(**tiny(head_dim=16, rope_parameters=rope(partial_rotary_factor=0.5)))),
         "glm": golden(lambda: t.GlmConfig(**tiny(head_dim=16, rope_parameters=rope(partial_rotary_factor=0.5)))),
         "qwen2_moe": golden(lambda: t.Qwen2MoeConfig(**tiny(

@@ -202,12 +202,15 @@ def is_norm(name):
 def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
-    less_one = model.config.model_type.startswith(("gemma", "qwen3_5", "qwen3_next"))  # how they store a norm's weight
+    kind = model.config.model_type
+    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith("gemma4")  # how they store a norm's weight
     centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
         for name, buffer in stored_buffers(model):
             scale = next((value for part, value in golden.gain.items() if part in name), None)
-            if scale is not None:
+            if name.endswith("layer_scalar"):
+                buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
+            elif scale is not None:
                 buffer.copy_(scale * torch.randn(buffer.shape, generator=generator))
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
@@ -219,6 +222,8 @@ def randomize(model, golden, seed):
                 parameter.copy_(norm_center + (factor or 0.0) + 0.25 * noise)
             elif name.endswith((".dt_bias", "dt_proj.bias", ".D")) and factor is not None:
                 parameter.copy_(factor + 0.5 * noise)
+            elif name.endswith(("router.scale", "per_expert_scale")):
+                parameter.copy_(1 + 0.25 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_((factor if name.endswith(("sinks", "correction_bias", "expert_bias")) else 0.25) * noise)
             elif any(part in name for part in ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings", "embeddings")):

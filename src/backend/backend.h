@@ -58,7 +58,7 @@ struct EmbedParams {
   float scale = 1;
 };
 
-// stream += scale * branch_norm(branch), then out = norm(stream).
+// stream = stream_scale * (stream + branch_scale * branch_norm(branch)), then out = norm(stream).
 struct NormQuantizeParams {
   // Whether the norm sees the stream with the branch. Blocks that run side by side see the same stream.
   enum class Order : uint8_t { add_then_norm, norm_then_add };
@@ -68,6 +68,7 @@ struct NormQuantizeParams {
   Rows branch_gate;  // [tokens, 1], or nothing: a row of the branch is times the sigmoid of its own
   const Norm* branch_norm = nullptr;
   float branch_scale = 1;
+  float stream_scale = 1;      // then multiplies the sum. REQUIRES: 1 where there is no branch
   const Norm* norm = nullptr;  // or nothing: the branch is added, and `out` stays what it is
   Order order = Order::add_then_norm;
   std::span<const uint32_t>
@@ -254,9 +255,10 @@ inline constexpr float kLeastShareSum = 1e-20f;
 
 struct RouteExpertsParams {
   Activation in;
-  Weight router;       // [experts, dim]
-  Weight bias;         // [experts], or nothing
-  Weight choice_bias;  // [experts], or nothing: added to scores where experts are chosen, and not in shares
+  Weight router;        // [experts, dim]
+  Weight bias;          // [experts], or nothing
+  Weight choice_bias;   // [experts], or nothing: added to scores where experts are chosen, and not in shares
+  Weight share_scales;  // [experts], or nothing: multiply the shares of the chosen, last of all
   Routing routing = {};
   uint32_t used = 0;
   std::span<uint32_t> experts;  // [tokens, used]

@@ -25,6 +25,10 @@ struct KernelLimits {
   bool scaled_inputs = true;  // ShareUse::of_inputs
   bool recurrent = true;      // convolve, delta_net, state_space, selective_scan and split_heads
   bool plain_experts = true;  // experts without a gate, and squared_relu
+  bool scaled_stream = true;  // NormQuantizeParams::stream_scale
+  bool scaled_shares = true;  // RouteExpertsParams::share_scales
+  // norm_quantize of rows that are no tokens: heads, or parts of a row.
+  bool norms_of_parts = true;
 };
 
 // What a backend says of itself.

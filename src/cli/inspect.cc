@@ -87,6 +87,21 @@ struct InspectCommand {
         std::count_if(spec.layers.begin(), spec.layers.end(), [](const auto& l) { return l.window() > 0; }));
   }
 
+  template <class BlockSpec>
+  static const BlockSpec* part_of(const ParallelMlpSpec& both) {
+    if constexpr (std::is_same_v<BlockSpec, DenseMlpSpec>) {
+      return &both.dense;
+    } else {
+      return &both.experts;
+    }
+  }
+  static uint32_t sharing_layers(const ModelSpec& spec) {
+    return uint32_t(std::ranges::count_if(spec.layers, [](const LayerSpec& layer) {
+      const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+      return gqa != nullptr && gqa->shares_with;
+    }));
+  }
+
   // One number of every layer that has such a block, in order.
   template <class BlockSpec, class Value>
   static std::vector<uint32_t> of_layers(const ModelSpec& spec, Value BlockSpec::*value) {
@@ -97,6 +112,7 @@ struct InspectCommand {
         block = std::get_if<GqaSpec>(&layer.mixer);
       } else {
         block = std::get_if<BlockSpec>(&layer.mlp);
+        if (const auto* both = std::get_if<ParallelMlpSpec>(&layer.mlp)) block = part_of<BlockSpec>(*both);
       }
       if (block != nullptr) values.push_back(block->*value);
     }
@@ -177,6 +193,14 @@ struct InspectCommand {
       fmt::print("  window        {} of {} layers see {} tokens\n", windowed, spec.layers.size(),
                  layer->window());
     }
+    if (const uint32_t sharing = sharing_layers(spec))
+      fmt::print("  shared        {} of {} layers read the keys and values of others and store none\n",
+                 sharing, spec.layers.size());
+    if (const TensorEntry* table = file.find(kLayerTable))
+      fmt::print(
+          "  inputs        {} values a token for each layer; their table of {} is read by row and stays in "
+          "the file\n",
+          spec.layer_inputs.width, human_bytes(table->bytes));
     fmt::print("  vocabulary    {}\n", spec.vocab);
     fmt::print("  context       {} tokens\n", spec.context);
     fmt::print("  KV cache      {} per token in {}, {} at the full context\n",
@@ -215,6 +239,7 @@ struct InspectCommand {
                           {"weight_bytes_by_type", sum.bytes_by_type},
                           {"layers", spec.layers.size()},
                           {"window_layers", window_layers(spec)},
+                          {"sharing_layers", sharing_layers(spec)},
                           {"width", spec.dim},
                           {"heads", alike(of_layers(spec, &GqaSpec::heads))},
                           {"kv_heads", alike(of_layers(spec, &GqaSpec::kv_heads))},

@@ -59,6 +59,7 @@ size_t weight_bytes(const ModelFile& file, const ModelSpec& spec, const Backend&
     if (is_embedding && side == Side::device)
       tied_head = kept_bytes(tensor, WeightUse::product, backend.side(side));
     has_head |= tensor.name == "output.weight";
+    if (tensor.name == kLayerTable) continue;  // a few of its rows are read, of the mapped file
     if (sides.of(tensor.name) != side) continue;
     const WeightUse::Kind use = is_embedding ? WeightUse::table
                                 : is_matrix  ? WeightUse::product
@@ -84,9 +85,13 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
       mlp_width = std::max<size_t>(mlp_width, dense->width);
     if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp))
       mlp_width = std::max(mlp_width, size_t(experts->width) * experts->used);
+    if (const auto* both = std::get_if<ParallelMlpSpec>(&layer.mlp))
+      mlp_width = std::max(
+          mlp_width, both->dense.width + size_t(both->experts.width) * both->experts.used + 5 * spec.dim);
   }
   // In f32, and a third more for the inputs that are quantized as well.
-  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width);
+  const size_t inputs = spec.layer_inputs.width * spec.layers.size();
+  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + 2 * inputs * sizeof(float);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -29,6 +30,36 @@ void Decoder::begin(Pass& pass) {
                         .inverse_frequencies = spec_.ropes[i].inverse_frequencies,
                         .scale = spec_.ropes[i].scale});
   }
+}
+
+// The row of a table and a product of the embedding, of all layers at once: each layer's part of a row is normed by itself.
+void Decoder::read_layer_inputs(const Pass& pass) {
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  const size_t width = spec_.layer_inputs.width, layers = spec_.layers.size();
+  const auto parts = [&](const Rows& rows) { return Rows{rows.data, rows.rows * layers, width, width}; };
+  backend.embed({.out = w.layer_inputs,
+                 .table = weights_.layer_table,
+                 .positions = {},
+                 .scale = std::sqrt(float(width))});
+  const Norm none;
+  backend.norm_quantize(
+      {.stream = w.stream, .branch = {}, .branch_gate = {}, .norm = &none, .rows = {}, .out = w.normed});
+  const Projection projection[] = {{weights_.layer_projection, {}, w.layer_products}};
+  backend.project({w.normed, projection});
+  backend.norm_quantize({.stream = parts(w.layer_inputs),
+                         .branch = parts(w.layer_products),
+                         .branch_gate = {},
+                         .branch_norm = &weights_.layer_norm,
+                         .stream_scale = std::sqrt(0.5f),
+                         .rows = {},
+                         .out = {}});
+}
+
+Rows Decoder::layer_input(const Workspace& w, size_t layer) const {
+  if (!w.layer_inputs) return {};
+  const size_t width = spec_.layer_inputs.width;
+  return {w.layer_inputs.data + layer * width, w.layer_inputs.rows, width, w.layer_inputs.stride};
 }
 
 // The stream's next owner is the other side. The host computes at once, so it waits for the device to come so far; the device is
@@ -64,6 +95,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                                   .table = weights_.embedding,
                                   .positions = weights_.positions,
                                   .scale = spec_.embedding_scale});
+  if (weights_.layer_table) read_layer_inputs(pass);
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
   using Order = NormQuantizeParams::Order;
@@ -83,6 +115,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .in = w.normed,
                           .out = w.branch,
                           .out_gate = w.branch_gate,
+                          .layer_input = layer_input(w, block.layer),
                           .weights = block.weights,
                           .scratch = w.scratch[i],
                           .angles = w.angles,
@@ -93,6 +126,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     pass.norm.branch_gate = block.block->gates_output() ? w.branch_gate : Rows{};
     pass.norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
     pass.norm.branch_scale = block.residual_scale;
+    pass.norm.stream_scale = block.stream_scale;
   }
   CHECK(batch.logit_rows.empty() || layers >= spec_.layers.size());
   if (batch.logit_rows.empty()) return device_.logits;

@@ -47,6 +47,9 @@ class Decoder {
   };
   Workspace& workspace(Side side) { return side == Side::host ? *host_ : device_; }
   void begin(Pass& pass);
+  // Reads what each layer has of its own, once the embedding is there.
+  void read_layer_inputs(const Pass& pass);
+  Rows layer_input(const Workspace& w, size_t layer) const;
   void cross(Pass& pass, Side to);
 
   const ModelSpec& spec_;

@@ -148,9 +148,13 @@ class Converter {
     set("attention.key_length", head_dim);
     set("attention.value_length", head_dim);
     add_epsilon();
-    add_hf_rope(config_, head_dim, out_);
-    add_hf_window(config_, out_);
-    add_family();
+    if (arch_ == "gemma4") {
+      add_hf_gemma4(config_, head_dim, out_);
+    } else {
+      add_hf_rope(config_, head_dim, out_);
+      add_hf_window(config_, out_);
+      add_family();
+    }
     if (arch_.starts_with("qwen35") || arch_ == "qwen3next") add_hybrid();
     add_hf_experts(config_, out_);
   }

@@ -45,6 +45,8 @@ HfConfig convert_hf_config(HfObject config, const std::string& name);
 
 // The parts of it.
 void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out);
+// All of Gemma 4 that is not said by other families in the same words, rope and windows too.
+void add_hf_gemma4(const HfObject& config, uint64_t head_dim, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
 // All of a hybrid's, whose layers are of several kinds.

@@ -22,12 +22,14 @@ class Experts {
     if (arch_ == "glm4moe" ||
         arch_ == "minimax-m2")  // some files hold them, and some that do not speak of them
       out_.more_layers = std::min<uint64_t>(number({"num_nextn_predict_layers", "num_mtp_modules"}, 0), 64);
+    if (arch_ == "gemma4" && !config_.maybe_flag("enable_moe_block").value_or(false)) return;
     const auto count = same({"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"});
     if (!count) return;
     if (*count == 0 || *count > kMaxExperts) throw Error("{}: {} experts", config_.where(), *count);
     out_.experts = *count;
     set("expert_count", out_.experts);
-    const auto used = same({"num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk"});
+    const auto used =
+        same({"num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_k", "moe_topk"});
     if (!used || *used == 0 || *used > *count)
       throw Error("{}: \"num_experts_per_tok\" is {} of {} experts", config_.where(), used.value_or(0),
                   *count);

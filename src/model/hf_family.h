@@ -109,6 +109,18 @@ inline constexpr HfFamily kHfFamilies[] = {
      .post_norms = true,
      .norm_plus_one = true,
      .window = HfWindow::period},
+    {.model_type = "gemma4_text",
+     .architecture = "gemma4",
+     .activation = "gelu_pytorch_tanh",
+     .tied = true,
+     .post_norms = true,
+     .window = HfWindow::period},
+    {.model_type = "gemma4_unified_text",
+     .architecture = "gemma4",
+     .activation = "gelu_pytorch_tanh",
+     .tied = true,
+     .post_norms = true,
+     .window = HfWindow::period},
     {.model_type = "phi", .architecture = "phi2", .activation = "gelu_new", .rotated = 0.5},
     {.model_type = "phi3", .architecture = "phi3", .window = HfWindow::all},
     {.model_type = "phimoe", .architecture = "phimoe", .rope_theta = 1000000, .window = HfWindow::all},
@@ -192,9 +204,12 @@ struct HfTextOf {
   std::string_view text;
 };
 inline constexpr HfTextOf kHfTextOf[] = {
-    {"gemma3", "gemma3_text"},         {"mistral3", "mistral"},       {"qwen2_vl", "qwen2_vl_text"},
-    {"qwen2_5_vl", "qwen2_5_vl_text"}, {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},         {"qwen3_5", "qwen3_5_text"},   {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"gemma4", "gemma4_text"},           {"gemma4_unified", "gemma4_unified_text"},
+    {"gemma3", "gemma3_text"},           {"mistral3", "mistral"},
+    {"qwen2_vl", "qwen2_vl_text"},       {"qwen2_5_vl", "qwen2_5_vl_text"},
+    {"qwen3_vl", "qwen3_vl_text"},       {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+    {"llama4", "llama4_text"},           {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
 };
 
 }  // namespace quire

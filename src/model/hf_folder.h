@@ -33,6 +33,8 @@ namespace quire {
 //   ARCH.vocab_size                        rows of the embedding
 //   general.sampling.{temp, top_k, top_p, min_p, penalty_repeat}
 //                                          what generation_config.json recommends
+//   gemma4.attention.keys_are_values      have layers without a window no values of their own? Usual: where they have no
+//                                          tensor attn_v
 //   quire.eos_token_ids                    all tokens that end a text. Usual: eos_token_id
 //   quire.rope.yarn_truncate               YaRN: are the ends of the ramp rounded to whole dimensions?
 //                                          Usual: yes, gpt-oss no

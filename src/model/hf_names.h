@@ -13,6 +13,9 @@ struct HfName {
 
 inline constexpr HfName kHfModelNames[] = {
     {"embed_tokens", "token_embd"},
+    {"embed_tokens_per_layer", "per_layer_token_embd"},
+    {"per_layer_model_projection", "per_layer_model_proj"},
+    {"per_layer_projection_norm", "per_layer_proj_norm"},
     {"wte", "token_embd"},
     {"embed_in", "token_embd"},
     {"word_embeddings", "token_embd"},
@@ -90,6 +93,13 @@ inline constexpr HfName kHfLayerNames[] = {
     {"feedforward_layernorm", "ffn_norm"},
     {"post_feedforward_layernorm", "post_ffw_norm"},
     {"post_mlp_layernorm", "post_ffw_norm"},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+    {"per_layer_input_gate", "inp_gate"},
+    {"per_layer_projection", "proj"},
+    {"post_per_layer_input_norm", "post_norm"},
+    {"router.proj", "ffn_gate_inp"},
     {"ln_attn", "attn_norm_2"},  // of Falcon, whose first norm is the MLP's
     {"ln_mlp", "attn_norm"},
     {"mlp.gate_proj", "ffn_gate"},
@@ -115,6 +125,13 @@ inline constexpr HfName kHfLayerNames[] = {
     {"mlp.c_proj", "ffn_down"},
 };
 
+// Tensors of a layer that are not called weight or bias.
+inline constexpr HfName kHfLayerTensors[] = {
+    {"layer_scalar", "layer_output_scale.weight"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+};
+
 // Of an MLP that stands beside the experts.
 inline constexpr HfName kHfSharedNames[] = {
     {"gate_proj", "ffn_gate_shexp"},
@@ -138,6 +155,10 @@ inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "vision_model.",
     "model.vision_adapter.",
     "model.vision_projection.",
+    "model.audio_tower.",
+    "model.vision_embedder.",
+    "model.embed_vision.",
+    "model.embed_audio.",
     "mtp.",
 };
 inline constexpr std::string_view kHfIgnoredSuffixes[] = {

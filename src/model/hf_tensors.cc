@@ -32,6 +32,7 @@ std::optional<uint64_t> take_index(std::string_view& text) {
 }
 
 bool is_scale(std::string_view name) {
+  if (name.ends_with(".per_expert_scale")) return false;
   return name.ends_with("_scale_inv") || name.ends_with("_scale") || name.ends_with("_scales");
 }
 
@@ -39,6 +40,11 @@ bool is_scale(std::string_view name) {
 bool is_ignored(std::string_view name) {
   return std::ranges::any_of(kHfIgnoredPrefixes, [&](auto prefix) { return name.starts_with(prefix); }) ||
          std::ranges::any_of(kHfIgnoredSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
+}
+
+// Of experts stacked, a matrix or biases for each.
+bool is_stack(const std::string& name) {
+  return name.find("_exps.") != std::string::npos && !name.ends_with(".scale");
 }
 
 class Planner {
@@ -127,7 +133,9 @@ class Planner {
       made_.at(block + "ssm_a").negative_exponential = true;
       return;
     }
-    for (const char* experts : {"mlp.experts.", "block_sparse_moe.experts.", "mixer.experts."})
+    for (const HfName& whole : kHfLayerTensors)
+      if (rest == whole.hf) return place_plain(tensor, block + std::string(whole.gguf));
+    for (const char* experts : {"mlp.experts.", "block_sparse_moe.experts.", "mixer.experts.", "experts."})
       if (take_prefix(rest, experts)) return place_experts(tensor, block, rest);
     if (rest == "block_sparse_moe.input_linear.weight")
       return place_all_experts(tensor, block, "gate_up_proj");
@@ -304,8 +312,7 @@ class Planner {
         refuse(*part.data, fmt::format("differs from {}", in_quotes(first.name)));
     if (tensor.entry.dtype == DType::mxfp4) return finish_packed(tensor);
 
-    const bool all_experts =
-        tensor.entry.name.find("_exps.") != std::string::npos && tensor.parts.size() == 1;
+    const bool all_experts = is_stack(tensor.entry.name) && tensor.parts.size() == 1;
     const size_t outer = all_experts ? 1 : 0;
     // Biases of choices and gates of one row come as matrices.
     const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
@@ -389,7 +396,7 @@ class Planner {
     const HfSections& sections = tensor.sections;
     if (tensor.rows == HfRows::sections && tensor.file_rows != sections.groups * sections.group_rows)
       refuse(first, fmt::format("is not of {} groups of {} rows", sections.groups, sections.group_rows));
-    if (tensor.entry.name.find("_exps.") != std::string::npos)
+    if (is_stack(tensor.entry.name))
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
     tensor.entry.shape.push_back(tensor.result_rows());
     if (!vector) tensor.entry.shape.push_back(tensor.cols);

@@ -46,28 +46,53 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const LayerNorms& norms = layer.norms;
-    const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm, const char* post_norm,
-                         Side side) {
-      const bool has_norm = norms.pre && input != BlockInput::shared;
+    const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm,
+                         const std::string& post_norm, Side side) {
+      const bool has_norm = norms.pre && input != BlockInput::shared && !pre_norm.empty();
       blocks.push_back({.layer = l,
                         .block = std::move(block),
                         .norm = norms.norm,
                         .input = input,
                         .pre_norm = has_norm ? fmt::format("blk.{}.{}", l, pre_norm) : "",
-                        .post_norm = norms.post ? fmt::format("blk.{}.{}", l, post_norm) : "",
+                        .post_norm = post_norm.empty() ? "" : fmt::format("blk.{}.{}", l, post_norm),
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
     if (!std::holds_alternative<AbsentSpec>(layer.mixer))
-      add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor, "post_attention_norm",
-          layer.sides.mixer);
+      add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor,
+          norms.post ? "post_attention_norm" : "", layer.sides.mixer);
     if (!std::holds_alternative<AbsentSpec>(layer.mlp))
-      add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, "post_ffw_norm", layer.sides.mlp);
+      add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, norms.post ? "post_ffw_norm" : "",
+          layer.sides.mlp);
     CHECK(!layer.shared || !norms.post);
     if (layer.shared) add(make_block(*layer.shared, spec.dim), BlockInput::shared, "", "", layer.sides.mlp);
+    if (layer.input) {
+      add(make_block(*layer.input, spec.dim), BlockInput::stream, "", "post_norm", layer.sides.mlp);
+      blocks.back().residual_scale = 1;
+    }
+    if (!blocks.empty() && blocks.back().layer == l) blocks.back().stream_scale = layer.output_scale;
   }
   return blocks;
 }
+
+namespace {
+
+std::array<Role, 3> layer_input_roles(const ModelSpec& spec) {
+  const uint64_t width = spec.layer_inputs.width, all = width * spec.layers.size();
+  const Presence presence = width > 0 ? Presence::required : Presence::absent;
+  return {Role{.name = "embedding of layers",
+               .tensor = std::string(kLayerTable),
+               .shape = {spec.vocab, all},
+               .kind = RoleKind::table,
+               .presence = presence},
+          Role{.name = "inputs of layers",
+               .tensor = "per_layer_model_proj.weight",
+               .shape = {all, spec.dim},
+               .presence = presence},
+          vector_role("norm of layers", "per_layer_proj_norm.weight", width, presence)};
+}
+
+}  // namespace
 
 ModelRoles model_roles(const ModelSpec& spec) {
   const uint64_t vocab = spec.vocab, dim = spec.dim;
@@ -80,6 +105,7 @@ ModelRoles model_roles(const ModelSpec& spec) {
                         .shape = {spec.context, dim},
                         .kind = RoleKind::table,
                         .presence = spec.learned_positions ? Presence::required : Presence::absent},
+          .layer_inputs = layer_input_roles(spec),
           .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
           .head = {.name = "head",
                    .tensor = "output.weight",
@@ -92,6 +118,7 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   const ModelRoles model = model_roles(spec);
   std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
                            model.output_norm[1], model.head,      model.head_bias};
+  all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
   for (const LayerBlock& block : layer_blocks(spec)) {
     const auto add_norm = [&](const char* name, const std::string& tensor) {
       const std::array<Role, 2> roles = norm_roles(name, tensor, spec.dim);

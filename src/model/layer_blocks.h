@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "model/model_spec.h"
 
 namespace quire {
@@ -15,6 +17,7 @@ struct LayerBlock {
   BlockInput input = BlockInput::stream;
   std::string pre_norm, post_norm;  // what the file calls them; empty: there is none
   float residual_scale = 1;
+  float stream_scale = 1;  // multiplies the stream once this is added
   Side side = Side::device;
 
   std::vector<Role> roles() const;  // the block's, by the full names of their tensors
@@ -23,9 +26,13 @@ struct LayerBlock {
 // All blocks of a model, in the order in which they are computed.
 std::vector<LayerBlock> layer_blocks(const ModelSpec& spec);
 
+// A table too large to be kept: rows are read from the mapped file.
+inline constexpr std::string_view kLayerTable = "per_layer_token_embd.weight";
+
 // The weights that are the model's and no layer's.
 struct ModelRoles {
   Role embedding, positions;
+  std::array<Role, 3> layer_inputs;  // table, matrix, norm
   std::array<Role, 2> output_norm;
   Role head, head_bias;
 };

@@ -30,6 +30,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", arch::gemma_spec},
     {"gemma2", arch::gemma2_spec},
     {"gemma3", arch::gemma3_spec},
+    {"gemma4", arch::gemma4_spec},
     {"phi2", arch::phi2_spec},
     {"phi3", arch::phi3_spec},
     {"phimoe", arch::phi_moe_spec},

@@ -13,6 +13,8 @@
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
 #include "model/blocks/kimi_delta.h"
+#include "model/blocks/layer_input.h"
+#include "model/blocks/parallel_mlp.h"
 #include "model/blocks/short_convolution.h"
 #include "model/blocks/state_space.h"
 #include "model/model_file.h"
@@ -35,7 +37,7 @@ BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing
 // test's goes in as it is.
 using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec, SelectiveScanSpec,
                                ShortConvolutionSpec, AbsentSpec, BlockPtr>;
-using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, AbsentSpec, BlockPtr>;
+using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, ParallelMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
 enum class BlockInput : uint8_t {
@@ -50,7 +52,7 @@ struct LayerNorms {
   bool pre = true;                         // before attention and MLP
   bool post = false;                       // after them, before the residual is added
   std::string mixer_tensor = "attn_norm";  // what the file calls the norm before the mixer
-  std::string mlp_tensor = "ffn_norm";     // and before the MLP
+  std::string mlp_tensor = "ffn_norm";     // and before the MLP; empty: it has none
   BlockInput mlp_input = BlockInput::stream;
 };
 
@@ -64,8 +66,10 @@ struct LayerSpec {
   MixerSpec mixer = {};
   MlpSpec mlp = {};
   std::optional<DenseMlpSpec> shared = {};  // beside the MLP, reading what it reads. REQUIRES: no norms after
+  std::optional<LayerInputSpec> input = {};  // after them
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
+  float output_scale = 1;    // multiplies the stream after all of them
   LayerSides sides = {};
 
   // Throws Error if the mixer is not grouped attention.
@@ -73,6 +77,13 @@ struct LayerSpec {
   const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none; of chunks, what they see at most
   bool is_recurrent() const;
+};
+
+// What a model reads for each of its layers beside the embedding: a token has a row for every layer in a table, which is read row
+// by row where the file is mapped, and to it comes, normed, what a matrix makes of its embedding.
+struct LayerInputs {
+  uint32_t width = 0;  // of one layer's; 0: there are none
+  NormSpec norm = {};
 };
 
 // An architecture as data: what differs between the models of this field, nothing else.
@@ -88,6 +99,8 @@ struct ModelSpec {
   std::vector<RopeSpec> ropes;
   NormSpec output_norm;
   std::string output_norm_tensor = "output_norm";  // what the file calls it
+
+  LayerInputs layer_inputs;
 
   bool learned_positions = false;
   float embedding_scale = 1;

@@ -31,6 +31,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   }
   if (gqa.output_gate && !limits.recurrent)
     return "has attention with an output gate, which is not there yet";
+  if (gqa.values != Values::own && !limits.norms_of_parts)
+    return "has attention with normed values, which is not there yet";
   if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";
   if (gqa.kv_heads == 0) return std::nullopt;
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
@@ -51,6 +53,15 @@ Refusal of_mlp(const MlpSpec& mlp, const KernelLimits& limits) {
   const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
   if (dense != nullptr && dense->gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
     return "has an MLP with a squared ReLU, which is not there yet";
+  return std::nullopt;
+}
+
+Refusal of_sums(const LayerSpec& layer, const KernelLimits& limits) {
+  if (layer.output_scale != 1 && layer.sides.mlp == Side::device && !limits.scaled_stream)
+    return "leaves the stream times a factor, which is not there yet";
+  if (std::holds_alternative<ParallelMlpSpec>(layer.mlp) && layer.sides.mlp == Side::device &&
+      !limits.scaled_shares)
+    return "has experts with factors beside an MLP, which are not there yet";
   return std::nullopt;
 }
 
@@ -78,6 +89,8 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", *why, "use --device cpu");
   if (const Refusal why = too_many("tokens in its vocabulary", spec.vocab, limits.vocabulary))
     return sentence("the model", *why, "use --device cpu");
+  if (spec.layer_inputs.width > 0 && !limits.norms_of_parts)
+    return sentence("the model", "has inputs for each layer, which are not there yet", "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
@@ -87,6 +100,7 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);
     if (!why && layer.sides.mlp == Side::device) why = of_mlp(layer.mlp, limits);
+    if (!why) why = of_sums(layer, limits);
     if (why) return sentence(fmt::format("layer {}", l), *why, kWayOut);
   }
   for (const LayerBlock& block : layer_blocks(spec)) {

@@ -130,6 +130,31 @@ constexpr std::string_view kLfm2 = "cc*cc*cc*c*c*c*c";
 constexpr std::string_view kGraniteTiny = "MMMMM*MMMMMMMMM*MMMMMMMMM*MMMMMMMMM*MMMM";
 constexpr std::string_view kNemotronNano = "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-";
 
+// Of six layers five have a window and heads of another size; the last `shared` layers have no keys and values of their own.
+Keys gemma4(uint64_t window_dim, uint64_t window, uint64_t shared, uint64_t input) {
+  return {{"attention.key_length_swa", window_dim},
+          {"attention.value_length_swa", window_dim},
+          {"attention.sliding_window", window},
+          {"attention.sliding_window_pattern", uint64_t(6)},
+          {"attention.shared_kv_layers", shared},
+          {"attention.keys_are_values", false},
+          {"embedding_length_per_layer_input", input},
+          {"rope.dimension_count_swa", window_dim},
+          {"final_logit_softcapping", 30.0}};
+}
+
+// The same without inputs, whose layers without a window have few heads and values that are their keys.
+Keys gemma4_of_keys(size_t layers, uint64_t kv_heads, uint64_t full_heads, uint64_t window_dim,
+                    uint64_t window) {
+  Keys keys = gemma4(window_dim, window, 0, 0);
+  std::vector<uint64_t> heads(layers, kv_heads);
+  for (size_t l = 5; l < layers; l += 6) heads[l] = full_heads;
+  keys.push_back({"attention.head_count_kv", heads});
+  for (auto& [key, value] : keys)
+    if (key == "attention.keys_are_values") value = true;
+  return keys;
+}
+
 // Norms, but for what says how fast a state forgets: over some tens of tokens.
 float one_value_of(const std::string& tensor) {
   if (tensor.ends_with(".ssm_a")) return -0.05f;
@@ -245,6 +270,11 @@ const std::vector<SynthShape>& synth_shapes() {
                 {"leading_dense_block_count", uint64_t(1)},
                 {"expert_gating_func", uint64_t(2)},
                 {"rope.dimension_count", uint64_t(64)}})},
+      {"tiny-gemma4", 256, 6, 4, 2, 64, 512, 512, 8192, true, 1e6f, "gemma4", gemma4(32, 64, 2, 16)},
+      {"gemma4-e4b", 2560, 42, 8, 2, 512, 10240, 262144, 131072, true, 1e6f, "gemma4",
+       gemma4(256, 512, 18, 256)},
+      {"gemma4-26b-a4b", 2816, 30, 16, 8, 512, 2112, 262144, 262144, true, 1e6f, "gemma4",
+       experts(128, 8, 704, gemma4_of_keys(30, 8, 2, 256, 1024))},
       {"minimax-m2", 3072, 62, 48, 8, 128, 1536, 200064, 196608, false, 5e6f, "minimax-m2",
        experts(256, 8, 1536, {{"expert_gating_func", uint64_t(2)}, {"rope.dimension_count", uint64_t(64)}})},
   };

@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <cstring>
 #include <map>
 
 #include <fmt/ranges.h>
@@ -31,6 +32,10 @@ class Loader {
     weights.embedding = find(roles.embedding);
     weights.positions = to_f32(find(roles.positions));
     weights.output_norm = norm(spec_.output_norm_tensor, spec_.output_norm);
+    weights.layer_table = find(roles.layer_inputs[0]);
+    weights.layer_projection = find(roles.layer_inputs[1]);
+    weights.layer_norm = {
+        spec_.layer_inputs.norm.kind, spec_.layer_inputs.norm.epsilon, find(roles.layer_inputs[2]), {}};
     weights.head = find(roles.head);
     if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding);
     weights.head_bias = find(roles.head_bias);
@@ -56,6 +61,7 @@ class Loader {
                         .norm = norm(from.pre_norm, from.norm),
                         .post_norm = norm(from.post_norm, from.norm),
                         .residual_scale = from.residual_scale,
+                        .stream_scale = from.stream_scale,
                         .side = from.side};
     shared_.clear();
     for (const Role& role : result.roles) result.weights.push_back(find(role));
@@ -72,12 +78,14 @@ class Loader {
     if (role.presence == Presence::absent) return {};
     if (is_part(role, *file_)) return part_of(role);
     if (role.presence == Presence::optional && file_->find(role.tensor) == nullptr) return {};
-    return load(role.tensor, role.shape, role.kind);
+    const Weight weight = load(role.tensor, role.shape, role.kind);
+    return role.factor == 1 ? weight : times(weight, role.factor);
   }
 
   // A tensor of several roles is loaded once.
   Weight part_of(const Role& role) {
     std::vector<uint64_t> shape = role.shape;
+    if (role.stacked() > 1 || shape.size() == 3) return part_of_each(role);
     shape.front() = role.part.length;
     auto whole = shared_.find(role.part.tensor);
     if (whole == shared_.end())
@@ -85,6 +93,25 @@ class Loader {
     const Weight& all = whole->second;
     if (role.kind != RoleKind::vector) return all.slice(role.part.begin, role.shape.front());
     return {{all.view.data + role.part.begin * sizeof(float), DType::f32, 1, role.shape.front()}, all.owner};
+  }
+
+  // Backends know stacks without gaps: a copy, which is let go once it is prepared.
+  Weight part_of_each(const Role& role) {
+    std::vector<uint64_t> shape = role.shape;
+    shape[1] = role.part.length;
+    const size_t before = bytes_;
+    const Weight all = load(role.part.tensor, shape, role.kind);
+    const size_t rows = role.shape[1], stack = role.shape[0];
+    if (bytes_ > before) bytes_ = before + (bytes_ - before) * rows / role.part.length;
+    MatrixView view{all.view.data, all.view.dtype, stack * rows, all.view.cols};
+    if (checking_) return {view, nullptr};
+    auto copy = std::make_shared<const Buffer>(view.bytes());
+    view.data = copy->data();
+    for (size_t i = 0; i < stack; ++i) {
+      const MatrixView from = all.view.slice(i * role.part.length + role.part.begin, rows);
+      std::memcpy(copy->data() + i * from.bytes(), from.data, from.bytes());
+    }
+    return {view, copy};
   }
 
   Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
@@ -147,6 +174,13 @@ class Loader {
       quantize_row(DType::f16, values, out + row * row_bytes(DType::f16, view.cols));
     }
     ++scaled_;
+  }
+
+  Weight times(const Weight& weight, float factor) const {
+    if (checking_) return weight;
+    auto copy = std::make_shared<const Buffer>(weight.view.cols * sizeof(float));
+    for (size_t i = 0; i < weight.view.cols; ++i) copy->as<float>()[i] = factor * weight.vector()[i];
+    return {{copy->data(), DType::f32, 1, weight.view.cols}, copy};
   }
 
   // Norms, biases and the like are used as f32 whatever the file holds.
@@ -220,6 +254,9 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   visit(Side::device, weights.head, WeightUse{WeightUse::product});
   visit(Side::device, weights.head_bias, WeightUse{WeightUse::vector});
   visit(weights.first_side(), weights.positions, WeightUse{WeightUse::table});
+  visit(weights.first_side(), weights.layer_table, WeightUse{WeightUse::table});
+  visit(weights.first_side(), weights.layer_projection, WeightUse{WeightUse::product});
+  norm(weights.first_side(), weights.layer_norm);
   visit(weights.first_side(), weights.embedding, WeightUse{WeightUse::table});
 }
 

@@ -20,13 +20,18 @@ struct BlockWeights {
   BlockInput input = BlockInput::stream;
   Norm norm, post_norm;  // of no kind where there is none
   float residual_scale = 1;
+  float stream_scale = 1;
   Side side = Side::device;  // who has them, and computes
 };
 
 struct Weights {
   Weight embedding;  // [vocab, dim]
   Weight positions;  // [context, dim]
-  Weight head;       // [vocab, dim]; the embedding where they are tied
+  // Of a model that reads something for each of its layers.
+  Weight layer_table;       // [vocab, layers * width]
+  Weight layer_projection;  // [layers * width, dim]
+  Norm layer_norm;          // of the width
+  Weight head;              // [vocab, dim]; the embedding where they are tied
   Weight head_bias;
   Norm output_norm;
   std::vector<BlockWeights> blocks;  // in the order in which they are computed

@@ -64,6 +64,8 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
       forms |= backend_.form_for(block.weights[i].view.dtype);
     }
   }
+  if (weights.layer_projection && side == weights.first_side())
+    normed_forms_ |= backend_.form_for(weights.layer_projection.view.dtype);
   if (weights.head && side == Side::device) final_forms_ |= backend_.form_for(weights.head.view.dtype);
 }
 
@@ -86,7 +88,8 @@ void Workspace::reserve(size_t tokens, size_t logit_rows) {
 
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   reserve(tokens, logit_rows);
-  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32}) r->rows = tokens;
+  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32, &layer_inputs, &layer_products})
+    r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {
     for (Activation& a : block) a.f32.rows = tokens;
@@ -100,6 +103,9 @@ size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
                                : pieces.rows(tokens, spec_.dim);
   branch = pieces.rows(tokens, spec_.dim);
   branch_gate = pieces.rows(tokens, gates_ ? 1 : 0);
+  const size_t layer_inputs_width = spec_.layer_inputs.width * spec_.layers.size();
+  layer_inputs = pieces.rows(tokens, layer_inputs_width);
+  layer_products = pieces.rows(tokens, layer_inputs_width);
   logits = pieces.rows(logit_rows, spec_.vocab);
   normed = pieces.activation(tokens, spec_.dim, normed_forms_);
   final = pieces.activation(logit_rows, spec_.dim, final_forms_);

@@ -22,6 +22,8 @@ class Workspace {
   Rows stream;                                   // [tokens, dim]: the residual stream
   Rows branch;                                   // [tokens, dim]: what a block adds to it
   Rows branch_gate;                              // [tokens, 1]: of blocks that gate what they add
+  Rows layer_inputs;                             // [tokens, layers * width]: what is read for each layer
+  Rows layer_products;                           // the same: what its matrix makes of the embedding
   Rows logits;                                   // [logit_rows, vocab]
   Activation normed;                             // [tokens, dim]: input of the blocks
   Activation final;                              // [logit_rows, dim]: input of the head

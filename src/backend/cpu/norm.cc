@@ -49,6 +49,8 @@ void add_branch(const NormQuantizeParams& params, size_t row, std::vector<float>
   float scale = params.branch_scale;
   if (params.branch_gate) scale *= 1.0f / (1.0f + std::exp(-params.branch_gate.row(row)[0]));
   for (size_t c = 0; c < width; ++c) stream[c] += scale * branch[c];
+  if (params.stream_scale == 1) return;
+  for (size_t c = 0; c < width; ++c) stream[c] *= params.stream_scale;
 }
 
 }  // namespace

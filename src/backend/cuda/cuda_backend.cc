@@ -65,7 +65,10 @@ BackendTraits CudaBackend::traits() const {
                      .chunks = false,
                      .scaled_inputs = false,
                      .recurrent = false,
-                     .plain_experts = false}};
+                     .plain_experts = false,
+                     .scaled_stream = false,
+                     .scaled_shares = false,
+                     .norms_of_parts = false}};
 }
 
 size_t CudaBackend::available_memory() const {

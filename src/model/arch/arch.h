@@ -64,6 +64,11 @@ void set_query_key_norm(ModelSpec& spec, QueryKeyNorm norm);
 void maybe_query_key_norm(const ModelFile& file, ModelSpec& spec, QueryKeyNorm norm);
 // Norms after the blocks instead of before them.
 void use_post_norms(ModelSpec& spec);
+// Heads of layers with a window are of their own size, and rotate by a base of their own.
+void read_window_heads(const ModelFile& file, ModelSpec& spec);
+// What is read for each layer, and what multiplies what a layer leaves.
+void read_layer_inputs(const ModelFile& file, ModelSpec& spec);
+void read_output_scales(const ModelFile& file, ModelSpec& spec);
 // Layers without a window do not rotate.
 void rotate_windows_only(ModelSpec& spec);
 
@@ -103,6 +108,7 @@ ModelSpec mamba2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec jamba_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec gemma4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec olmo2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gpt2_spec(const ModelFile& file, const SpecOptions& options);

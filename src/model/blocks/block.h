@@ -27,10 +27,12 @@ struct Taps {
 struct BlockStep {
   Backend& backend;
   size_t layer;
-  const Activation& in;                 // [tokens, dim]: the normed stream
-  Rows out;                             // [tokens, dim]: what will be added to the stream
-  Rows out_gate;                        // [tokens, 1], of a block that gates_output
-  std::span<const Weight> weights;      // as roles() says; empty where the spec or the file has none
+  const Activation& in;                   // [tokens, dim]: the normed stream
+  const Activation* router_in = nullptr;  // what a router reads, where that is not `in`
+  Rows out;                               // [tokens, dim]: what will be added to the stream
+  Rows out_gate;                          // [tokens, 1], of a block that gates_output
+  Rows layer_input;                 // [tokens, width]: what the model has read for this layer (LayerInputs)
+  std::span<const Weight> weights;  // as roles() says; empty where the spec or the file has none
   std::span<const Activation> scratch;  // as scratch() says, [tokens, width] each
   std::span<const RopeAngles> angles;   // by rope of the model
   std::span<const KvView> kv;           // where cached() of the layer is kept, by stream

@@ -27,7 +27,8 @@ class ExpertMlpBlock : public Block {
     kDownBias,
     kChoiceBias,
     kLatentIn,
-    kLatentOut
+    kLatentOut,
+    kShareScales
   };
   enum : uint8_t { kChosenRows, kShareRows, kLatentRows, kMadeRows };  // scratch
 
@@ -50,6 +51,7 @@ std::vector<Role> ExpertMlpBlock::roles() const {
             .kind = RoleKind::vector,
             .presence = Presence::optional};
   };
+  const Presence scales = spec_.scales_shares ? Presence::required : Presence::absent;
   std::vector<Role> roles = {
       {.name = "router", .tensor = "ffn_gate_inp.weight", .shape = {count, dim_}},
       stack("gate of experts", "ffn_gate_exps.weight", width, own),
@@ -65,11 +67,16 @@ std::vector<Role> ExpertMlpBlock::roles() const {
        .tensor = "ffn_latent_up.weight",
        .shape = {dim_, own},
        .presence = latent,
-       .reads = kMadeRows}};
+       .reads = kMadeRows},
+      vector_role("share scales", "ffn_down_exps.scale", count, scales)};
   roles[kGate].meets_next = spec_.gated;
   roles[kGate].presence = gate;
   if (!spec_.gated) roles[kGateBias].presence = Presence::absent;
   if (spec_.latent != 0) roles[kGate].reads = roles[kUp].reads = kLatentRows;
+  if (spec_.gated) {  // files may have gate and up of each expert in one
+    roles[kGate].part = {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight", 0, 2 * width};
+    roles[kUp].part = {"ffn_gate_exps.weight", "ffn_gate_up_exps.weight", width, 2 * width};
+  }
   roles[kDown].reads = Role::kInside;
   return roles;
 }
@@ -79,10 +86,11 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
   const size_t choices = step.in.f32.rows * spec_.used;
   const std::span chosen(reinterpret_cast<uint32_t*>(step.scratch[kChosenRows].f32.data), choices);
   const std::span shares(step.scratch[kShareRows].f32.data, choices);
-  step.backend.route_experts({.in = step.in,
+  step.backend.route_experts({.in = step.router_in == nullptr ? step.in : *step.router_in,
                               .router = w[kRouter],
                               .bias = w[kRouterBias],
                               .choice_bias = w[kChoiceBias],
+                              .share_scales = w[kShareScales],
                               .routing = spec_.routing,
                               .used = spec_.used,
                               .experts = chosen,

@@ -15,6 +15,7 @@ struct ExpertMlpSpec {
   Routing routing = {};
   ShareUse share_use = ShareUse::of_outputs;
   Gate gate = {};
+  bool scales_shares = false;  // each expert has a factor of its own
 };
 
 BlockPtr make_block(const ExpertMlpSpec& spec, uint32_t dim);

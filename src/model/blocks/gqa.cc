@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace quire {
 namespace {
 
@@ -60,6 +62,8 @@ class GqaBlock : public Block {
     kUngatedRows
   };
 
+  // The rows of values, normed head by head.
+  void norm_values(const BlockStep& step) const;
   Norm norm(const BlockStep& step, size_t weight) const {
     return {spec_.norm.kind, spec_.norm.epsilon, step.weights[weight], step.weights[weight + 1]};
   }
@@ -88,6 +92,10 @@ std::vector<Role> GqaBlock::roles() const {
                              vector_role("value bias", "attn_v.bias", value_, own_bias),
                              vector_role("attention out bias", "attn_output.bias", dim_)};
   roles[kKey].presence = roles[kValue].presence = own;
+  if (spec_.values == Values::keys_normed) {
+    roles[kValue].presence = roles[kValueBias].presence = Presence::absent;
+    roles[kKey].name = "key and value";
+  }
   uint64_t begin = 0;  // of files that have all three in one
   const uint64_t length = asked + key_ + value_;
   for (const size_t role : {kQuery, kKey, kValue}) {
@@ -110,6 +118,21 @@ std::vector<Role> GqaBlock::roles() const {
   roles.push_back(vector_role("sinks", "attn_sinks.weight", spec_.heads,
                               spec_.sinks ? Presence::required : Presence::absent));
   return roles;
+}
+
+void GqaBlock::norm_values(const BlockStep& step) const {
+  const auto heads = [&](uint8_t scratch) -> Rows {
+    const Rows& rows = step.scratch[scratch].f32;
+    CHECK(rows.stride == rows.width && rows.width % spec_.value_dim == 0);
+    return {rows.data, rows.rows * spec_.kv_heads, spec_.value_dim, spec_.value_dim};
+  };
+  const Norm norm{.kind = NormKind::rms, .epsilon = spec_.norm.epsilon, .weight = {}, .bias = {}};
+  step.backend.norm_quantize({.stream = heads(spec_.values == Values::keys_normed ? kKeyRows : kValueRows),
+                              .branch = {},
+                              .branch_gate = {},
+                              .norm = &norm,
+                              .rows = {},
+                              .out = {.f32 = heads(kValueRows), .forms = {}}});
 }
 
 StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const {
@@ -138,7 +161,9 @@ void GqaBlock::forward(const BlockStep& step) const {
                                     {w[kKey], w[kKeyBias], step.scratch[kKeyRows].f32},
                                     {w[kValue], w[kValueBias], step.scratch[kValueRows].f32}};
   const bool own = !spec_.shares_with;
-  step.backend.project({step.in, std::span(projections).first(own ? 3 : 1)});
+  const size_t owns = !own ? 1 : spec_.values == Values::keys_normed ? 2 : 3;
+  step.backend.project({step.in, std::span(projections).first(owns)});
+  if (own && spec_.values != Values::own) norm_values(step);
   if (spec_.output_gate) {
     step.backend.split_heads(
         {.both = asked, .head_dim = spec_.key_dim, .first = query, .second = step.scratch[kGateRows].f32});

@@ -19,6 +19,10 @@ enum class QueryKeyNorm : uint8_t {
   whole                 // over all heads at once
 };
 
+// What is stored as a token's values: what their matrix gives, that with each head normed without weights, or so normed what the
+// keys' matrix gives, which they have no other of.
+enum class Values : uint8_t { own, own_normed, keys_normed };
+
 // Softmax attention whose query heads share KV heads in equal groups.
 struct GqaSpec {
   uint32_t heads = 0;
@@ -38,6 +42,7 @@ struct GqaSpec {
   QueryTemperature temperature = {};
   // Heads of the query's product are a query and a gate, side by side; what attention gives is multiplied with sigmoid(gate).
   bool output_gate = false;
+  Values values = Values::own;
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
 };

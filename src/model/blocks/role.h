@@ -31,10 +31,12 @@ struct Role {
       false;          // of a gate: its results and those of the role after it meet in Backend::activate alone
   uint32_t used = 1;  // of a product of experts: how many of them a token takes part in
 
+  float factor = 1;  // of a vector: multiplies its values
+
   // Where a file has no tensor `unless`, the role may be `shape` from `begin` on of a longer tensor that several share.
   struct Part {
     std::string unless = {}, tensor = {};
-    uint64_t begin = 0, length = 0;  // of the outermost measure
+    uint64_t begin = 0, length = 0;  // of the outermost measure; of a stack, of each of its matrices
   };
   Part part = {};
 

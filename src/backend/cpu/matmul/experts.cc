@@ -111,6 +111,8 @@ void route(const RouteExpertsParams& params, std::span<float> scores, std::span<
   if (routing.scale != 1) {
     for (float& share : shares) share *= routing.scale;
   }
+  if (!params.share_scales) return;
+  for (size_t i = 0; i < experts.size(); ++i) shares[i] *= params.share_scales.vector()[experts[i]];
 }
 
 }  // namespace
