@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "base/check.h"
@@ -313,6 +314,18 @@ MadeFile::MadeFile(const Metadata& metadata, const std::function<void(ModelSpec&
     if (role.presence == Presence::required && role.tensor != embedding.tensor)
       make(role, role.kind == RoleKind::product ? products : DType::f32);
   }
+}
+
+void MadeFile::add(const ModelSpec& spec) {
+  for (const Role& role : all_roles(spec)) {
+    if (role.presence == Presence::required && find(role.tensor) == nullptr) make(role, DType::f32);
+  }
+}
+
+void MadeFile::set(const std::string& name, const std::vector<float>& values) {
+  std::vector<std::byte>& bytes = bytes_.at(name);
+  CHECK(bytes.size() == values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
 }
 
 void MadeFile::make(const Role& role, DType type) {

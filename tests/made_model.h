@@ -24,6 +24,9 @@ class MadeFile : public ModelFile {
   const ModelSpec& spec() const { return spec_; }
   // As they are once rounded to their type.
   std::vector<double> values(const std::string& name) const;
+  // All that another spec of the same file requires.
+  void add(const ModelSpec& spec);
+  void set(const std::string& name, const std::vector<float>& values);
   // Gives `name` what `from` of the same shape has.
   void copy(const std::string& name, const std::string& from) { bytes_[name] = bytes_.at(from); }
   void clear(const std::string& name);

@@ -201,6 +201,9 @@ struct InspectCommand {
           "  inputs        {} values a token for each layer; their table of {} is read by row and stays in "
           "the file\n",
           spec.layer_inputs.width, human_bytes(table->bytes));
+    if (const auto more = file.metadata().maybe_number(spec.architecture + ".nextn_predict_layers");
+        more && *more > 0)
+      fmt::print("  predicts      {} further, for --draft mtp\n", counted(*more, "token"));
     fmt::print("  vocabulary    {}\n", spec.vocab);
     fmt::print("  context       {} tokens\n", spec.context);
     fmt::print("  KV cache      {} per token in {}, {} at the full context\n",

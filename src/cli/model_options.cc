@@ -18,8 +18,10 @@
 #include "cli/house.h"
 #include "cli/kv_choice.h"
 #include "engine/model_drafter.h"
+#include "engine/mtp_drafter.h"
 #include "engine/pruning/token_scorer.h"
 #include "kv/kv_cache.h"
+#include "model/placement.h"
 #include "model/refusal.h"
 
 namespace quire::cli {
@@ -96,7 +98,8 @@ DeviceChoice ModelOptions::choice() const {
 void ModelOptions::add_draft_to(CLI::App& command) {
   command.add_option(
       "--draft", draft,
-      "who guesses ahead: a small model with the same tokens, or 'lookup' (what stood in the text before)");
+      "who guesses ahead: a small model with the same tokens, 'lookup' (what stood in the text before), or "
+      "'mtp' (the layer of the model itself that predicts further tokens, where it has one)");
   command.add_option("--draft-tokens", draft_tokens, "most tokens guessed at a time")
       ->capture_default_str()
       ->check(CLI::Range(1u, 64u));
@@ -164,6 +167,13 @@ ModelOptions::Opened ModelOptions::open() const {
   for (const std::string& loss : opened.model->weights().losses) std::cerr << loss << "\n";
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
+  } else if (draft == "mtp") {
+    const LoadedModel& model = *opened.model;
+    if (model.backend().traits().memory != MemoryKind::host || is_split(model.spec()))
+      throw Error("--draft mtp guesses on a CPU alone so far: use --device cpu, or another drafter");
+    opened.predictor = std::make_unique<Predictor>(
+        load_predictor(model.shared_file(), {.context = load.context}, model.weights(), model.backend()));
+    opened.drafter = std::make_unique<MtpDrafter>(*opened.predictor, model.engine_model(), engine);
   } else if (!draft.empty()) {
     load.placement = {};  // a small model is no burden
     opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft}.path(), load);

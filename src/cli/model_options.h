@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
+#include "model/predictor.h"
 
 namespace quire::cli {
 
@@ -66,6 +67,7 @@ struct ModelOptions : ModelChoice {
     std::unique_ptr<LoadedModel> model;
     EngineOptions engine;
     std::unique_ptr<LoadedModel> draft_model = {};
+    std::unique_ptr<Predictor> predictor = {};  // of the model, for its drafter
     std::unique_ptr<Drafter> drafter = {};
 
     std::unique_ptr<Engine> make_engine() {

@@ -44,7 +44,7 @@ struct RunCommand {
 
   void operator()() {
     if (watch.drafts && model.draft.empty())
-      wrong_usage("--show-drafts wants a drafter: --draft MODEL or --draft lookup");
+      wrong_usage("--show-drafts wants a drafter: --draft MODEL, lookup or mtp");
     const std::optional<PruningOptions> prunes = pruning.options(model.path());
     if (prunes) model.prunes_with = prunes->policy;
     ModelOptions::Opened opened = model.open();

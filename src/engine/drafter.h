@@ -17,6 +17,13 @@ class Drafter {
  public:
   virtual ~Drafter() = default;
 
+  // Whether it wants to learn what the model makes of tokens; and what that was, of the tokens of a sequence from this position
+  // on, which are sure.
+  virtual bool wants_hidden() const { return false; }
+  virtual void learn(const Sequence& /*sequence*/, uint32_t /*position*/, std::span<const float> /*hidden*/) {
+  }
+  // Between two steps, whether or not anybody wants guesses.
+  virtual void catch_up() {}
   // Fills `drafts` of each of the sequences with at most `most[i]` tokens.
   virtual void propose(std::span<Sequence* const> sequences, std::span<const uint32_t> most) = 0;
   // The sequence is gone.

@@ -205,7 +205,10 @@ class Engine {
   void expose(const StepPlan& plan);
   // Computes what scorers want to see of one sequence.
   void score(const StepPlan::Scoring& scoring);
-  void settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times);
+  void settle(const StepPlan& plan, const StepOutput& output, const StepTimes& times);
+  // Tells the drafter what the model has made of tokens that are sure: the sequence had `before` computed, and the run's are from
+  // `row` of the step on.
+  void teach(const Sequence& sequence, uint32_t before, size_t row, const StepOutput& output);
   void account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
   // Adds what was drawn; says how many drafts were right.
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);

@@ -39,6 +39,7 @@ Timings measure(const Sequence& sequence) {
 
 void Engine::propose_drafts() {
   if (!drafter_) return;
+  drafter_->catch_up();
   std::vector<Sequence*> streams;
   std::vector<uint32_t> most;
   for (const auto& sequence : scheduler_.running()) {
@@ -122,6 +123,7 @@ void Engine::launch(StepPlan plan, StepTimes times) {
   expose(flight.plan);
   input.moves = kv_.take_moves();
   input.aside = kv_.take_aside();
+  if (drafter_ && drafter_->wants_hidden()) input.report_hidden = StepInput::Hidden::all;
   flight.handle = runner_.launch(std::move(input));
   take_made();
   being_computed_.clear();
@@ -160,7 +162,7 @@ void Engine::land() {
   }
   const Flight landed = std::move(flights_.front());
   flights_.pop_front();
-  settle(landed.plan, output.draws, landed.times);
+  settle(landed.plan, output, landed.times);
 }
 
 void Engine::score(const StepPlan::Scoring& scoring) {
@@ -240,14 +242,26 @@ void Engine::account(Sequence& sequence, const StepPlan::Run& run, const StepPla
   if (sequence.gap_cause == GapCause::none) sequence.gap_cause = cause;
 }
 
-void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results, const StepTimes& times) {
+void Engine::teach(const Sequence& sequence, uint32_t before, size_t row, const StepOutput& output) {
+  if (output.hidden.empty() || sequence.finished() || sequence.computed <= before) return;
+  const size_t dim = model_.spec->dim;
+  drafter_->learn(sequence, before,
+                  std::span(output.hidden).subspan(row * dim, (sequence.computed - before) * dim));
+}
+
+void Engine::settle(const StepPlan& plan, const StepOutput& output, const StepTimes& times) {
+  std::span<const SampleResult> results = output.draws;
+  size_t next_row = 0;
   for (const StepPlan::Run& run : plan.runs) {
+    const size_t row = next_row;
+    next_row += run.count + run.drafts;
     const std::span<const SampleResult> drawn = results.first(run.samples ? run.drafts + 1 : 0);
     results = results.subspan(drawn.size());
     Sequence* found = scheduler_.find(run.id);
     if (found == nullptr) continue;  // it has ended since the step was launched: what was drawn is not wanted
     Sequence& sequence = *found;
     account(sequence, run, plan, times);
+    const uint32_t before = sequence.computed;
     sequence.ahead.rows -= run.count;
     if (sequence.ahead.astray) {  // its row will be computed again, from the right token
       sequence.ahead.astray = false;
@@ -268,6 +282,7 @@ void Engine::settle(const StepPlan& plan, std::span<const SampleResult> results,
       sequence.ahead.astray = drawn.back().amended && sequence.ahead.rows > 0;
     }
     sequence.drafts.clear();
+    teach(sequence, before, row, output);
     if (options_.kv_cache) kv_.end_run(sequence.table, sequence.computed, sequence.ahead.rows);
     if (sequence.finished()) {
       finish(scheduler_.remove(sequence.id));

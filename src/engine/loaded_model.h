@@ -31,6 +31,7 @@ class LoadedModel {
   LoadedModel(const std::string& path, const LoadOptions& options);
 
   const ModelFile& file() const { return *file_; }
+  std::shared_ptr<const ModelFile> shared_file() const { return file_; }
   const ModelSpec& spec() const { return spec_; }
   const Weights& weights() const { return weights_; }
   const ModelText& text() const { return *text_; }

@@ -14,19 +14,6 @@ KvCache make_cache(const EngineModel& draft, const EngineOptions& options) {
   return KvCache(layout, pages_for(layout, options.context, options.prefill_chunk, options.max_sequences));
 }
 
-// With the same keys as the large model will draw.
-void add_draw(const Sequence& sequence, StepInput& input) {
-  std::vector<SampleParams::Seen> seen;
-  if (sequence.request.sampling.has_penalties()) {
-    std::map<TokenId, uint32_t> counts = sequence.seen;
-    for (TokenId draft : sequence.drafts) ++counts[draft];
-    for (const auto& [token, in_answer] : counts) seen.push_back({token, in_answer});
-  }
-  SampleParams how = draw_params(sequence, uint32_t(sequence.drafts.size()), seen);
-  how.logprobs = false;
-  input.add_draw(how);
-}
-
 }  // namespace
 
 ModelDrafter::ModelDrafter(const EngineModel& draft, const ModelSpec& target, const EngineOptions& options)
@@ -119,7 +106,7 @@ void ModelDrafter::propose(std::span<Sequence* const> sequences, std::span<const
                                    : std::span(std::as_const(sequence.drafts)).last(1);
       if (next.size() > chunk_ || !feed(state, next)) continue;
       input.add(next, from, StepInput::Logits::last);
-      add_draw(sequence, input);
+      add_draft_draw(sequence, input);
       tables.push_back(&state.table);
       asked.push_back(&sequence);
     }

@@ -19,10 +19,14 @@ constexpr const char* kToolTemplateKey = "tokenizer.chat_template.tool_use";
 
 // Tokens that end a turn in the chat formats models are trained on. Files often name only one of their end tokens; a
 // special token spelled like one of these ends an answer too, but for what closes only a message in the model's format.
-constexpr const char* kEndTokens[] = {
-    "<|im_end|>",      "<|eot_id|>",           "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>",
-    "<|end_of_text|>", "<|return|>",           "<|call|>",   "<EOT>",         "<|EOT|>", "<eos>",
-    "<|eot|>",         "<｜end▁of▁sentence｜>"};
+constexpr const char* kEndTokens[] = {"<|im_end|>",      "<|eot_id|>",
+                                      "<|eom_id|>",      "<end_of_turn>",
+                                      "<|end|>",         "<|endoftext|>",
+                                      "<|end_of_text|>", "<|return|>",
+                                      "<|call|>",        "<EOT>",
+                                      "<|EOT|>",         "<eos>",
+                                      "<|eot|>",         "<｜end▁of▁sentence｜>",
+                                      "<turn|>"};
 
 std::optional<TokenId> special_token(const Tokenizer& tokenizer, const char* text) {
   const auto token = tokenizer.find(text);

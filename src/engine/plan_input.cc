@@ -56,6 +56,18 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .logprobs = sequence.request.logprobs};
 }
 
+void add_draft_draw(const Sequence& sequence, StepInput& input) {
+  std::vector<SampleParams::Seen> seen;
+  if (sequence.request.sampling.has_penalties()) {
+    std::map<TokenId, uint32_t> counts = sequence.seen;
+    for (TokenId draft : sequence.drafts) ++counts[draft];
+    for (const auto& [token, in_answer] : counts) seen.push_back({token, in_answer});
+  }
+  SampleParams how = draw_params(sequence, uint32_t(sequence.drafts.size()), seen);
+  how.logprobs = false;
+  input.add_draw(how);
+}
+
 StepInput input_of(const StepPlan& plan, KvCache& kv) {
   StepInput input;
   std::vector<const PageTable*> tables;

@@ -56,6 +56,49 @@ void Decoder::read_layer_inputs(const Pass& pass) {
                          .out = {}});
 }
 
+void Decoder::join(const Pass& pass, std::span<const float> before) {
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  const size_t dim = spec_.dim;
+  CHECK(before.size() == w.stream.rows * dim && w.branch.stride == dim);
+  backend.copy(reinterpret_cast<std::byte*>(w.branch.data), reinterpret_cast<const std::byte*>(before.data()),
+               before.size_bytes());
+  const auto norm_to = [&](const Rows& from, const Norm& norm, const Activation& to) {
+    backend.norm_quantize(
+        {.stream = from, .branch = {}, .branch_gate = {}, .norm = &norm, .rows = {}, .out = to});
+  };
+  const Rows both = w.joined.f32;
+  const auto half = [&](size_t begin) {
+    return Activation{.f32 = {both.data + begin, both.rows, dim, both.stride}, .forms = {}};
+  };
+  const Norm none;
+  norm_to(w.stream, weights_.token_norm, half(0));
+  norm_to(w.branch, weights_.result_norm, half(dim));
+  norm_to(both, none, w.joined);
+  const Projection projection[] = {{weights_.join, {}, w.stream}};
+  backend.project({w.joined, projection});
+}
+
+// The last block's part is added first; the logits' own norm then has only the stream to read.
+void Decoder::tell_hidden(Pass& pass, std::span<float> to) {
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  CHECK(to.size() == w.stream.rows * spec_.dim && w.branch.stride == spec_.dim);
+  pass.norm.norm = nullptr;
+  pass.norm.order = NormQuantizeParams::Order::add_then_norm;
+  backend.norm_quantize(pass.norm);
+  pass.norm.branch = {};
+  pass.norm.stream_scale = 1;
+  backend.norm_quantize({.stream = w.stream,
+                         .branch = {},
+                         .branch_gate = {},
+                         .norm = &weights_.output_norm,
+                         .rows = {},
+                         .out = {.f32 = w.branch, .forms = {}}});
+  backend.copy(reinterpret_cast<std::byte*>(to.data()), reinterpret_cast<const std::byte*>(w.branch.data),
+               to.size_bytes());
+}
+
 Rows Decoder::layer_input(const Workspace& w, size_t layer) const {
   if (!w.layer_inputs) return {};
   const size_t width = spec_.layer_inputs.width;
@@ -82,7 +125,7 @@ void Decoder::cross(Pass& pass, Side to) {
 }
 
 Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
-                      const Taps& taps, size_t layers) {
+                      const Taps& taps, size_t layers, const HiddenStates& hidden) {
   CHECK(!batch.tokens.empty() && layout.places.size() == spec_.layers.size());
   device_.fit(batch.tokens.size(), batch.logit_rows.size());
   if (host_) {
@@ -96,6 +139,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                                   .positions = weights_.positions,
                                   .scale = spec_.embedding_scale});
   if (weights_.layer_table) read_layer_inputs(pass);
+  if (weights_.join) join(pass, hidden.before);
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
   using Order = NormQuantizeParams::Order;
@@ -128,7 +172,8 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     pass.norm.branch_scale = block.residual_scale;
     pass.norm.stream_scale = block.stream_scale;
   }
-  CHECK(batch.logit_rows.empty() || layers >= spec_.layers.size());
+  CHECK((batch.logit_rows.empty() && hidden.after.empty()) || layers >= spec_.layers.size());
+  if (!hidden.after.empty()) tell_hidden(pass, hidden.after);
   if (batch.logit_rows.empty()) return device_.logits;
   if (pass.side != Side::device) cross(pass, Side::device);
   pass.norm.norm = &weights_.output_norm;

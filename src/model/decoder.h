@@ -11,6 +11,12 @@
 
 namespace quire {
 
+// What a step reads and writes beside tokens and logits, in the host's memory: [tokens, dim] each, or nothing.
+struct HiddenStates {
+  std::span<const float> before = {};  // for a model that joins: what another made of the token before each
+  std::span<float> after = {};         // what this one makes of each token, normed, as its head reads it
+};
+
 // Embedding, the blocks one after the other, head: whatever the blocks are. Prefill, decode and draft verification are the same call over runs
 // of tokens; only shapes differ. Where two blocks that follow each other are of different sides of the backend, the residual
 // stream crosses. Engine thread only.
@@ -28,7 +34,7 @@ class Decoder {
   // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call. With fewer `layers` than all there
   // are, only the first so many, and no logits.
   Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
-               const Taps& taps = {}, size_t layers = kAllLayers);
+               const Taps& taps = {}, size_t layers = kAllLayers, const HiddenStates& hidden = {});
   // What queries to come are expected to make of rows that are stored.
   void expect(const Expectation& expectation, const KvLayout& layout, std::span<const KvGroupView> kv,
               std::span<float> values);
@@ -50,6 +56,9 @@ class Decoder {
   // Reads what each layer has of its own, once the embedding is there.
   void read_layer_inputs(const Pass& pass);
   Rows layer_input(const Workspace& w, size_t layer) const;
+  // Makes the stream of the embedding and what was made of the tokens before.
+  void join(const Pass& pass, std::span<const float> before);
+  void tell_hidden(Pass& pass, std::span<float> to);
   void cross(Pass& pass, Side to);
 
   const ModelSpec& spec_;

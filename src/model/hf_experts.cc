@@ -22,6 +22,8 @@ class Experts {
     if (arch_ == "glm4moe" ||
         arch_ == "minimax-m2")  // some files hold them, and some that do not speak of them
       out_.more_layers = std::min<uint64_t>(number({"num_nextn_predict_layers", "num_mtp_modules"}, 0), 64);
+    if (arch_.starts_with("qwen35"))
+      out_.more_layers = std::min<uint64_t>(number({"mtp_num_hidden_layers"}, 0), 64);
     if (arch_ == "gemma4" && !config_.maybe_flag("enable_moe_block").value_or(false)) return;
     const auto count = same({"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"});
     if (!count) return;

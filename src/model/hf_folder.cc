@@ -15,6 +15,11 @@ HfFolder::HfFolder(const std::string& path)
   metadata_ = config_.metadata;
   sources_ = plan_hf_tensors(files_, packed_, config_, path);
   for (const HfTensor& source : sources_) add_tensor(source.entry);
+  // Configs speak of layers that predict further tokens, and files may have left them out.
+  if (find(fmt::format("blk.{}.nextn.eh_proj.weight", config_.layers)) == nullptr) return;
+  const std::string architecture(config_.family->architecture);
+  metadata_.set(architecture + ".block_count", config_.layers + config_.more_layers);
+  metadata_.set(architecture + ".nextn_predict_layers", config_.more_layers);
 }
 
 TensorData HfFolder::load(const TensorEntry& entry) const {

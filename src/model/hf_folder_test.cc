@@ -350,5 +350,49 @@ TEST(HfFolder, OpensEveryGoldenAndItsGgufIsTheSame) {
   EXPECT_GE(models, 20u);
 }
 
+TEST(HfFolder, LayersThatPredictFurtherTokensFollowTheOthers) {
+  FolderMaker glm;
+  glm.config.update({{"model_type", "glm4_moe"}, {"num_nextn_predict_layers", 1}, {"head_dim", 4}});
+  glm.add("model.embed_tokens.weight", {2, 4}, count_from(0, 8));
+  EXPECT_EQ(HfFolder(glm.write()).metadata().number("glm4moe.block_count"), 1u);  // announced, and not there
+  glm.add("model.layers.1.eh_proj.weight", {4, 8}, count_from(0, 32))
+      .add("model.layers.1.enorm.weight", {4}, count_from(0, 4))
+      .add("model.layers.1.shared_head.norm.weight", {4}, count_from(5, 4))
+      .add("model.layers.1.shared_head.head.weight", {2, 4}, count_from(0, 8))
+      .add("model.layers.1.embed_tokens.weight", {2, 4}, count_from(0, 8))
+      .add("model.layers.1.input_layernorm.weight", {4}, count_from(0, 4));
+  const HfFolder folder(glm.write());
+  EXPECT_EQ(folder.metadata().number("glm4moe.block_count"), 2u);
+  EXPECT_EQ(folder.metadata().number("glm4moe.nextn_predict_layers"), 1u);
+  EXPECT_THAT(values_of(folder, "blk.1.nextn.shared_head_norm.weight"), ElementsAre(5, 6, 7, 8));
+  EXPECT_NE(folder.find("blk.1.nextn.eh_proj.weight"), nullptr);
+  EXPECT_NE(folder.find("blk.1.attn_norm.weight"), nullptr);
+  EXPECT_EQ(folder.tensors().size(), 5u);  // embedding and head are the model's
+}
+
+TEST(HfFolder, LayersThatPredictMayStandApart) {
+  FolderMaker qwen;
+  qwen.config.update({{"model_type", "qwen3_5_text"},
+                      {"mtp_num_hidden_layers", 1},
+                      {"head_dim", 4},
+                      {"linear_num_key_heads", 1},
+                      {"linear_num_value_heads", 1},
+                      {"linear_key_head_dim", 4},
+                      {"linear_value_head_dim", 4}});
+  qwen.add("model.embed_tokens.weight", {2, 4}, count_from(0, 8))
+      .add("mtp.fc.weight", {4, 8}, count_from(0, 32))
+      .add("mtp.pre_fc_norm_embedding.weight", {4}, count_from(0, 4))
+      .add("mtp.pre_fc_norm_hidden.weight", {4}, count_from(0, 4))
+      .add("mtp.norm.weight", {4}, count_from(5, 4))
+      .add("mtp.layers.0.self_attn.o_proj.weight", {4, 4}, count_from(0, 16));
+  const HfFolder folder(qwen.write());
+  EXPECT_EQ(folder.metadata().number("qwen35.nextn_predict_layers"), 1u);
+  EXPECT_THAT(values_of(folder, "blk.1.nextn.shared_head_norm.weight"), ElementsAre(6, 7, 8, 9));  // plus one
+  for (const char* name : {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_output"})
+    EXPECT_NE(folder.find("blk.1." + std::string(name) + ".weight"), nullptr) << name;
+  qwen.config.erase("mtp_num_hidden_layers");
+  EXPECT_EQ(HfFolder(qwen.write()).tensors().size(), 1u);  // nobody speaks of them
+}
+
 }  // namespace
 }  // namespace quire

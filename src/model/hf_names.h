@@ -144,6 +144,19 @@ inline constexpr HfName kHfExpertNames[] = {
     {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
 };
 
+// What a layer that predicts further tokens has before and after what it has like others. Some families keep such layers apart.
+inline constexpr std::string_view kHfPredictorPrefix = "mtp.";
+inline constexpr HfName kHfPredictorNames[] = {
+    {"eh_proj", "eh_proj"},
+    {"enorm", "enorm"},
+    {"hnorm", "hnorm"},
+    {"shared_head.norm", "shared_head_norm"},
+    {"fc", "eh_proj"},
+    {"pre_fc_norm_embedding", "enorm"},
+    {"pre_fc_norm_hidden", "hnorm"},
+    {"norm", "shared_head_norm"},
+};
+
 // Not of the text, or not needed for it.
 inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "vision_tower.",
@@ -159,7 +172,6 @@ inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "model.vision_embedder.",
     "model.embed_vision.",
     "model.embed_audio.",
-    "mtp.",
 };
 inline constexpr std::string_view kHfIgnoredSuffixes[] = {
     ".rotary_emb.inv_freq",   ".attn.bias",          ".attn.masked_bias",   ".attention.bias",

@@ -37,7 +37,9 @@ bool is_scale(std::string_view name) {
 }
 
 // Not of the text model, or what it does not need.
-bool is_ignored(std::string_view name) {
+// `more_layers`: layers that predict further tokens, which some families keep apart.
+bool is_ignored(std::string_view name, uint64_t more_layers) {
+  if (name.starts_with(kHfPredictorPrefix)) return more_layers == 0;
   return std::ranges::any_of(kHfIgnoredPrefixes, [&](auto prefix) { return name.starts_with(prefix); }) ||
          std::ranges::any_of(kHfIgnoredSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
@@ -55,9 +57,10 @@ class Planner {
 
   std::vector<HfTensor> plan() {
     for (const auto& [name, tensor] : files_.tensors())
-      if (!is_ignored(name) && !is_scale(name) && !packed_.parts.contains(name)) place(tensor);
+      if (!is_ignored(name, config_.more_layers) && !is_scale(name) && !packed_.parts.contains(name))
+        place(tensor);
     for (const auto& [name, tensor] : packed_.tensors)
-      if (!is_ignored(name)) place(tensor);
+      if (!is_ignored(name, config_.more_layers)) place(tensor);
     for (const auto& [name, values] : config_.computed_tensors) {
       HfTensor& made = add(name);
       made.computed = values;
@@ -94,18 +97,31 @@ class Planner {
     for (const char* prefix : {"model.language_model.", "language_model.model.", "language_model.", "model.",
                                "transformer.", "gpt_neox.", "backbone."})
       if (take_prefix(rest, prefix)) break;
+    const bool apart = take_prefix(rest, kHfPredictorPrefix);
     if (take_prefix(rest, "layers.") || take_prefix(rest, "h.")) {
-      const auto layer = take_index(rest);
-      if (layer && *layer >= config_.layers && *layer - config_.layers < config_.more_layers) return;
+      const auto own = take_index(rest);
+      const auto layer = own && apart ? std::optional(config_.layers + *own) : own;
+      if (layer && *layer >= config_.layers && *layer - config_.layers < config_.more_layers)
+        return place_predictor(tensor, *layer, rest);
       if (!layer || *layer >= config_.layers)
         refuse(tensor, fmt::format("is of none of {} layers", config_.layers));
       return place_in_layer(tensor, *layer, rest);
     }
+    if (apart) return place_predictor(tensor, config_.layers, rest);
     const auto [module, suffix] = split_suffix(rest);
     const HfName* name = find_name(kHfModelNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     if (name->gguf == "output" && config_.tied) return;
     place_plain(tensor, fmt::format("{}{}", name->gguf, suffix));
+  }
+
+  // Of a layer that predicts further tokens: what joins, or what it has like others. Embedding and head are the model's.
+  void place_predictor(const SafetensorsTensor& tensor, uint64_t layer, std::string_view rest) {
+    const auto [module, suffix] = split_suffix(rest);
+    if (module == "embed_tokens" || module == "shared_head.head") return;
+    const HfName* name = find_name(kHfPredictorNames, module);
+    if (name == nullptr) return place_in_layer(tensor, layer, rest);
+    place_plain(tensor, fmt::format("blk.{}.nextn.{}{}", layer, name->gguf, suffix));
   }
 
   // "norm.weight" -> "norm", ".weight". The suffix is empty if it is none of a tensor's.

@@ -35,7 +35,7 @@ std::vector<Role> LayerBlock::roles() const {
   std::vector<Role> roles = block->roles();
   for (Role& role : roles) {
     for (std::string* name : {&role.tensor, &role.part.unless, &role.part.tensor}) {
-      if (!name->empty()) *name = fmt::format("blk.{}.{}", layer, *name);
+      if (!name->empty()) *name = fmt::format("blk.{}.{}", file_layer, *name);
     }
   }
   return roles;
@@ -46,15 +46,17 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
   for (uint32_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     const LayerNorms& norms = layer.norms;
+    const uint32_t n = spec.first_layer + l;
     const auto add = [&](BlockPtr block, BlockInput input, const std::string& pre_norm,
                          const std::string& post_norm, Side side) {
       const bool has_norm = norms.pre && input != BlockInput::shared && !pre_norm.empty();
       blocks.push_back({.layer = l,
+                        .file_layer = n,
                         .block = std::move(block),
                         .norm = norms.norm,
                         .input = input,
-                        .pre_norm = has_norm ? fmt::format("blk.{}.{}", l, pre_norm) : "",
-                        .post_norm = post_norm.empty() ? "" : fmt::format("blk.{}.{}", l, post_norm),
+                        .pre_norm = has_norm ? fmt::format("blk.{}.{}", n, pre_norm) : "",
+                        .post_norm = post_norm.empty() ? "" : fmt::format("blk.{}.{}", n, post_norm),
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
@@ -92,26 +94,43 @@ std::array<Role, 3> layer_input_roles(const ModelSpec& spec) {
           vector_role("norm of layers", "per_layer_proj_norm.weight", width, presence)};
 }
 
+std::array<Role, 3> joining_roles(const ModelSpec& spec) {
+  const Presence presence = spec.joins ? Presence::required : Presence::absent;
+  const auto tensor = [&](const char* name) {
+    return fmt::format("blk.{}.nextn.{}.weight", spec.first_layer, name);
+  };
+  return {Role{.name = "join",
+               .tensor = tensor("eh_proj"),
+               .shape = {spec.dim, 2 * uint64_t(spec.dim)},
+               .presence = presence},
+          vector_role("norm of tokens", tensor("enorm"), spec.dim, presence),
+          vector_role("norm of results", tensor("hnorm"), spec.dim, presence)};
+}
+
 }  // namespace
 
 ModelRoles model_roles(const ModelSpec& spec) {
   const uint64_t vocab = spec.vocab, dim = spec.dim;
-  return {.embedding = {.name = "embedding",
-                        .tensor = "token_embd.weight",
-                        .shape = {vocab, dim},
-                        .kind = RoleKind::table},
-          .positions = {.name = "positions",
-                        .tensor = "position_embd.weight",
-                        .shape = {spec.context, dim},
-                        .kind = RoleKind::table,
-                        .presence = spec.learned_positions ? Presence::required : Presence::absent},
-          .layer_inputs = layer_input_roles(spec),
-          .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
-          .head = {.name = "head",
-                   .tensor = "output.weight",
-                   .shape = {vocab, dim},
-                   .presence = Presence::optional},  // else it is the embedding
-          .head_bias = vector_role("head bias", "output.bias", vocab)};
+  return {
+      .embedding = {.name = "embedding",
+                    .tensor = "token_embd.weight",
+                    .shape = {vocab, dim},
+                    .kind = RoleKind::table,
+                    .presence = spec.joins ? Presence::absent : Presence::required},
+      .positions = {.name = "positions",
+                    .tensor = "position_embd.weight",
+                    .shape = {spec.context, dim},
+                    .kind = RoleKind::table,
+                    .presence = spec.learned_positions ? Presence::required : Presence::absent},
+      .layer_inputs = layer_input_roles(spec),
+      .joining = joining_roles(spec),
+      .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
+      .head = {.name = "head",
+               .tensor = "output.weight",
+               .shape = {vocab, dim},
+               .presence = spec.joins ? Presence::absent : Presence::optional},  // else it is the embedding
+      .head_bias =
+          vector_role("head bias", "output.bias", vocab, spec.joins ? Presence::absent : Presence::optional)};
 }
 
 std::vector<Role> all_roles(const ModelSpec& spec) {
@@ -119,6 +138,7 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
                            model.output_norm[1], model.head,      model.head_bias};
   all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
+  all.insert(all.end(), model.joining.begin(), model.joining.end());
   for (const LayerBlock& block : layer_blocks(spec)) {
     const auto add_norm = [&](const char* name, const std::string& tensor) {
       const std::array<Role, 2> roles = norm_roles(name, tensor, spec.dim);

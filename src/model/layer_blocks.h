@@ -12,6 +12,7 @@ BlockPtr block_of(const MlpSpec& spec, uint32_t dim);
 // One term of the residual stream: stream += scale * post_norm(block(norm(stream))).
 struct LayerBlock {
   uint32_t layer = 0;
+  uint32_t file_layer = 0;  // what the file calls it
   BlockPtr block;
   NormSpec norm;
   BlockInput input = BlockInput::stream;
@@ -33,6 +34,8 @@ inline constexpr std::string_view kLayerTable = "per_layer_token_embd.weight";
 struct ModelRoles {
   Role embedding, positions;
   std::array<Role, 3> layer_inputs;  // table, matrix, norm
+  std::array<Role, 3>
+      joining;  // of a model that joins: matrix, norm of tokens, norm of what it reads beside them
   std::array<Role, 2> output_norm;
   Role head, head_bias;
 };

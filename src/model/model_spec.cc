@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "model/arch/arch.h"
 #include "model/layer_blocks.h"
@@ -88,6 +90,27 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
     throw Error("{}: the architecture '{}' is not known; known are {}", file.path(), name, known);
   }
   return architecture->read(file, options);
+}
+
+ModelSpec read_predictor_spec(const ModelFile& file, const SpecOptions& options) {
+  const std::string prefix = file.metadata().text("general.architecture") + ".";
+  const uint64_t predicting = file.metadata().maybe_number(prefix + "nextn_predict_layers").value_or(0);
+  if (predicting == 0)
+    throw Error("{}: no layer of this model predicts further tokens ({}nextn_predict_layers)", file.path(),
+                prefix);
+  SpecOptions all = options;
+  all.part = SpecOptions::Part::all;
+  ModelSpec spec = read_model_spec(file, all);
+  spec.first_layer = uint32_t(spec.layers.size() - predicting);
+  spec.layers = {spec.layers[spec.first_layer]};
+  const std::string own = fmt::format("blk.{}.nextn.shared_head_norm", spec.first_layer);
+  if (file.find(own + ".weight") != nullptr) spec.output_norm_tensor = own;
+  spec.joins = spec.output_norm;
+  const auto* attention = std::get_if<GqaSpec>(&spec.layers.front().mixer);
+  if (attention == nullptr || attention->shares_with || spec.layer_inputs.width > 0)
+    throw Error("{}: layer {}, which predicts further tokens, is not of attention alone", file.path(),
+                spec.first_layer);
+  return spec;
 }
 
 const GqaSpec& LayerSpec::gqa() const {

@@ -101,6 +101,10 @@ struct ModelSpec {
   std::string output_norm_tensor = "output_norm";  // what the file calls it
 
   LayerInputs layer_inputs;
+  // A model that predicts further tokens of another: it reads, beside each token, what that made of the token before; both are
+  // normed so, and a matrix joins them. Embedding and head are the other's.
+  std::optional<NormSpec> joins = {};
+  uint32_t first_layer = 0;  // what the file calls its first layer
 
   bool learned_positions = false;
   float embedding_scale = 1;
@@ -109,12 +113,18 @@ struct ModelSpec {
 };
 
 struct SpecOptions {
+  // What of the file is meant: its layers, or also those after them, which predict further tokens.
+  enum class Part : uint8_t { model, all };
   uint32_t context = 0;  // the context that will be used, where frequencies depend on it; 0: the trained one
+  Part part = Part::model;
 };
 
 // Reads the spec of a file. An unknown architecture, a missing key or an absurd number throws Error naming
 // it.
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options = {});
+
+// The first of a file's layers that predict further tokens, as a model of its own. Throws Error if it has none.
+ModelSpec read_predictor_spec(const ModelFile& file, const SpecOptions& options = {});
 
 // What the spec's layers want cached.
 // Throws Error if the formats name layers that the model has not.

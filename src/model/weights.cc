@@ -32,6 +32,11 @@ class Loader {
     weights.embedding = find(roles.embedding);
     weights.positions = to_f32(find(roles.positions));
     weights.output_norm = norm(spec_.output_norm_tensor, spec_.output_norm);
+    weights.join = find(roles.joining[0]);
+    if (spec_.joins) {
+      weights.token_norm = {spec_.joins->kind, spec_.joins->epsilon, find(roles.joining[1]), {}};
+      weights.result_norm = {spec_.joins->kind, spec_.joins->epsilon, find(roles.joining[2]), {}};
+    }
     weights.layer_table = find(roles.layer_inputs[0]);
     weights.layer_projection = find(roles.layer_inputs[1]);
     weights.layer_norm = {
@@ -257,6 +262,9 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   visit(weights.first_side(), weights.layer_table, WeightUse{WeightUse::table});
   visit(weights.first_side(), weights.layer_projection, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.layer_norm);
+  visit(weights.first_side(), weights.join, WeightUse{WeightUse::product});
+  norm(weights.first_side(), weights.token_norm);
+  norm(weights.first_side(), weights.result_norm);
   visit(weights.first_side(), weights.embedding, WeightUse{WeightUse::table});
 }
 

@@ -31,7 +31,10 @@ struct Weights {
   Weight layer_table;       // [vocab, layers * width]
   Weight layer_projection;  // [layers * width, dim]
   Norm layer_norm;          // of the width
-  Weight head;              // [vocab, dim]; the embedding where they are tied
+  // Of a model that joins.
+  Weight join;  // [dim, 2 * dim]
+  Norm token_norm, result_norm;
+  Weight head;  // [vocab, dim]; the embedding where they are tied
   Weight head_bias;
   Norm output_norm;
   std::vector<BlockWeights> blocks;  // in the order in which they are computed

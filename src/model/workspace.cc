@@ -66,6 +66,7 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
   }
   if (weights.layer_projection && side == weights.first_side())
     normed_forms_ |= backend_.form_for(weights.layer_projection.view.dtype);
+  if (weights.join) joined_forms_ |= backend_.form_for(weights.join.view.dtype);
   if (weights.head && side == Side::device) final_forms_ |= backend_.form_for(weights.head.view.dtype);
 }
 
@@ -88,7 +89,7 @@ void Workspace::reserve(size_t tokens, size_t logit_rows) {
 
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   reserve(tokens, logit_rows);
-  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32, &layer_inputs, &layer_products})
+  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32, &joined.f32, &layer_inputs, &layer_products})
     r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {
@@ -106,6 +107,7 @@ size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
   const size_t layer_inputs_width = spec_.layer_inputs.width * spec_.layers.size();
   layer_inputs = pieces.rows(tokens, layer_inputs_width);
   layer_products = pieces.rows(tokens, layer_inputs_width);
+  joined = pieces.activation(tokens, spec_.joins ? 2 * size_t(spec_.dim) : 0, joined_forms_);
   logits = pieces.rows(logit_rows, spec_.vocab);
   normed = pieces.activation(tokens, spec_.dim, normed_forms_);
   final = pieces.activation(logit_rows, spec_.dim, final_forms_);

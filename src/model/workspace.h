@@ -24,6 +24,7 @@ class Workspace {
   Rows branch_gate;                              // [tokens, 1]: of blocks that gate what they add
   Rows layer_inputs;                             // [tokens, layers * width]: what is read for each layer
   Rows layer_products;                           // the same: what its matrix makes of the embedding
+  Activation joined;                             // [tokens, 2 * dim]: of a model that joins
   Rows logits;                                   // [logit_rows, vocab]
   Activation normed;                             // [tokens, dim]: input of the blocks
   Activation final;                              // [logit_rows, dim]: input of the head
@@ -45,7 +46,7 @@ class Workspace {
   Side side_;
   Backend& backend_;  // of that side
   const ModelSpec& spec_;
-  FormSet normed_forms_, final_forms_;
+  FormSet normed_forms_, final_forms_, joined_forms_;
   bool gates_ = false;                     // some block does
   std::vector<std::vector<Want>> wanted_;  // by block; those of the other side want nothing
   size_t tokens_ = 0;

@@ -19,6 +19,7 @@ using StepHandle = Id<struct StepTag>;
 struct StepOutput {
   std::vector<SampleResult> draws;  // as StepInput asked for them
   std::vector<float> logits;        // [logit_rows, vocab], if they were asked for
+  std::vector<float> hidden;        // [tokens, dim], if they were asked for
   std::vector<float> values;        // StepInput's, after its expectations and taps
   uint32_t vocab = 0;
 

@@ -42,6 +42,10 @@ struct StepInput {
 
   enum class Report : uint8_t { draws, logits };
   Report report = Report::draws;  // logits: those of all logit_rows come back too
+  // What was made of the token before each, for a model that joins: [tokens, dim].
+  std::vector<float> hidden;
+  enum class Hidden : uint8_t { none, all };
+  Hidden report_hidden = Hidden::none;  // all: what is made of each token comes back
   // What else comes back: the values, with what these have made of them. Expectations come before anything is computed, of
   // tables that may belong to no run.
   std::vector<Expectation> expectations;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "engine/pruning/evaluator_scorer.h"
 #include "engine/pruning/expected_scorer.h"
 #include "engine/pruning/head_budgets.h"

@@ -119,14 +119,14 @@ void read_mlps(const ModelFile& file, ModelSpec& spec, Layers kind) {
 }
 
 // Heads that predict further tokens come after the layers and are counted among them.
-uint32_t read_layer_count(const Keys& keys) {
+uint32_t read_layer_count(const Keys& keys, const SpecOptions& options) {
   const uint32_t blocks = keys.count("block_count");
   const uint64_t predicting = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
   if (blocks > 4096) throw Error("{}: {} layers are more than any model has", keys.all().file_name(), blocks);
   if (predicting >= blocks)
     throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys("nextn_predict_layers"),
                 predicting, blocks);
-  return blocks - uint32_t(predicting);
+  return options.part == SpecOptions::Part::all ? blocks : blocks - uint32_t(predicting);
 }
 
 }  // namespace
@@ -140,7 +140,7 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   spec.vocab = read_vocab(file);
   spec.dim = keys.count("embedding_length");
   spec.context = keys.count("context_length");
-  spec.layers.resize(read_layer_count(keys));
+  spec.layers.resize(read_layer_count(keys, options));
   spec.output_norm.epsilon =
       keys.real("attention.layer_norm_rms_epsilon", keys.real("attention.layer_norm_epsilon", 1e-5f));
   for (LayerSpec& layer : spec.layers) layer.norms.norm = spec.output_norm;

@@ -13,16 +13,20 @@ uint32_t checked(const Metadata& metadata, const std::string& key, uint64_t valu
   return uint32_t(value);
 }
 
-// A lone number, or one for each layer; a list may go on to those that predict further tokens, which are left out.
+// A lone number, or one for each layer; a list may go on to those that predict further tokens, which are left out, or stop before them.
 std::vector<uint64_t> of_layers(const Keys& keys, const char* key, size_t layers) {
   const uint64_t ahead = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
   const MetadataValue* value = keys.all().find(keys(key));
-  const auto has_all = [&](const auto& list) { return list != nullptr && list->size() == layers + ahead; };
-  const bool goes_on = ahead > 0 && value != nullptr &&
-                       (has_all(std::get_if<std::vector<uint64_t>>(value)) ||
-                        has_all(std::get_if<std::vector<int64_t>>(value)));
-  std::vector<uint64_t> numbers = keys.all().maybe_numbers(keys(key), goes_on ? layers + ahead : layers);
-  if (goes_on) numbers.resize(layers);
+  const auto has = [&](size_t count) {
+    const auto is = [&](const auto* list) { return list != nullptr && list->size() == count; };
+    return ahead > 0 && value != nullptr &&
+           (is(std::get_if<std::vector<uint64_t>>(value)) || is(std::get_if<std::vector<int64_t>>(value)));
+  };
+  const size_t said = has(layers + ahead)                     ? layers + ahead
+                      : ahead < layers && has(layers - ahead) ? layers - ahead
+                                                              : layers;
+  std::vector<uint64_t> numbers = keys.all().maybe_numbers(keys(key), said);
+  if (said != layers) numbers.resize(layers, numbers.back());
   return numbers;
 }
 

@@ -14,15 +14,18 @@ ModelSpec hybrid_spec(const ModelFile& file, const SpecOptions& options, KeyOrde
   if (interval == 0)
     throw Error("{}: {} is 0: every so many layers are attention", keys.all().file_name(),
                 keys("full_attention_interval"));
+  // Those that predict further tokens are attention.
+  const uint64_t own =
+      keys.count("block_count") - keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
   const std::vector<bool> recurrent = file.metadata().flags(keys("attention.recurrent_layers"));
-  if (!recurrent.empty() && recurrent.size() < spec.layers.size())
+  if (!recurrent.empty() && recurrent.size() < own)
     throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(),
-                keys("attention.recurrent_layers"), recurrent.size(), spec.layers.size());
+                keys("attention.recurrent_layers"), recurrent.size(), own);
   const DeltaNetSpec net = read_delta_net(file, spec, order);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     LayerSpec& layer = spec.layers[i];
     layer.norms.mlp_tensor = "post_attention_norm";
-    const bool is_recurrent = recurrent.empty() ? (i + 1) % interval != 0 : recurrent[i];
+    const bool is_recurrent = i < own && (recurrent.empty() ? (i + 1) % interval != 0 : recurrent[i]);
     if (is_recurrent) {
       layer.mixer = net;
       continue;
