@@ -10,9 +10,9 @@
 namespace quire {
 namespace {
 
-constexpr uint64_t kMaxHeadDim = 1 << 16;
-constexpr uint64_t kMaxHeads = 1 << 16;
-constexpr uint64_t kMaxInput = 1 << 16;  // of one layer
+constexpr uint64_t kMaxFullHeadDim = 1 << 16;
+constexpr uint64_t kMaxFullHeads = 1 << 16;
+constexpr uint64_t kMaxLayerInput = 1 << 16;  // of one layer
 
 class Gemma4 {
  public:
@@ -31,7 +31,7 @@ class Gemma4 {
     set("final_logit_softcapping", config_.maybe_real("final_logit_softcapping").value_or(0));
     const bool has_inputs = out_.family->model_type == "gemma4_text";
     const uint64_t width = config_.maybe_number("hidden_size_per_layer_input").value_or(has_inputs ? 256 : 0);
-    if (width > kMaxInput) refuse("hidden_size_per_layer_input", fmt::format("is {}", width));
+    if (width > kMaxLayerInput) refuse("hidden_size_per_layer_input", fmt::format("is {}", width));
     set("embedding_length_per_layer_input", width);
   }
 
@@ -78,7 +78,7 @@ class Gemma4 {
 
   void add_heads() {
     const uint64_t full = full_dim_ = of_full_layers(
-        "global_head_dim", "head_dim", config_.has("per_layer_config") ? head_dim_ : 512, kMaxHeadDim);
+        "global_head_dim", "head_dim", config_.has("per_layer_config") ? head_dim_ : 512, kMaxFullHeadDim);
     set("attention.key_length", full);
     set("attention.value_length", full);
     set("attention.key_length_swa", head_dim_);
@@ -87,7 +87,7 @@ class Gemma4 {
     const bool may_differ = config_.maybe_flag("attention_k_eq_v").value_or(false) ||
                             out_.family->model_type != "gemma4_text" || config_.has("per_layer_config");
     const uint64_t heads = may_differ ? of_full_layers("num_global_key_value_heads", "num_key_value_heads",
-                                                       out_.kv_heads, kMaxHeads)
+                                                       out_.kv_heads, kMaxFullHeads)
                                       : out_.kv_heads;
     if (heads != out_.kv_heads) {
       std::vector<uint64_t> each;

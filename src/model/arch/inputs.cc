@@ -9,8 +9,8 @@
 namespace quire::arch {
 namespace {
 
-constexpr uint64_t kMaxWidth = 1u << 24;    // of all heads, or of all layers' inputs: no model comes near
-constexpr uint32_t kMaxHeadDim = 1u << 16;  // the same
+constexpr uint64_t kMaxInputsWidth = 1u << 24;  // of all heads, or of all layers' inputs: no model comes near
+constexpr uint32_t kMaxWindowHeadDim = 1u << 16;  // the same
 
 float read_scale(const ModelFile& file, size_t layer) {
   const TensorEntry* entry = file.find(fmt::format("blk.{}.layer_output_scale.weight", layer));
@@ -36,7 +36,7 @@ void read_window_heads(const ModelFile& file, ModelSpec& spec) {
     gqa.value_dim = keys.maybe_count("attention.value_length_swa").value_or(gqa.value_dim);
     for (const auto& [dim, key] : {std::pair(gqa.key_dim, "attention.key_length_swa"),
                                    std::pair(gqa.value_dim, "attention.value_length_swa")}) {
-      if (dim > kMaxHeadDim || uint64_t(gqa.heads) * dim > kMaxWidth)
+      if (dim > kMaxWindowHeadDim || uint64_t(gqa.heads) * dim > kMaxInputsWidth)
         throw Error("{}: {} is {}, and {} such heads are more than any model has", keys.all().file_name(),
                     keys(key), dim, gqa.heads);
     }
@@ -59,7 +59,7 @@ void read_layer_inputs(const ModelFile& file, ModelSpec& spec) {
   const char* key = "embedding_length_per_layer_input";
   const uint64_t width = keys.all().maybe_number(keys(key)).value_or(0);
   if (width == 0) return;
-  if (width > kMaxWidth / spec.layers.size())
+  if (width > kMaxInputsWidth / spec.layers.size())
     throw Error("{}: {} is {}, which no model can have", keys.all().file_name(), keys(key), width);
   // The matrix's results are not divided by the root of the model's width as they were when it was trained; their norm is told.
   NormSpec norm = spec.output_norm;
