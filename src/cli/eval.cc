@@ -37,7 +37,7 @@ struct EvalCommand {
 
   void operator()() const {
     const HouseData house = read_house_data(data.empty() ? house_path("eval") : data);
-    const auto [loaded, engine, no_draft, no_drafter] = model.open();
+    const auto [loaded, engine, no_draft, no_predictor, no_drafter] = model.open();
     if (!loaded->text().chat_template)
       throw Error("{} has no chat template: it cannot be asked", model.model);
     OrderedJson result = {
@@ -91,7 +91,7 @@ struct EvalCommand {
     } else if (wants("draft")) {
       ModelOptions options = model;
       options.model = draft;
-      const auto [loaded, engine_options, no_draft, no_drafter] = options.open();
+      const auto [loaded, engine_options, no_draft, no_predictor, no_drafter] = options.open();
       result["draft"] = put(eval.draft_agreement(*loaded));
     }
   }

@@ -26,7 +26,7 @@ struct PerplexityCommand {
     const std::string text = read_text(file);
     ModelOptions parted = model;
     if (!parted.context) parted.context = kPartTokens;
-    const auto [loaded, engine, no_draft, no_drafter] = parted.open();
+    const auto [loaded, engine, no_draft, no_predictor, no_drafter] = parted.open();
     const uint32_t part = engine.context;
     const std::vector<TokenId> tokens = parts(loaded->text().tokenizer, text, part);
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
