@@ -375,6 +375,7 @@ TEST(HfFolder, LayersThatPredictMayStandApart) {
   qwen.config.update({{"model_type", "qwen3_5_text"},
                       {"mtp_num_hidden_layers", 1},
                       {"head_dim", 4},
+                      {"partial_rotary_factor", 1.0},
                       {"linear_num_key_heads", 1},
                       {"linear_num_value_heads", 1},
                       {"linear_key_head_dim", 4},

@@ -270,7 +270,7 @@ const std::vector<SynthShape>& synth_shapes() {
                 {"leading_dense_block_count", uint64_t(1)},
                 {"expert_gating_func", uint64_t(2)},
                 {"rope.dimension_count", uint64_t(64)}})},
-      {"tiny-gemma4", 256, 6, 4, 2, 64, 512, 512, 8192, true, 1e6f, "gemma4", gemma4(32, 64, 2, 16)},
+      {"tiny-gemma4", 256, 12, 4, 2, 64, 512, 512, 8192, true, 1e6f, "gemma4", gemma4(32, 64, 2, 16)},
       {"gemma4-e4b", 2560, 42, 8, 2, 512, 10240, 262144, 131072, true, 1e6f, "gemma4",
        gemma4(256, 512, 18, 256)},
       {"gemma4-26b-a4b", 2816, 30, 16, 8, 512, 2112, 262144, 262144, true, 1e6f, "gemma4",

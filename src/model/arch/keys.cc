@@ -22,9 +22,8 @@ std::vector<uint64_t> of_layers(const Keys& keys, const char* key, size_t layers
     return ahead > 0 && value != nullptr &&
            (is(std::get_if<std::vector<uint64_t>>(value)) || is(std::get_if<std::vector<int64_t>>(value)));
   };
-  const size_t said = has(layers + ahead)                     ? layers + ahead
-                      : ahead < layers && has(layers - ahead) ? layers - ahead
-                                                              : layers;
+  const uint64_t all = keys.all().maybe_number(keys("block_count")).value_or(layers);
+  const size_t said = has(all) ? all : ahead < all && has(all - ahead) ? all - ahead : layers;
   std::vector<uint64_t> numbers = keys.all().maybe_numbers(keys(key), said);
   if (said != layers) numbers.resize(layers, numbers.back());
   return numbers;
