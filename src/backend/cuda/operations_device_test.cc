@@ -318,6 +318,7 @@ TEST_F(Operations, RouteToTheCpusExperts) {
              biased
                  ? Weight{{reinterpret_cast<const std::byte*>(bias.data()), DType::f32, 1, kExperts}, nullptr}
                  : Weight{},
+         .share_scales = {},
          .routing = routing,
          .used = kUsed,
          .experts = experts,
