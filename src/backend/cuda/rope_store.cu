@@ -276,15 +276,14 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 bool is_plain(const DeviceRopeStore& params) {
   const auto is_half = [](KvFormat format) { return format == KvFormat::bf16 || format == KvFormat::f16; };
-  const auto in_fours = [](const Rows& rows) {
-    return reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.stride % 4 == 0;
-  };
+  const auto aligned = [](const float* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  const auto in_fours = [&](const Rows& rows) { return aligned(rows.data) && rows.stride % 4 == 0; };
   return params.query_norm.kind == NormKind::none && params.key_norm.kind == NormKind::none &&
          params.temperature.slope == 0 && params.table.cos != nullptr && params.head_dim % 8 == 0 &&
          params.table.pairs * 2 == params.head_dim && params.rows.value_dim == params.head_dim &&
          is_half(params.key_format) && is_half(params.value_format) && params.query_f32 == nullptr &&
-         params.query_out != nullptr && in_fours(params.query) && in_fours(params.key) &&
-         in_fours(params.value);
+         params.query_out != nullptr && aligned(params.table.cos) && aligned(params.table.sin) &&
+         in_fours(params.query) && in_fours(params.key) && in_fours(params.value);
 }
 
 bool fits(const DeviceNorm& norm, const DeviceRopeStore& params, uint32_t norm_width, size_t width) {
