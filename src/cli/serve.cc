@@ -288,6 +288,11 @@ void add_serve(CLI::App& app) {
       ->add_option("--grace-seconds", server.grace_seconds,
                    "what running answers get when the server is told to stop")
       ->capture_default_str();
+  serve
+      ->add_option("--drain-seconds", server.drain_seconds,
+                   "after SIGTERM: how long requests are still taken, while /health says 503")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   serve->add_option("--metrics-names", command->metrics_names, "vllm: export metrics under vLLM's names too")
       ->check(CLI::IsMember({"vllm"}));
   serve->add_option("--kv-dir", server.kv_folder,
