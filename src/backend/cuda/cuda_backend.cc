@@ -258,7 +258,8 @@ void CudaBackend::send_step() {
   logit_rows_ = upload_.add(batch_.logit_rows);
   drawn_places_ = upload_.add(drawn_);
   groups_.clear();
-  for (const KvGroupView& view : kv_) groups_.push_back(add_tables(view));
+  for (const KvGroupView& view : kv_)
+    groups_.push_back(view.layout->is_state ? add_states(view) : add_tables(view));
   for (AttentionWork& work : attention_) work = plan(work.kind);
   upload_.send(pinned_, stream());
   held_.push_back(upload_.source());

@@ -1,5 +1,6 @@
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/device_math.h"
+#include "backend/cuda/lane_sums.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/ptx.cuh"
@@ -19,17 +20,6 @@ __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positi
     params.cos[blockIdx.x * size_t(params.pairs) + i] = float(cos(angle) * double(params.scale));
     params.sin[blockIdx.x * size_t(params.pairs) + i] = float(sin(angle) * double(params.scale));
   }
-}
-
-// The CPU's order (lanes.h): sixteen sums, then a tree. Every lane of the warp has the result.
-template <class Value>
-__device__ __forceinline__ float sum_in_lanes(uint32_t count, const Value& value) {
-  const uint32_t lane = threadIdx.x % 16;
-  float sum = 0;
-  for (uint32_t i = lane; i < count; i += 16) sum += value(i);
-#pragma unroll
-  for (int width = 8; width > 0; width /= 2) sum += __shfl_down_sync(~0u, sum, width, 16);
-  return __shfl_sync(~0u, sum, 0);
 }
 
 // Of the pairs lane, lane + 32, ...: loaded before anything else waits for memory.
