@@ -114,6 +114,22 @@ TEST(KimiDelta, IsWhatItSaysComputedPlainlyInAnyChunks) {
     EXPECT_EQ(logits(file, kernels_named("auto"), chunk), whole) << chunk;
 }
 
+TEST(KimiDeltaOnAGpu, IsWhatItSaysComputedPlainlyInAnyChunks) {
+  if (open_gpu() == nullptr) GTEST_SKIP() << "this machine has no GPU";
+  const auto file = made();
+  const std::vector<double> plain =
+      plain_logits(*file, some_tokens(),
+                   [&](size_t layer, const PlainRows& in) { return plain_kimi_delta(*file, layer, in); });
+  const auto seen = [&](const char* kernels, uint32_t chunk) {
+    BareModel model(file, file->spec(), open_gpu(kernels));
+    return all_logits(model, some_tokens(), chunk);
+  };
+  expect_near(seen("exact", 64), plain, 2e-3);
+  const std::vector<float> whole = seen("auto", 64);
+  expect_near(whole, plain, 0.08);
+  for (const uint32_t chunk : {1u, 7u, 32u}) EXPECT_EQ(seen("auto", chunk), whole) << chunk;
+}
+
 TEST(KimiDelta, AnswersAreTheSameAloneTogetherAndFromTheCache) {
   const auto file = made();
   BareModel model(file, file->spec(), kernels_named("auto"), 2);

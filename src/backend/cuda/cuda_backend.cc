@@ -64,11 +64,9 @@ BackendTraits CudaBackend::traits() const {
                      .unequal_heads = false,
                      .chunks = false,
                      .scaled_inputs = false,
-                     .recurrent = false,
-                     .plain_experts = false,
-                     .scaled_stream = false,
-                     .scaled_shares = false,
-                     .norms_of_parts = false}};
+                     .state_keys = kMostStateKeys,
+                     .convolution_span = kMostSpan,
+                     .all_gates = false}};
 }
 
 size_t CudaBackend::available_memory() const {

@@ -81,7 +81,7 @@ struct DeviceRopeTable {
 void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream);
 
 // Norms and rotates queries and keys; rounds queries for attention, writes keys and values into their pages with the bytes that the
-// CPU writes. REQUIRES: heads of at most 256.
+// CPU writes. REQUIRES: heads of at most 512.
 struct DeviceRopeStore {
   Rows query;  // [tokens, heads * head_dim]
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: only queries are there
