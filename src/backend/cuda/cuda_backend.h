@@ -133,6 +133,9 @@ class CudaBackend : public Backend {
   void flush();
   void fold();
   void launch_product(const WaitingProduct& waiting);
+  // Some products of the same rows, as one if their weights lie one after the other.
+  void project_together(std::span<const Projection> list, const ActivationBlock& in,
+                        const TokenScales& scales);
   void add_to_residual(const WaitingProduct& waiting, const AddToResidual& output);
   void launch_norm(const NormQuantizeParams& params);
   DeviceAddNorm device_add_norm(const NormQuantizeParams& params) const;

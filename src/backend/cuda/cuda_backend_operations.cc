@@ -27,6 +27,8 @@ uint32_t norm_width(const Norm* norm, const RopeStoreParams& params) {
   return params.norm_span != 0 ? params.norm_span : norm_weights(norm);
 }
 
+constexpr size_t kMostTogether = std::size(StoreParts{}.parts);  // products of one kernel
+
 // Of those that the products' own ends know.
 bool has_gated_unit(Nonlinearity kind) {
   return kind == Nonlinearity::silu || kind == Nonlinearity::gelu_tanh || kind == Nonlinearity::gelu_erf ||
@@ -172,7 +174,13 @@ void CudaBackend::project(const ProjectParams& params) {
     product_ = {list[0], in, scales};
     return;
   }
-  const PackedWeight* whole = list.size() <= 3 ? weights_.together(list) : nullptr;
+  for (size_t i = 0; i < list.size(); i += kMostTogether)
+    project_together(list.subspan(i, std::min(kMostTogether, list.size() - i)), in, scales);
+}
+
+void CudaBackend::project_together(std::span<const Projection> list, const ActivationBlock& in,
+                                   const TokenScales& scales) {
+  const PackedWeight* whole = list.size() > 1 ? weights_.together(list) : nullptr;
   if (whole == nullptr) {
     for (const Projection& one : list) launch_product({one, in, scales});
     return;
