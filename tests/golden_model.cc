@@ -70,7 +70,8 @@ BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKe
                      uint32_t threads)
     : BareModel(std::move(from), std::move(its), std::make_unique<CpuBackend>(kernels, threads)) {}
 
-BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, std::unique_ptr<Backend> backend_of)
+BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its,
+                     std::unique_ptr<Backend> backend_of)
     : file(std::move(from)),
       spec(std::move(its)),
       weights(load_weights(file, spec)),

@@ -206,7 +206,7 @@ class CudaBackend : public Backend {
   StepUpload upload_;
   StepUpload::Place<uint32_t> ids_, positions_, logit_rows_;
   StepUpload::Place<DrawnToken> drawn_places_;
-  StepUpload::Place<TokenRun> runs_;     // these two where there are states
+  StepUpload::Place<TokenRun> runs_;  // these two where there are states
   StepUpload::Place<RunPiece> pieces_;
   std::vector<GroupPlaces> groups_;
   std::vector<AttentionWork> attention_;  // of all kinds that were met so far

@@ -426,20 +426,20 @@ void CudaBackend::project_experts(const ProjectExpertsParams& params) {
     experts_ = nullptr;
     experts_ = std::make_unique<ExpertWorkspace>(limits);
   }
-  cuda::project_experts({.in = in,
-                         .experts = params.experts.data(),
-                         .shares = params.shares.data(),
-                         .used = params.used,
-                         .gate_up = gate_up,
-                         .down = weights_.experts(params.down),
-                         .gate_bias = vector_of(params.gate_bias),
-                         .up_bias = vector_of(params.up_bias),
-                         .down_bias = vector_of(params.down_bias),
-                         .function = params.function,
-                         .plain = params.gate ? nullptr
-                                              : scratch<float>(plain_experts_, pairs * params.expert_width),
-                         .out = params.out},
-                        *experts_, stream());
+  cuda::project_experts(
+      {.in = in,
+       .experts = params.experts.data(),
+       .shares = params.shares.data(),
+       .used = params.used,
+       .gate_up = gate_up,
+       .down = weights_.experts(params.down),
+       .gate_bias = vector_of(params.gate_bias),
+       .up_bias = vector_of(params.up_bias),
+       .down_bias = vector_of(params.down_bias),
+       .function = params.function,
+       .plain = params.gate ? nullptr : scratch<float>(plain_experts_, pairs * params.expert_width),
+       .out = params.out},
+      *experts_, stream());
 }
 
 void CudaBackend::logits(const LogitsParams& params) {

@@ -107,7 +107,7 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
 // The experts of each token from its scores. REQUIRES: at most kMostExperts.
 inline constexpr uint32_t kMostExperts = 512;
 struct DeviceRoute {
-  Rows scores;                         // [tokens, experts]
+  Rows scores;                          // [tokens, experts]
   const float* choice_bias = nullptr;   // [experts], or null
   const float* share_scales = nullptr;  // [experts], or null
   Routing routing = {};

@@ -93,7 +93,8 @@ TEST_F(Operations, EmbedRowsOfEveryTypeThatTheyKnow) {
 }
 
 TEST_F(Operations, AddAndNormWithinTheOrderOfTheirSums) {
-  for (const uint32_t width : {5u, 64u, 1000u, 4096u}) {  // in threads of a warp, one by one and in fours; of a block
+  for (const uint32_t width :
+       {5u, 64u, 1000u, 4096u}) {  // in threads of a warp, one by one and in fours; of a block
     for (const NormKind kind : {NormKind::none, NormKind::rms, NormKind::layer}) {
       constexpr uint32_t kRows = 7;
       const std::vector<float> stream_rows = noise(kRows * width, 3, 2), branch = noise(kRows * width, 4);

@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (which < heads) {
     const Angles<kDim> angles(params.table, token);
     const HeadRow<kDim> head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
-                       which * params.head_dim, params.head_dim, own};
+                             which * params.head_dim, params.head_dim, own};
     norm_and_rotate(params, head, {params.query_norm, params.query_norm_width, params.query_norm_weights},
                     angles);
     const QueryTemperature& temperature = params.temperature;
@@ -183,14 +183,14 @@ __global__ void __launch_bounds__(32 * kWarps)
   if (which < heads + kv_heads) {
     const Angles<kDim> angles(params.table, token);
     const HeadRow<kDim> head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
-                       kv_head * params.head_dim, params.head_dim, own};
+                             kv_head * params.head_dim, params.head_dim, own};
     norm_and_rotate(params, head, {params.key_norm, params.key_norm_width, params.key_norm_weights}, angles);
     return store_kv_row(params.key_format, own, params.head_dim,
                         params.rows.key_row(page, kv_head, page_row));
   }
   const uint32_t dim = params.rows.value_dim;
   const HeadRow<kDim> head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
-                     kv_head * dim, dim, own};
+                           kv_head * dim, dim, own};
   head.load({});
   store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
 }
@@ -311,7 +311,8 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
     return;
   }
   const bool is_usual = params.head_dim <= kUsualDim && params.rows.value_dim <= kUsualDim;
-  launch(is_usual ? norm_rotate_store<kUsualDim> : norm_rotate_store<kMostDim>, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
+  launch(is_usual ? norm_rotate_store<kUsualDim> : norm_rotate_store<kMostDim>,
+         {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
          Overlap::with_kernel_before, stream, params, tokens.count * heads, tokens.positions);
 }
 

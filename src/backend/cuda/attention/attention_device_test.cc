@@ -183,7 +183,9 @@ TEST_F(Attention, HasTheSameBitsInHeadsOfEveryMultipleOfEight) {
       const AttentionCase test = {.key_format = format,
                                   .value_format = format,
                                   .key_dim = dim,
-                                  .value_dim = dim == 40 ? 88 : dim == 320 ? 136 : dim,
+                                  .value_dim = dim == 40    ? 88
+                                               : dim == 320 ? 136
+                                                            : dim,
                                   .window = dim == 80 ? 100u : 0u,
                                   .soft_cap = dim == 96 ? 20.0f : 0.0f,
                                   .has_sinks = dim == 24,

@@ -21,7 +21,8 @@ constexpr uint32_t kChunkKeys = 32;  // that are in shared memory at a time
 template <int kMostDim>
 struct GeneralLayout {
   static constexpr int kWarps = kMostDim <= 128 ? 4 : 2;  // so that the totals fit
-  static constexpr int kParts = kMostDim <= 256 ? 1 : 2;  // warps of the same rows: their values fit the registers
+  static constexpr int kParts =
+      kMostDim <= 256 ? 1 : 2;  // warps of the same rows: their values fit the registers
   static constexpr uint32_t kRows = 16 * kWarps / kParts;
   static constexpr uint32_t kPitch =
       kMostDim * 2 + 16;  // of a row of 16-bit numbers: eight rows in different banks

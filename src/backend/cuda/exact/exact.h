@@ -30,7 +30,7 @@ struct ExactExperts {
   const float* shares = nullptr;      // [tokens, used]
   uint32_t used = 0;
   uint32_t expert_width = 0;
-  const float *gate = nullptr, *up = nullptr, *down = nullptr;                 // [experts * out, in]; or no gate
+  const float *gate = nullptr, *up = nullptr, *down = nullptr;  // [experts * out, in]; or no gate
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // [experts * out], or null
   Gate function;
   Rows out;                  // [tokens, dim]

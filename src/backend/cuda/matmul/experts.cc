@@ -125,9 +125,9 @@ void project_experts_by(const ExpertPlan& plan, const DeviceExperts& params, con
                                      items, plan.item_tokens, hidden, workspace.device(), stream});
   } else {
     const ExpertRows ups = {params.plain, params.up_bias, width};
-    launch_products(plan.kernel, ExpertCall<ExpertRows>{
-                                     params.gate_up, workspace.gathered(), sorting.item_count, sorting.items,
-                                     items, plan.item_tokens, ups, workspace.device(), stream});
+    launch_products(plan.kernel, ExpertCall<ExpertRows>{params.gate_up, workspace.gathered(),
+                                                        sorting.item_count, sorting.items, items,
+                                                        plan.item_tokens, ups, workspace.device(), stream});
     activate_items(sorting, {params.plain, width, params.function, workspace.hidden()}, workspace.device(),
                    stream);
   }

@@ -17,8 +17,7 @@ struct Channel {
 
   // The input so many tokens before a place of the run.
   __device__ __forceinline__ float input_before(uint32_t place, uint32_t back) const {
-    if (place >= back)
-      return params.in.data[size_t(run.begin + place - back) * params.in.stride + channel];
+    if (place >= back) return params.in.data[size_t(run.begin + place - back) * params.in.stride + channel];
     if (before == nullptr) return 0.0f;
     return before[size_t(params.span - 1 - (back - place)) * params.in.width + channel];
   }

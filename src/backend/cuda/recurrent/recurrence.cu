@@ -39,8 +39,8 @@ struct Recurring {
   float* const memory;
   const TokenRun run;
   const uint32_t run_index, head, first;  // of its values
-  const uint32_t key_head = params.order == KeyOrder::tiled ? head % params.key_heads
-                                                            : head / (params.heads / params.key_heads);
+  const uint32_t key_head =
+      params.order == KeyOrder::tiled ? head % params.key_heads : head / (params.heads / params.key_heads);
   const uint32_t part = threadIdx.x % kStateParts, value = first + threadIdx.x / kStateParts;
   const bool is_there = value < params.values;
   StatePart<kRule, kOwn> own;
@@ -77,7 +77,8 @@ struct Recurring {
         if (threadIdx.x / 32 == 1 && first + v < params.values)
           copy_4_async(to + Layout::kBeta + v, params.beta + token * params.beta_stride + first + v);
       } else {
-        if (threadIdx.x == 32) copy_4_async(to + Layout::kBeta, params.beta + token * params.beta_stride + head);
+        if (threadIdx.x == 32)
+          copy_4_async(to + Layout::kBeta, params.beta + token * params.beta_stride + head);
         if (kRule != StateRule::delta_of_keys && threadIdx.x == 33)
           copy_4_async(to + Layout::kBeta + 1, params.decay + token * params.decay_stride + head);
       }
@@ -116,9 +117,8 @@ struct Recurring {
     const float *query = key + Layout::kRow, *decays = key + 2 * Layout::kRow;
     const uint32_t v = threadIdx.x / kStateParts;
     const float beta = given[Layout::kBeta + (kRule == StateRule::selective ? v : 0)];
-    const float decay = kRule == StateRule::selective || kRule == StateRule::delta_of_keys
-                            ? 0.0f
-                            : given[Layout::kBeta + 1];
+    const float decay =
+        kRule == StateRule::selective || kRule == StateRule::delta_of_keys ? 0.0f : given[Layout::kBeta + 1];
     float has = 0;
     if constexpr (is_delta(kRule)) has = sum_of_all(own.has(key, decays));
     const float added = own.added(given[Layout::kValue + v], beta, decay, has);

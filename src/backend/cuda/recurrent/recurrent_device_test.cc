@@ -22,7 +22,8 @@ std::vector<float> noise(size_t count, uint32_t seed, float size = 1) {
 }
 
 Weight weight_of(const std::vector<float>& values, size_t rows = 1) {
-  return {{reinterpret_cast<const std::byte*>(values.data()), DType::f32, rows, values.size() / rows}, nullptr};
+  return {{reinterpret_cast<const std::byte*>(values.data()), DType::f32, rows, values.size() / rows},
+          nullptr};
 }
 
 // A step of three runs on both sides: a new sequence, one token in the middle of one, and some that leave a state on their way. Two
@@ -147,11 +148,8 @@ class Recurrent : public DeviceTest {
 };
 
 KvStream states(uint32_t heads, uint32_t values) {
-  return {.kv_heads = heads,
-          .key_dim = values,
-          .key_format = KvFormat::f32,
-          .state = true,
-          .own_format = true};
+  return {
+      .kv_heads = heads, .key_dim = values, .key_format = KvFormat::f32, .state = true, .own_format = true};
 }
 
 TEST_F(Recurrent, ConvolveToTheCpusBits) {
@@ -176,8 +174,7 @@ TEST_F(Recurrent, ConvolveToTheCpusBits) {
               .function = test.has_function ? std::optional(Gate{}) : std::nullopt,
               .inputs = view};
     };
-    cpu_.convolve(
-        params(in.data(), out.data(), weight_of(weight, channels), weight_of(bias), cpu_view(0)));
+    cpu_.convolve(params(in.data(), out.data(), weight_of(weight, channels), weight_of(bias), cpu_view(0)));
     float* seen = there(out);
     gpu_->convolve(
         params(there(in), seen, there(weight_of(weight, channels)), there(weight_of(bias)), gpu_view(0)));
@@ -195,37 +192,39 @@ struct DeltaCase {
 TEST_F(Recurrent, GoThroughDeltaNetsWithTheCpusBits) {
   for (const DeltaCase& test :
        {DeltaCase{2, 4, 16, 24}, DeltaCase{2, 4, 20, 40, KeyOrder::tiled}, DeltaCase{2, 6, 128, 128},
-        DeltaCase{2, 4, 64, 32, KeyOrder::grouped, false, true}, DeltaCase{3, 3, 128, 128, KeyOrder::grouped, true},
-        DeltaCase{2, 2, 8, 8, KeyOrder::grouped, true}, DeltaCase{1, 2, 256, 64}}) {
+        DeltaCase{2, 4, 64, 32, KeyOrder::grouped, false, true},
+        DeltaCase{3, 3, 128, 128, KeyOrder::grouped, true}, DeltaCase{2, 2, 8, 8, KeyOrder::grouped, true},
+        DeltaCase{1, 2, 256, 64}}) {
     SCOPED_TRACE(test.key_dim);
-    const uint32_t heads = test.value_heads, keys = test.key_heads * test.key_dim, values = heads * test.value_dim;
+    const uint32_t heads = test.value_heads, keys = test.key_heads * test.key_dim,
+                   values = heads * test.value_dim;
     const uint32_t width = 2 * keys + values, decays = test.of_keys ? heads * test.key_dim : heads;
     begin({states(heads, test.key_dim * test.value_dim)});
     const std::vector<float> mixed = noise(kTokens * width, 2), gate = noise(kTokens * values, 3),
                              beta = noise(kTokens * (test.together ? 2 : 1) * heads, 4),
-                             alpha = noise(kTokens * decays, 5), bias = noise(decays, 6), norm = noise(test.value_dim, 8);
+                             alpha = noise(kTokens * decays, 5), bias = noise(decays, 6),
+                             norm = noise(test.value_dim, 8);
     std::vector<float> rate = noise(heads, 7);
     for (float& one : rate) one = -std::abs(one);
     const auto rows = [&](float* data, size_t columns) { return Rows{data, kTokens, columns, columns}; };
     const auto ask = [&](Backend& backend, const auto& place, const auto& weight, const KvView& view,
                          const Activation& out) {
-      backend.delta_net(
-          {.mixed = rows(place(mixed), width),
-           .gate = rows(place(gate), values),
-           .gate_function = test.of_keys ? Nonlinearity::sigmoid : Nonlinearity::silu,
-           .beta = rows(place(beta), beta.size() / kTokens),
-           .alpha = test.together ? Rows{} : rows(place(alpha), decays),
-           .key_heads = test.key_heads,
-           .value_heads = heads,
-           .key_dim = test.key_dim,
-           .value_dim = test.value_dim,
-           .order = test.order,
-           .rate = weight(rate),
-           .alpha_bias = weight(bias),
-           .norm = weight(norm),
-           .epsilon = 1e-5f,
-           .state = view,
-           .out = out});
+      backend.delta_net({.mixed = rows(place(mixed), width),
+                         .gate = rows(place(gate), values),
+                         .gate_function = test.of_keys ? Nonlinearity::sigmoid : Nonlinearity::silu,
+                         .beta = rows(place(beta), beta.size() / kTokens),
+                         .alpha = test.together ? Rows{} : rows(place(alpha), decays),
+                         .key_heads = test.key_heads,
+                         .value_heads = heads,
+                         .key_dim = test.key_dim,
+                         .value_dim = test.value_dim,
+                         .order = test.order,
+                         .rate = weight(rate),
+                         .alpha_bias = weight(bias),
+                         .norm = weight(norm),
+                         .epsilon = 1e-5f,
+                         .state = view,
+                         .out = out});
     };
     std::vector<std::vector<float>> copies;
     copies.reserve(8);
@@ -281,13 +280,11 @@ TEST_F(Recurrent, GoThroughStateSpacesAsTheCpuDoes) {
                            .state = view,
                            .out = out});
     };
-    float* device_in = there(in);
-    ask(
-        cpu_, in.data(), [](const std::vector<float>& from) { return weight_of(from); }, cpu_view(0),
+    ask(cpu_, in.data(), [](const std::vector<float>& from) { return weight_of(from); }, cpu_view(0),
         {.f32 = {wanted.data(), kTokens, inner, inner}, .forms = {}});
     const auto weight = [&](const std::vector<float>& from) { return there(weight_of(from)); };
     float* place = there(wanted);
-    ask(*gpu_, device_in, weight, gpu_view(0), {.f32 = {place, kTokens, inner, inner}, .forms = {}});
+    ask(*gpu_, there(in), weight, gpu_view(0), {.f32 = {place, kTokens, inner, inner}, .forms = {}});
     const std::vector<float> seen = back(place, wanted.size());
     if (!test.has_norm) expect_the_bits(seen, wanted);
     double worst = 0, largest = 0;  // norms have another order of their sums
@@ -300,7 +297,7 @@ TEST_F(Recurrent, GoThroughStateSpacesAsTheCpuDoes) {
 
     begin({states(test.heads, test.state_dim * test.head_dim)});
     const Activation rounded = activation_there(inner);
-    ask(*gpu_, device_in, weight, gpu_view(0), rounded);
+    ask(*gpu_, there(in), weight, gpu_view(0), rounded);
     expect_rounded(rounded, seen);
   }
 }

@@ -25,7 +25,7 @@ struct Column {
       own[1][k % kStateParts][k / kStateParts] = query[k];
       if (kRule == StateRule::delta_of_keys) own[2][k % kStateParts][k / kStateParts] = decay[k];
     }
-    const auto sum = [](const float (&sums)[kStateParts]) {
+    const auto sum = [](const float(&sums)[kStateParts]) {
       return sum_of_parts(sums[0], sums[1], sums[2], sums[3]);
     };
     float sums[kStateParts], has = 0;
@@ -57,8 +57,7 @@ void expect_the_bits_of_the_cpu(uint32_t keys) {
   std::vector<float> before = numbers(keys * kStateValues, 1);
   const bool selective = kRule == StateRule::selective;
   const size_t decay_stride = selective ? 0 : kRule == StateRule::delta_of_keys ? keys : 1;
-  std::vector<float> decay =
-      selective ? numbers(keys * kStateValues, 1) : numbers(kTokens * decay_stride, 1);
+  std::vector<float> decay = selective ? numbers(keys * kStateValues, 1) : numbers(kTokens * decay_stride, 1);
   for (float& one : decay) one = selective ? -std::abs(one) : 1 - 0.5f * std::abs(std::tanh(one));
   const size_t beta_stride = selective ? kWidth : 1;
   std::vector<float> beta = numbers(kTokens * beta_stride, 1);
