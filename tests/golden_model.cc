@@ -68,14 +68,10 @@ std::unique_ptr<Backend> open_gpu(const std::string& kernels) {
 
 BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKernels kernels,
                      uint32_t threads)
-    : BareModel(std::move(from), std::move(its), std::make_unique<CpuBackend>(kernels, threads)) {}
-
-BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its,
-                     std::unique_ptr<Backend> backend_of)
     : file(std::move(from)),
       spec(std::move(its)),
       weights(load_weights(file, spec)),
-      own(std::move(backend_of)) {
+      own(std::make_unique<CpuBackend>(kernels, threads)) {
   prepare_weights(weights, backend);
 }
 

@@ -29,7 +29,6 @@ struct BareModel {
   // `placement`: of a backend with two sides.
   BareModel(const std::string& path, std::unique_ptr<Backend> backend, const Placement& placement = {});
   BareModel(std::shared_ptr<const ModelFile> file, ModelSpec spec, CpuKernels kernels, uint32_t threads);
-  BareModel(std::shared_ptr<const ModelFile> file, ModelSpec spec, std::unique_ptr<Backend> backend);
   EngineModel engine_model();
 
   std::shared_ptr<const ModelFile> file;

@@ -38,36 +38,6 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
 }
 
-Refusal of_recurrent(const MixerSpec& mixer, const KernelLimits& limits) {
-  if (!limits.recurrent) return "is recurrent, which is not there yet";
-  uint32_t keys = 0, span = 0;
-  if (const auto* delta = std::get_if<DeltaNetSpec>(&mixer)) {
-    keys = delta->key_dim;
-    span = delta->span;
-  } else if (const auto* kimi = std::get_if<KimiDeltaSpec>(&mixer)) {
-    keys = kimi->head_dim;
-    span = kimi->span;
-  } else if (const auto* space = std::get_if<StateSpaceSpec>(&mixer)) {
-    keys = space->state_dim;
-    span = space->span;
-  } else if (const auto* scan = std::get_if<SelectiveScanSpec>(&mixer)) {
-    keys = scan->state_dim;
-    span = scan->span;
-  } else if (const auto* convolution = std::get_if<ShortConvolutionSpec>(&mixer)) {
-    span = convolution->span;
-  }
-  if (Refusal why = too_many("keys in a state", keys, limits.state_keys)) return why;
-  return too_many("tokens in a convolution", span, limits.convolution_span);
-}
-
-// Of what has an up beside it.
-Refusal of_gate(bool gated, const Gate& gate, const KernelLimits& limits) {
-  const bool usual = gate.kind == Nonlinearity::silu || gate.kind == Nonlinearity::gelu_tanh ||
-                     gate.kind == Nonlinearity::gelu_erf || gate.kind == Nonlinearity::clamped_swiglu;
-  if (!gated || usual || limits.all_gates) return std::nullopt;
-  return "has gates with an unusual nonlinearity, which are not there yet";
-}
-
 Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
   if (Refusal why = too_many("experts", experts.count, limits.experts)) return why;
   if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
@@ -75,24 +45,16 @@ Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
     return "has experts with scaled inputs, which are not there yet";
   if ((!experts.gated || experts.gate.kind == Nonlinearity::squared_relu) && !limits.plain_experts)
     return "has experts without a gate, which are not there yet";
-  if (Refusal why = of_gate(experts.gated, experts.gate, limits)) return why;
   return no_multiple("values in the hidden layer of an expert", experts.width, limits.expert_width_multiple);
-}
-
-Refusal of_dense(const DenseMlpSpec& dense, const KernelLimits& limits) {
-  if (dense.gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
-    return "has an MLP with a squared ReLU, which is not there yet";
-  return of_gate(dense.gated, dense.gate, limits);
 }
 
 Refusal of_mlp(const MlpSpec& mlp, const KernelLimits& limits) {
   if (const auto* experts = std::get_if<ExpertMlpSpec>(&mlp)) return of_experts(*experts, limits);
-  if (const auto* dense = std::get_if<DenseMlpSpec>(&mlp)) return of_dense(*dense, limits);
-  if (const auto* both = std::get_if<ParallelMlpSpec>(&mlp)) {
-    if (Refusal why = of_dense(both->dense, limits)) return why;
-    return of_experts(both->experts, limits);
-  }
-  return std::nullopt;
+  const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
+  if (dense != nullptr && dense->gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
+    return "has an MLP with a squared ReLU, which is not there yet";
+  const auto* both = std::get_if<ParallelMlpSpec>(&mlp);
+  return both == nullptr ? std::nullopt : of_experts(both->experts, limits);
 }
 
 Refusal of_sums(const LayerSpec& layer, const KernelLimits& limits) {
@@ -132,14 +94,13 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", "has inputs for each layer, which are not there yet", "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
+    if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
+      return sentence(fmt::format("layer {}", l), "is recurrent, which is not there yet", "use --device cpu");
     Refusal why;
-    if (layer.is_recurrent() && layer.sides.mixer == Side::device) why = of_recurrent(layer.mixer, limits);
-    if (why) return sentence(fmt::format("layer {}", l), *why, "use --device cpu");
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);
     if (!why && layer.sides.mlp == Side::device) why = of_mlp(layer.mlp, limits);
-    if (!why && layer.shared && layer.sides.mlp == Side::device) why = of_dense(*layer.shared, limits);
     if (!why) why = of_sums(layer, limits);
     if (why) return sentence(fmt::format("layer {}", l), *why, kWayOut);
   }

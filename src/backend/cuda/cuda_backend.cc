@@ -63,10 +63,7 @@ BackendTraits CudaBackend::traits() const {
                      .vocabulary = Sampler::kMostVocabulary,
                      .unequal_heads = false,
                      .chunks = false,
-                     .scaled_inputs = false,
-                     .state_keys = kMostStateKeys,
-                     .convolution_span = kMostSpan,
-                     .all_gates = false}};
+                     .scaled_inputs = false}};
 }
 
 size_t CudaBackend::available_memory() const {
