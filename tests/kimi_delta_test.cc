@@ -1,6 +1,7 @@
 // Kimi delta attention, whose families need more than it: a made model beside a plain computation, and the same bits however its
 // tokens come.
 #include "backend/cpu/kernel_choice.h"
+#include "engine/text_runner.h"
 #include "layers_case.h"
 
 namespace quire {
@@ -112,6 +113,35 @@ TEST(KimiDelta, IsWhatItSaysComputedPlainlyInAnyChunks) {
   const std::vector<float> whole = logits(file, kernels_named("auto"));
   for (const uint32_t chunk : {1u, 7u, 32u})
     EXPECT_EQ(logits(file, kernels_named("auto"), chunk), whole) << chunk;
+}
+
+TEST(KimiDeltaOnAGpu, IsWhatItSaysComputedPlainlyInAnyChunks) {
+  if (open_gpu() == nullptr) GTEST_SKIP() << "this machine has no GPU";
+  const auto file = made();
+  const std::vector<double> plain =
+      plain_logits(*file, some_tokens(),
+                   [&](size_t layer, const PlainRows& in) { return plain_kimi_delta(*file, layer, in); });
+  const auto seen = [&](const char* kernels, uint32_t chunk) {
+    const std::unique_ptr<Backend> gpu = open_gpu(kernels);
+    const ModelSpec spec = file->spec();
+    Weights weights = load_weights(file, spec);
+    prepare_weights(weights, *gpu);
+    const std::vector<TokenId> tokens = some_tokens();
+    TextRunner runner(
+        {.spec = &spec, .weights = &weights, .backend = gpu.get(), .tokenizer = nullptr, .end_tokens = {}},
+        KvFormat::f32, uint32_t(tokens.size()), chunk);
+    std::vector<float> logits;
+    while (runner.done() < tokens.size()) {
+      const size_t done = runner.done(), count = std::min(size_t(chunk), tokens.size() - done);
+      const StepOutput output = runner.compute(std::span(tokens).subspan(done, count));
+      logits.insert(logits.end(), output.logits.begin(), output.logits.end());
+    }
+    return logits;
+  };
+  expect_near(seen("exact", 64), plain, 2e-3);
+  const std::vector<float> whole = seen("auto", 64);
+  expect_near(whole, plain, 0.08);
+  for (const uint32_t chunk : {1u, 7u, 32u}) EXPECT_EQ(seen("auto", chunk), whole) << chunk;
 }
 
 TEST(KimiDelta, AnswersAreTheSameAloneTogetherAndFromTheCache) {

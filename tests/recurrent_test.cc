@@ -28,9 +28,25 @@ struct Guesser : Drafter {
   void forget_all() override {}
 };
 
+// A golden's name, on a GPU after this.
+constexpr std::string_view kGpu = "gpu_";
+
 class Recurrent : public testing::TestWithParam<std::string> {
  protected:
-  BareModel model_{golden_folder(GetParam()), kernels_named("auto"), 2};
+  // Of a test on a GPU where there is none, a CPU's: it is skipped.
+  static std::unique_ptr<Backend> open() {
+    std::unique_ptr<Backend> gpu = is_on_gpu() ? open_gpu() : nullptr;
+    return gpu != nullptr ? std::move(gpu) : std::make_unique<CpuBackend>(kernels_named("auto"), 2);
+  }
+  static bool is_on_gpu() { return GetParam().starts_with(kGpu); }
+  static std::string model_name() { return is_on_gpu() ? GetParam().substr(kGpu.size()) : GetParam(); }
+
+  BareModel model_{golden_folder(model_name()), open()};
+
+  void SetUp() override {
+    if (is_on_gpu() && model_.backend.traits().memory == MemoryKind::host)
+      GTEST_SKIP() << "this machine has no GPU";
+  }
 
   Recurrent() {
     std::mt19937 random(3);
@@ -203,6 +219,11 @@ TEST_P(Recurrent, AConversationComputesWhatIsNewAndLessThanAChunk) {
 INSTANTIATE_TEST_SUITE_P(Models, Recurrent,
                          testing::Values("qwen3_5", "qwen3_5_nested", "qwen3_next", "lfm2", "mamba2",
                                          "nemotron_h_moe", "jamba"),
+                         [](const auto& info) { return info.param; });
+
+INSTANTIATE_TEST_SUITE_P(OnAGpu, Recurrent,
+                         testing::Values("gpu_qwen3_5", "gpu_qwen3_5_nested", "gpu_qwen3_next", "gpu_lfm2",
+                                         "gpu_mamba2", "gpu_nemotron_h_moe", "gpu_jamba"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

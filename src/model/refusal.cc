@@ -53,7 +53,8 @@ Refusal of_mlp(const MlpSpec& mlp, const KernelLimits& limits) {
   const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
   if (dense != nullptr && dense->gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
     return "has an MLP with a squared ReLU, which is not there yet";
-  return std::nullopt;
+  const auto* both = std::get_if<ParallelMlpSpec>(&mlp);
+  return both == nullptr ? std::nullopt : of_experts(both->experts, limits);
 }
 
 Refusal of_sums(const LayerSpec& layer, const KernelLimits& limits) {

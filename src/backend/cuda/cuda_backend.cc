@@ -63,12 +63,7 @@ BackendTraits CudaBackend::traits() const {
                      .vocabulary = Sampler::kMostVocabulary,
                      .unequal_heads = false,
                      .chunks = false,
-                     .scaled_inputs = false,
-                     .recurrent = false,
-                     .plain_experts = false,
-                     .scaled_stream = false,
-                     .scaled_shares = false,
-                     .norms_of_parts = false}};
+                     .scaled_inputs = false}};
 }
 
 size_t CudaBackend::available_memory() const {
@@ -258,7 +253,8 @@ void CudaBackend::send_step() {
   logit_rows_ = upload_.add(batch_.logit_rows);
   drawn_places_ = upload_.add(drawn_);
   groups_.clear();
-  for (const KvGroupView& view : kv_) groups_.push_back(add_tables(view));
+  for (const KvGroupView& view : kv_)
+    groups_.push_back(view.layout->is_state ? add_states(view) : add_tables(view));
   for (AttentionWork& work : attention_) work = plan(work.kind);
   upload_.send(pinned_, stream());
   held_.push_back(upload_.source());

@@ -16,6 +16,7 @@
 #include "backend/cuda/matmul/products.h"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/pinned_memory.h"
+#include "backend/cuda/recurrent/recurrent.h"
 #include "backend/cuda/sampling/sampler.h"
 #include "backend/cuda/step_graphs.h"
 #include "backend/cuda/step_upload.h"
@@ -67,6 +68,11 @@ class CudaBackend : public Backend {
   void attend(const AttendParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void expected_scores(const ExpectedScoresParams& params) override;
+  void split_heads(const SplitHeadsParams& params) override;
+  void convolve(const ConvolveParams& params) override;
+  void delta_net(const DeltaNetParams& params) override;
+  void state_space(const StateSpaceParams& params) override;
+  void selective_scan(const SelectiveScanParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;
@@ -74,9 +80,10 @@ class CudaBackend : public Backend {
 
  protected:
   static const float* vector_of(const Weight& weight) { return weight ? weight.vector() : nullptr; }
-  // A layer group's tables in the step's upload.
+  // A layer group's tables in the step's upload; of states the lower ones.
   struct GroupPlaces {
     StepUpload::Place<uint32_t> page_ids, token_rows, token_tables, token_places;
+    StepUpload::Place<uint32_t> state_begins, state_rows;
   };
   // Who computes which rows of the attention of layers that are alike.
   struct AttentionKind {
@@ -126,6 +133,9 @@ class CudaBackend : public Backend {
   void flush();
   void fold();
   void launch_product(const WaitingProduct& waiting);
+  // Some products of the same rows, as one if their weights lie one after the other.
+  void project_together(std::span<const Projection> list, const ActivationBlock& in,
+                        const TokenScales& scales);
   void add_to_residual(const WaitingProduct& waiting, const AddToResidual& output);
   void launch_norm(const NormQuantizeParams& params);
   DeviceAddNorm device_add_norm(const NormQuantizeParams& params) const;
@@ -140,12 +150,20 @@ class CudaBackend : public Backend {
   }
   void send_step();
   GroupPlaces add_tables(const KvGroupView& view);
+  GroupPlaces add_states(const KvGroupView& view);
+  StatePages states_of(const KvView& view) const;
+  // One state for all runs and heads, from each run's first token to its last.
+  void recur(DeviceRecurrence recurrence, const KvView& state, const Rows& out);
   AttentionWork plan(const AttentionKind& kind);
   const AttentionWork& work_for(const AttentionKind& kind);
   AttentionParams attention_params(const AttendParams& params) const;
   size_t group_index(const KvView& kv) const;
   DeviceTokens device_tokens() const;
   ActivationBlock block_of(const Activation& activation) const;
+  // Where numbers go that nobody wants rounded.
+  static Rows floats_of(const Activation& activation) {
+    return activation.data[size_t(ActivationForm::bf16)] == nullptr ? activation.f32 : Rows{};
+  }
   // Memory that grows when more of it is wanted than before, and then waits.
   template <class T>
   T* scratch(DeviceBuffer& buffer, size_t count) {
@@ -179,7 +197,7 @@ class CudaBackend : public Backend {
   std::shared_ptr<Sampler> sampler_;
   std::unique_ptr<ExpertWorkspace> experts_;
   DeviceBuffer partials_, tile_counter_, merge_counters_, query_, squares_, router_scores_, tap_values_,
-      tap_scratch_;
+      tap_scratch_, decays_, betas_, plain_experts_;
   std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
 
   // The step.
@@ -188,6 +206,8 @@ class CudaBackend : public Backend {
   StepUpload upload_;
   StepUpload::Place<uint32_t> ids_, positions_, logit_rows_;
   StepUpload::Place<DrawnToken> drawn_places_;
+  StepUpload::Place<TokenRun> runs_;  // these two where there are states
+  StepUpload::Place<RunPiece> pieces_;
   std::vector<GroupPlaces> groups_;
   std::vector<AttentionWork> attention_;  // of all kinds that were met so far
   std::vector<DrawnToken> drawn_;

@@ -27,6 +27,14 @@ uint32_t norm_width(const Norm* norm, const RopeStoreParams& params) {
   return params.norm_span != 0 ? params.norm_span : norm_weights(norm);
 }
 
+constexpr size_t kMostTogether = std::size(StoreParts{}.parts);  // products of one kernel
+
+// Of those that the products' own ends know.
+bool has_gated_unit(Nonlinearity kind) {
+  return kind == Nonlinearity::silu || kind == Nonlinearity::gelu_tanh || kind == Nonlinearity::gelu_erf ||
+         kind == Nonlinearity::clamped_swiglu;
+}
+
 bool covers(const ExpertWorkspace::Limits& room, const ExpertWorkspace::Limits& wanted) {
   return room.counts.tokens >= wanted.counts.tokens && room.counts.experts == wanted.counts.experts &&
          room.counts.used == wanted.counts.used && room.dim == wanted.dim && room.width == wanted.width;
@@ -71,10 +79,13 @@ DeviceAddNorm CudaBackend::device_add_norm(const NormQuantizeParams& params) con
                      .order = params.order,
                      .branch_norm = device_norm(params.branch_norm),
                      .branch_scale = params.branch_scale,
+                     .stream_scale = params.stream_scale,
                      .norm = device_norm(params.norm),
                      .row_count = uint32_t(params.stream.rows),
                      .out = params.norm == nullptr ? ActivationBlock{} : block_of(params.out),
-                     .out_f32 = {}};
+                     .out_f32 = params.norm == nullptr ? Rows{} : floats_of(params.out)};
+  // Who asks for rows as they are may read them so, too.
+  if (params.norm != nullptr && params.norm->kind == NormKind::none) norm.out_f32 = params.out.f32;
   if (!params.rows.empty()) {
     CHECK(params.rows.data() == batch_.logit_rows.data());
     norm.rows = upload_.at(logit_rows_);
@@ -135,7 +146,8 @@ void CudaBackend::norm_quantize(const NormQuantizeParams& params) {
   const bool adds_what_waits = product_ && !norm_ && product_->scales.squares == nullptr && params.branch &&
                                params.branch.data == product_->one.out.data;
   const bool is_plain = params.branch_norm == nullptr && !params.branch_gate && params.rows.empty() &&
-                        params.order == NormQuantizeParams::Order::add_then_norm && params.norm != nullptr &&
+                        params.order == NormQuantizeParams::Order::add_then_norm &&
+                        params.stream_scale == 1 && params.norm != nullptr &&
                         params.norm->kind == NormKind::rms && !params.norm->bias;
   if (adds_what_waits && is_plain) {
     norm_ = params;  // what reads it will tell
@@ -162,7 +174,13 @@ void CudaBackend::project(const ProjectParams& params) {
     product_ = {list[0], in, scales};
     return;
   }
-  const PackedWeight* whole = list.size() <= 3 ? weights_.together(list) : nullptr;
+  for (size_t i = 0; i < list.size(); i += kMostTogether)
+    project_together(list.subspan(i, std::min(kMostTogether, list.size() - i)), in, scales);
+}
+
+void CudaBackend::project_together(std::span<const Projection> list, const ActivationBlock& in,
+                                   const TokenScales& scales) {
+  const PackedWeight* whole = list.size() > 1 ? weights_.together(list) : nullptr;
   if (whole == nullptr) {
     for (const Projection& one : list) launch_product({one, in, scales});
     return;
@@ -177,6 +195,7 @@ void CudaBackend::project(const ProjectParams& params) {
 void CudaBackend::activate(const ActivateParams& params) {
   const ActivationBlock next = block_of(params.out);
   if (gated_ && gated_->gate.out.data == params.gate.data) {
+    CHECK(has_gated_unit(params.function.kind));
     product(weights_.packed(gated_->gate.weight), gated_->in,
             GatedUnit{.scales = gated_->scales,
                       .next = {next.data, next.tokens, next.cols},
@@ -188,9 +207,14 @@ void CudaBackend::activate(const ActivateParams& params) {
     return;
   }
   flush();
-  cuda::activate(
-      {.gate = params.gate, .up = params.up, .function = params.function, .out = next, .out_f32 = {}},
-      stream());
+  // What is made in its own place may be read there again.
+  const bool in_place = params.out.f32.data == params.gate.data;
+  cuda::activate({.gate = params.gate,
+                  .up = params.up,
+                  .function = params.function,
+                  .out = next,
+                  .out_f32 = in_place ? params.out.f32 : floats_of(params.out)},
+                 stream());
 }
 
 void CudaBackend::rope_table(const RopeTableParams& params) {
@@ -270,7 +294,8 @@ AttentionParams CudaBackend::attention_params(const AttendParams& params) const 
           .soft_cap = params.soft_cap,
           .sinks = vector_of(params.sinks),
           .out = out.data,
-          .out_tokens = out.tokens};
+          .out_tokens = out.tokens,
+          .out_f32 = floats_of(params.out).data};
 }
 
 void CudaBackend::attend(const AttendParams& params) {
@@ -283,6 +308,7 @@ void CudaBackend::attend(const AttendParams& params) {
   };
   const AttentionWork& work = work_for(kind);
   attention.page_ids = upload_.at(groups_[kind.group].page_ids);
+  if (attention.out != nullptr) clear_padding(block_of(params.out), stream());
   if (!kind.fast) {
     launch_general_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), stream());
     return;
@@ -377,6 +403,7 @@ void CudaBackend::route_experts(const RouteExpertsParams& params) {
   launch_product({{params.router, params.bias, scores}, block_of(params.in), {}});
   route({.scores = scores,
          .choice_bias = vector_of(params.choice_bias),
+         .share_scales = vector_of(params.share_scales),
          .routing = params.routing,
          .used = params.used,
          .experts = params.experts.data(),
@@ -386,9 +413,10 @@ void CudaBackend::route_experts(const RouteExpertsParams& params) {
 
 void CudaBackend::project_experts(const ProjectExpertsParams& params) {
   flush();
-  CHECK(DeviceWeights::are_in_turn(params.gate, params.up));
-  const ExpertStack& gate_up = weights_.experts(params.gate);
+  CHECK(!params.gate || DeviceWeights::are_in_turn(params.gate, params.up));
+  const ExpertStack& gate_up = weights_.experts(params.up);
   const ActivationBlock in = block_of(params.in);
+  const size_t pairs = size_t(in.tokens) * params.used;
   const ExpertWorkspace::Limits limits{
       .counts = {.tokens = in.tokens, .used = params.used, .experts = gate_up.experts},
       .dim = uint32_t(params.out.width),
@@ -398,18 +426,20 @@ void CudaBackend::project_experts(const ProjectExpertsParams& params) {
     experts_ = nullptr;
     experts_ = std::make_unique<ExpertWorkspace>(limits);
   }
-  cuda::project_experts({.in = in,
-                         .experts = params.experts.data(),
-                         .shares = params.shares.data(),
-                         .used = params.used,
-                         .gate_up = gate_up,
-                         .down = weights_.experts(params.down),
-                         .gate_bias = vector_of(params.gate_bias),
-                         .up_bias = vector_of(params.up_bias),
-                         .down_bias = vector_of(params.down_bias),
-                         .function = params.function,
-                         .out = params.out},
-                        *experts_, stream());
+  cuda::project_experts(
+      {.in = in,
+       .experts = params.experts.data(),
+       .shares = params.shares.data(),
+       .used = params.used,
+       .gate_up = gate_up,
+       .down = weights_.experts(params.down),
+       .gate_bias = vector_of(params.gate_bias),
+       .up_bias = vector_of(params.up_bias),
+       .down_bias = vector_of(params.down_bias),
+       .function = params.function,
+       .plain = params.gate ? nullptr : scratch<float>(plain_experts_, pairs * params.expert_width),
+       .out = params.out},
+      *experts_, stream());
 }
 
 void CudaBackend::logits(const LogitsParams& params) {

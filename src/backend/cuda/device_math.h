@@ -90,6 +90,20 @@ QUIRE_BOTH float exp_of(float x) {
   return x == x ? bounded : x;
 }
 
+// ln(1 + e^x) as softplus_lanes of the CPU backend: the same bits.
+QUIRE_BOTH float softplus_of(float x) {
+  const float u = exp_of(x < 0 ? x : -x), s = u / (u + 2.0f), square = s * s;
+  float sum = square * (1.0f / 17) + 1.0f / 15;
+  sum = sum * square + 1.0f / 13;
+  sum = sum * square + 1.0f / 11;
+  sum = sum * square + 1.0f / 9;
+  sum = sum * square + 1.0f / 7;
+  sum = sum * square + 1.0f / 5;
+  sum = sum * square + 1.0f / 3;
+  const float above = x > 0 ? x : x == x ? 0.0f : x;
+  return above + (s + s * (square * sum)) * 2.0f;
+}
+
 // 2^x to about one unit in the last place; 0 below -126. For x up to 127.
 QUIRE_BOTH float exp2_polynomial(float x) {
   constexpr float kRound = 0x1.8p23f;

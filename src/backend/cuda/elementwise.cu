@@ -1,4 +1,4 @@
-#include "backend/cuda/device_math.h"
+#include "backend/cuda/activated.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/ptx.cuh"
@@ -7,60 +7,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-
-// The CPU's operations in the CPU's order (nonlinearity.cc).
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + exp_of(-x));
-}
-
-__device__ __forceinline__ float gelu_tanh(float x) {
-  constexpr float kSqrt2OverPi = 0.7978845608028654f;
-  const float inner = kSqrt2OverPi * (x + 0.044715f * x * x * x);
-  const float tanh = 1.0f - 2.0f / (exp_of(inner + inner) + 1.0f);
-  return 0.5f * x * (1.0f + tanh);
-}
-
-__device__ __forceinline__ float gelu_erf(float x) {
-  return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
-}
-
-__device__ __forceinline__ float clamped_swiglu(float gate, float up, const Gate& function) {
-  const float g = fminf(gate, function.limit);
-  const float u = fminf(fmaxf(up, -function.limit), function.limit);
-  return g / (1.0f + exp_of(-function.slope * g)) * (u + 1.0f);
-}
-
-__device__ __forceinline__ float xielu(float x, const Gate& function) {
-  const float below = (expm1f(fminf(x, -1e-6f)) - x) * function.slope;
-  return (x > 0 ? function.limit * x * x : below) + 0.5f * x;
-}
-
-__device__ __forceinline__ float activated(const Gate& function, float gate, const float* up) {
-  float value = 0;
-  switch (function.kind) {
-    case Nonlinearity::silu:
-      value = silu(gate);
-      break;
-    case Nonlinearity::gelu_tanh:
-      value = gelu_tanh(gate);
-      break;
-    case Nonlinearity::gelu_erf:
-      value = gelu_erf(gate);
-      break;
-    case Nonlinearity::clamped_swiglu:
-      return clamped_swiglu(gate, *up, function);
-    case Nonlinearity::xielu:
-      value = xielu(gate, function);
-      break;
-    case Nonlinearity::sigmoid:
-      value = 1.0f / (1.0f + exp_of(-gate));
-      break;
-    case Nonlinearity::squared_relu:  // refused: KernelLimits
-    case Nonlinearity::product:
-      break;
-  }
-  return up == nullptr ? value : value * *up;
-}
 
 // A thread has two neighbours, which stay together in the order of activations.
 __global__ void __launch_bounds__(kThreads) activate_pairs(const DeviceActivate params, uint32_t pairs) {

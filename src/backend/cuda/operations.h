@@ -40,8 +40,8 @@ struct DeviceNorm {
   const float* bias = nullptr;  // or null
 };
 
-// stream += scale * branch_norm(branch), then out = norm(stream), of the rows that are named alone. REQUIRES: a width that is a
-// multiple of 4; no row is named twice.
+// stream = stream_scale * (stream + branch_scale * branch_norm(branch)), then out = norm(stream), of the rows that are named alone.
+// REQUIRES: no row is named twice; a stream scale of 1 where there is no branch.
 struct DeviceAddNorm {
   using Order = NormQuantizeParams::Order;
 
@@ -51,6 +51,7 @@ struct DeviceAddNorm {
   Order order = Order::add_then_norm;
   DeviceNorm branch_norm;
   float branch_scale = 1;
+  float stream_scale = 1;
   DeviceNorm norm;
   const uint32_t* rows = nullptr;  // out row i is of stream row rows[i]; null: every row
   uint32_t row_count = 0;          // of out
@@ -80,7 +81,7 @@ struct DeviceRopeTable {
 void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream);
 
 // Norms and rotates queries and keys; rounds queries for attention, writes keys and values into their pages with the bytes that the
-// CPU writes. REQUIRES: heads of at most 256.
+// CPU writes. REQUIRES: heads of at most 512.
 struct DeviceRopeStore {
   Rows query;  // [tokens, heads * head_dim]
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: only queries are there
@@ -106,8 +107,9 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
 // The experts of each token from its scores. REQUIRES: at most kMostExperts.
 inline constexpr uint32_t kMostExperts = 512;
 struct DeviceRoute {
-  Rows scores;                         // [tokens, experts]
-  const float* choice_bias = nullptr;  // [experts], or null
+  Rows scores;                          // [tokens, experts]
+  const float* choice_bias = nullptr;   // [experts], or null
+  const float* share_scales = nullptr;  // [experts], or null
   Routing routing = {};
   uint32_t used = 0;
   uint32_t* experts = nullptr;  // [tokens, used]

@@ -1,5 +1,6 @@
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/device_math.h"
+#include "backend/cuda/lane_sums.cuh"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/operations.h"
 #include "backend/cuda/ptx.cuh"
@@ -8,9 +9,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 8;
-constexpr uint32_t kMostDim = 256;
-constexpr uint32_t kLaneValues = kMostDim / 32;
-constexpr uint32_t kLanePairs = kLaneValues / 2;
+constexpr uint32_t kUsualDim = 256, kMostDim = 512;  // of a head
 
 __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positions) {
   ptx::follow_kernel_before();
@@ -21,19 +20,10 @@ __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positi
   }
 }
 
-// The CPU's order (lanes.h): sixteen sums, then a tree. Every lane of the warp has the result.
-template <class Value>
-__device__ __forceinline__ float sum_in_lanes(uint32_t count, const Value& value) {
-  const uint32_t lane = threadIdx.x % 16;
-  float sum = 0;
-  for (uint32_t i = lane; i < count; i += 16) sum += value(i);
-#pragma unroll
-  for (int width = 8; width > 0; width /= 2) sum += __shfl_down_sync(~0u, sum, width, 16);
-  return __shfl_sync(~0u, sum, 0);
-}
-
 // Of the pairs lane, lane + 32, ...: loaded before anything else waits for memory.
+template <uint32_t kDim>
 struct Angles {
+  static constexpr uint32_t kLanePairs = kDim / 64;
   float cos[kLanePairs] = {}, sin[kLanePairs] = {};
 
   __device__ __forceinline__ Angles(const DeviceRopeTable& table, uint32_t token) {
@@ -62,8 +52,11 @@ struct HeadNorm {
   }
 };
 
-// What a warp works on: one head of one token.
+// What a warp works on: one head of one token, of at most kDim values.
+template <uint32_t kDim>
 struct HeadRow {
+  static constexpr uint32_t kLaneValues = kDim / 32;
+
   const float* row;  // all heads of the token
   uint32_t width;    // of all heads
   uint32_t begin, dim;
@@ -126,12 +119,12 @@ struct HeadRow {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void rotate(const DeviceRopeTable& table, const Angles& angles,
+  __device__ __forceinline__ void rotate(const DeviceRopeTable& table, const Angles<kDim>& angles,
                                          RopePairing pairing) const {
     if (table.cos == nullptr) return;
     const bool interleaved = pairing == RopePairing::interleaved;
 #pragma unroll
-    for (uint32_t j = 0; j < kLanePairs; ++j) {
+    for (uint32_t j = 0; j < Angles<kDim>::kLanePairs; ++j) {
       const uint32_t i = lane + 32 * j;
       if (i >= table.pairs) continue;
       float& a = values[interleaved ? 2 * i : i];
@@ -144,18 +137,20 @@ struct HeadRow {
   }
 };
 
-__device__ __forceinline__ void norm_and_rotate(const DeviceRopeStore& params, const HeadRow& head,
-                                                const HeadNorm& norm, const Angles& angles) {
+template <uint32_t kDim>
+__device__ __forceinline__ void norm_and_rotate(const DeviceRopeStore& params, const HeadRow<kDim>& head,
+                                                const HeadNorm& norm, const Angles<kDim>& angles) {
   const bool after = params.norm_order == HeadNormOrder::after_rotation;
   head.load(after ? HeadNorm{} : norm);
   head.rotate(params.table, angles, params.pairing);
   if (after) head.norm_again(norm);
 }
 
+template <uint32_t kDim>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rotate_store(const DeviceRopeStore params, uint32_t rows_of_heads, const uint32_t* positions) {
   ptx::follow_kernel_before();
-  __shared__ float values[kWarps][kMostDim];
+  __shared__ float values[kWarps][kDim];
   const uint32_t index = blockIdx.x * kWarps + threadIdx.x / 32;
   if (index >= rows_of_heads) return;
   const uint32_t heads = uint32_t(params.query.width) / params.head_dim, kv_heads = params.rows.kv_heads;
@@ -164,9 +159,9 @@ __global__ void __launch_bounds__(32 * kWarps)
   float* own = values[threadIdx.x / 32];
   const uint32_t place = which < heads ? 0 : params.token_places[token];
   if (which < heads) {
-    const Angles angles(params.table, token);
-    const HeadRow head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
-                       which * params.head_dim, params.head_dim, own};
+    const Angles<kDim> angles(params.table, token);
+    const HeadRow<kDim> head{params.query.data + token * params.query.stride, uint32_t(params.query.width),
+                             which * params.head_dim, params.head_dim, own};
     norm_and_rotate(params, head, {params.query_norm, params.query_norm_width, params.query_norm_weights},
                     angles);
     const QueryTemperature& temperature = params.temperature;
@@ -186,16 +181,16 @@ __global__ void __launch_bounds__(32 * kWarps)
   const uint32_t page = place / params.rows.page_tokens, page_row = place % params.rows.page_tokens;
   const uint32_t kv_head = (which - heads) % kv_heads;
   if (which < heads + kv_heads) {
-    const Angles angles(params.table, token);
-    const HeadRow head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
-                       kv_head * params.head_dim, params.head_dim, own};
+    const Angles<kDim> angles(params.table, token);
+    const HeadRow<kDim> head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
+                             kv_head * params.head_dim, params.head_dim, own};
     norm_and_rotate(params, head, {params.key_norm, params.key_norm_width, params.key_norm_weights}, angles);
     return store_kv_row(params.key_format, own, params.head_dim,
                         params.rows.key_row(page, kv_head, page_row));
   }
   const uint32_t dim = params.rows.value_dim;
-  const HeadRow head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
-                     kv_head * dim, dim, own};
+  const HeadRow<kDim> head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
+                           kv_head * dim, dim, own};
   head.load({});
   store_kv_row(params.value_format, own, dim, params.rows.value_row(page, kv_head, page_row));
 }
@@ -315,7 +310,9 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
            Overlap::with_kernel_before, stream, params, tokens.count * heads, lanes);
     return;
   }
-  launch(norm_rotate_store, {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
+  const bool is_usual = params.head_dim <= kUsualDim && params.rows.value_dim <= kUsualDim;
+  launch(is_usual ? norm_rotate_store<kUsualDim> : norm_rotate_store<kMostDim>,
+         {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
          Overlap::with_kernel_before, stream, params, tokens.count * heads, tokens.positions);
 }
 

@@ -146,7 +146,11 @@ __global__ void __launch_bounds__(32 * kWarps) choose_experts(const DeviceRoute 
     for (uint32_t k = 0; k < params.used; ++k) sum += shares[k];
     sum = larger(sum, kLeastShareSum);
   }
-  if (lane < params.used) params.shares[token * params.used + lane] = shares[lane] / sum * routing.scale;
+  if (lane >= params.used) return;
+  const float share = shares[lane] / sum * routing.scale;
+  const uint32_t at = token * params.used + lane;
+  params.shares[at] =
+      params.share_scales == nullptr ? share : share * params.share_scales[params.experts[at]];
 }
 
 }  // namespace

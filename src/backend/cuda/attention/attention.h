@@ -66,7 +66,7 @@ void launch_decode_attention(const AttentionParams& params, const DecodeWork& wo
 // Whether rows begin at addresses that the general kernel can read from, as those of pages of 16 tokens and more do.
 bool has_aligned_rows(const AttentionParams& params);
 
-// The tiles of a plan for every architecture, format and head size (multiples of 8 up to 256, keys and values apart).
+// The tiles of a plan for every architecture, format and head size (multiples of 8 up to 512, keys and values apart).
 void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                               cudaStream_t stream);
 

@@ -179,11 +179,13 @@ TEST_F(Attention, HasTheSameBitsInEveryPairOfFormatsByTheGeneralKernel) {
 
 TEST_F(Attention, HasTheSameBitsInHeadsOfEveryMultipleOfEight) {
   for (const KvFormat format : kKvFormats) {
-    for (const uint32_t dim : {8u, 24u, 40u, 80u, 96u, 136u, 256u}) {
+    for (const uint32_t dim : {8u, 24u, 40u, 80u, 96u, 136u, 256u, 320u, 512u}) {
       const AttentionCase test = {.key_format = format,
                                   .value_format = format,
                                   .key_dim = dim,
-                                  .value_dim = dim == 40 ? 88 : dim,
+                                  .value_dim = dim == 40    ? 88
+                                               : dim == 320 ? 136
+                                                            : dim,
                                   .window = dim == 80 ? 100u : 0u,
                                   .soft_cap = dim == 96 ? 20.0f : 0.0f,
                                   .has_sinks = dim == 24,

@@ -10,7 +10,8 @@
 #include "backend/cuda/numbers.cuh"
 
 // Attention for every architecture, head size and format of pages by mma.sync, with plain copies: slower than the kernels for
-// Hopper, with the same bits. A warp has 16 rows of a tile; a thread two of them, g and g + 8.
+// Hopper, with the same bits. A warp has 16 rows of a tile; a thread two of them, g and g + 8. Of very large heads two warps have the
+// same rows, and half of the values each.
 
 namespace quire::cuda {
 namespace {
@@ -20,7 +21,9 @@ constexpr uint32_t kChunkKeys = 32;  // that are in shared memory at a time
 template <int kMostDim>
 struct GeneralLayout {
   static constexpr int kWarps = kMostDim <= 128 ? 4 : 2;  // so that the totals fit
-  static constexpr uint32_t kRows = 16 * kWarps;
+  static constexpr int kParts =
+      kMostDim <= 256 ? 1 : 2;  // warps of the same rows: their values fit the registers
+  static constexpr uint32_t kRows = 16 * kWarps / kParts;
   static constexpr uint32_t kPitch =
       kMostDim * 2 + 16;  // of a row of 16-bit numbers: eight rows in different banks
   static constexpr uint32_t kChunk = kRows * kPitch;  // behind the queries
@@ -33,14 +36,16 @@ struct GeneralLayout {
 template <class KeyNumber, class ValueNumber, int kMostDim>
 struct GeneralRows {
   using Layout = GeneralLayout<kMostDim>;
-  static constexpr int kDimTiles = kMostDim / 8;
+  static constexpr int kParts = Layout::kParts, kOwnDim = kMostDim / kParts;  // of values
+  static constexpr int kDimTiles = kOwnDim / 8;
 
   const AttentionParams& params;
   const PrefillTile tile;
   const uint32_t first_row;  // of the tile, in this block of threads
   uint8_t* const memory;
   const ScoreScale scale = score_scale(params.scale, params.soft_cap);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = threadIdx.x / 32 / kParts, part = threadIdx.x / 32 % kParts;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, first_dim = part * kOwnDim;
   const uint32_t shared = ptx::shared_address(memory);
 
   float scores[64], values[4 * kDimTiles];
@@ -60,7 +65,10 @@ struct GeneralRows {
   }
   __device__ __forceinline__ float* totals(int which) const {
     return reinterpret_cast<float*>(memory + Layout::kTotals) + (warp * 16 + g + 8 * which) * kMostDim +
-           2 * t;
+           first_dim + 2 * t;
+  }
+  __device__ __forceinline__ int own_dims() const {
+    return min(kOwnDim, max(0, int(params.rows.value_dim) - first_dim));
   }
 
   // Eight numbers at a time, up to a multiple of sixteen; `row` gives where a row is, or null for zeros.
@@ -156,11 +164,11 @@ struct GeneralRows {
     for (int step = 0; step < 2; ++step) {
 #pragma unroll
       for (int i = 0; i < kDimTiles; i += 2) {
-        if (i * 8 >= int(params.rows.value_dim)) break;
+        if (first_dim + i * 8 >= int(params.rows.value_dim)) break;
         uint32_t b[4];
         const uint32_t key = step * 16 + lane / 8 % 2 * 8 + lane % 8;
         ptx::load_matrices_transposed(
-            b, shared + Layout::kChunk + key * Layout::kPitch + (i * 8 + lane / 16 * 8) * 2);
+            b, shared + Layout::kChunk + key * Layout::kPitch + (first_dim + i * 8 + lane / 16 * 8) * 2);
         add_product<ValueNumber>(values + 4 * i, shares[2 * c + step], b[0], b[1]);
         add_product<ValueNumber>(values + 4 * i + 4, shares[2 * c + step], b[2], b[3]);
       }
@@ -281,17 +289,26 @@ struct GeneralRows {
         total_sum[r] = merged(total_sum[r], 1.0f, weights);
       }
       const float inverse = reciprocal(total_sum[r]);
-      for (uint32_t i = 0; i < params.rows.value_dim; i += 8) {
+      for (int i = 0; i < own_dims(); i += 8) {
         totals(r)[i] = merged(totals(r)[i], 0.0f, weights) * inverse;
         totals(r)[i + 1] = merged(totals(r)[i + 1], 0.0f, weights) * inverse;
       }
     }
   }
 
+  __device__ __forceinline__ static void meet_parts() {
+    if constexpr (kParts == 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
   __device__ __forceinline__ void turn_rows() const {
-    __syncwarp();
+    meet_parts();
     float* first = reinterpret_cast<float*>(memory + Layout::kTotals) + warp * 16 * kMostDim;
-    for (int row = 0; row < 16; ++row) turn(first + row * kMostDim, params.rows.value_dim);
+    for (int row = part; row < 16; row += kParts) turn(first + row * kMostDim, params.rows.value_dim);
+    meet_parts();
   }
 
   __device__ __forceinline__ void finish() {
@@ -299,14 +316,14 @@ struct GeneralRows {
     if (is_turned(params.value_format)) turn_rows();
     for (int r = 0; r < 2; ++r) {
       if (row_of(r) / params.group() >= tile.tokens) continue;
-      const size_t at = out_row(row_of(r)) * params.rows.value_dim + 2 * t;
-      for (uint32_t i = 0; i < params.rows.value_dim; i += 8) {
+      const size_t at = out_row(row_of(r)) * params.rows.value_dim + first_dim + 2 * t;
+      for (int i = 0; i < own_dims(); i += 8) {
         const float low = totals(r)[i], high = totals(r)[i + 1];
         if (params.out_f32 != nullptr)
           *reinterpret_cast<float2*>(params.out_f32 + at + i) = make_float2(low, high);
         if (params.out != nullptr) {
           const uint32_t col =
-              uint32_t(out_row(row_of(r)) % params.heads) * params.rows.value_dim + i + 2 * t;
+              uint32_t(out_row(row_of(r)) % params.heads) * params.rows.value_dim + first_dim + i + 2 * t;
           const uint32_t token = tile.token + row_of(r) / params.group();
           *reinterpret_cast<uint32_t*>(params.out + activation_place(params.out_tokens, token, col)) =
               ptx::pack_bf16(low, high);
@@ -363,7 +380,8 @@ bool has_aligned_rows(const AttentionParams& params) {
 void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                               cudaStream_t stream) {
   const PagedRows& rows = params.rows;
-  CHECK(rows.key_dim % 8 == 0 && rows.key_dim <= 256 && rows.value_dim % 8 == 0 && rows.value_dim <= 256);
+  CHECK(rows.key_dim % 8 == 0 && rows.key_dim <= kMostHeadDim && rows.value_dim % 8 == 0 &&
+        rows.value_dim <= kMostHeadDim);
   CHECK(has_aligned_rows(params) && params.numbers == numbers_of(params.key_format));
   CHECK(params.group() <= kMostGroup);
   if (count == 0) return;
@@ -371,7 +389,8 @@ void launch_general_attention(const AttentionParams& params, const PrefillTile* 
   const KvFormat keys = params.key_format, values = params.value_format;
   (most <= 64    ? for_kinds(keys, values, GeneralLaunches<64>())
    : most <= 128 ? for_kinds(keys, values, GeneralLaunches<128>())
-                 : for_kinds(keys, values, GeneralLaunches<256>()))(params, tiles, count, stream);
+   : most <= 256 ? for_kinds(keys, values, GeneralLaunches<256>())
+                 : for_kinds(keys, values, GeneralLaunches<kMostHeadDim>()))(params, tiles, count, stream);
 }
 
 }  // namespace quire::cuda

@@ -11,7 +11,7 @@
 
 namespace quire::cuda {
 
-inline constexpr uint32_t kMostHeadDim = 256;
+inline constexpr uint32_t kMostHeadDim = 512;
 
 // One query head of one token.
 struct PlainAttention {

@@ -6,7 +6,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kMostDim = 256;
+constexpr uint32_t kMostDim = 512;
 constexpr uint32_t kRowsAtOnce = 8;  // of a block of threads: the covariance is read once for all of them
 
 // Of one head's samples.

@@ -10,7 +10,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kMostDim = 256;
+constexpr uint32_t kMostDim = 512;
 
 __device__ __forceinline__ float query_number(const AttentionParams& attend, uint32_t token, uint32_t head,
                                               uint32_t d) {

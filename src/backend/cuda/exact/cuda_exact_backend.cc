@@ -90,6 +90,7 @@ void CudaExactBackend::route_experts(const RouteExpertsParams& params) {
   multiply(params.in.f32, params.router, params.bias, scores);
   route({.scores = scores,
          .choice_bias = vector_of(params.choice_bias),
+         .share_scales = vector_of(params.share_scales),
          .routing = params.routing,
          .used = params.used,
          .experts = params.experts.data(),
@@ -105,7 +106,7 @@ void CudaExactBackend::project_experts(const ProjectExpertsParams& params) {
                  .shares = params.shares.data(),
                  .used = params.used,
                  .expert_width = params.expert_width,
-                 .gate = params.gate.vector(),
+                 .gate = vector_of(params.gate),
                  .up = params.up.vector(),
                  .down = params.down.vector(),
                  .gate_bias = vector_of(params.gate_bias),

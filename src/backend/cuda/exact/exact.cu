@@ -98,9 +98,11 @@ void exact_experts(const ExactExperts& params, cudaStream_t stream) {
                            const Rows& out) {
     multiply({weight, bias, params.experts, inputs_per_row, in, out}, stream);
   };
-  product(params.gate, params.gate_bias, params.used, params.in, gate);
-  product(params.up, params.up_bias, params.used, params.in, up);
-  activate({.gate = gate, .up = up, .function = params.function, .out = {}, .out_f32 = gate}, stream);
+  const bool gated = params.gate != nullptr;
+  if (gated) product(params.gate, params.gate_bias, params.used, params.in, gate);
+  product(params.up, params.up_bias, params.used, params.in, gated ? up : gate);
+  activate({.gate = gate, .up = gated ? up : Rows{}, .function = params.function, .out = {}, .out_f32 = gate},
+           stream);
   product(params.down, params.down_bias, 1, gate, down);
   launch(add_experts, {.blocks = unsigned(params.out.rows), .threads = 256}, Overlap::none, stream, down,
          params.shares, params.used, params.out);

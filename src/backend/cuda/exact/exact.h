@@ -30,7 +30,7 @@ struct ExactExperts {
   const float* shares = nullptr;      // [tokens, used]
   uint32_t used = 0;
   uint32_t expert_width = 0;
-  const float *gate = nullptr, *up = nullptr, *down = nullptr;                 // [experts * out, in]
+  const float *gate = nullptr, *up = nullptr, *down = nullptr;  // [experts * out, in]; or no gate
   const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;  // [experts * out], or null
   Gate function;
   Rows out;                  // [tokens, dim]
@@ -39,7 +39,7 @@ struct ExactExperts {
 size_t exact_expert_bytes(size_t tokens, size_t used, size_t expert_width, size_t dim);
 void exact_experts(const ExactExperts& params, cudaStream_t stream);
 
-// As Backend::attend, over pages of any format and heads of any size up to 256.
+// As Backend::attend, over pages of any format and heads of any size up to 512.
 struct ExactAttention {
   Rows query;  // [tokens, heads * key_dim], turned if keys are
   uint32_t heads = 0;

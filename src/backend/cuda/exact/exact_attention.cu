@@ -8,7 +8,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 128;  // each has a key of a block, and then some dimensions
-constexpr uint32_t kMostDim = 256;
+constexpr uint32_t kMostDim = 512;
 constexpr uint32_t kDims = kMostDim / kThreads;
 
 __device__ __forceinline__ double largest_of(const double* scores, uint32_t count) {

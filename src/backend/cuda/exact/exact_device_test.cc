@@ -71,7 +71,7 @@ TEST_F(Exact, MultipliesWithinTheLastPlace) {
   }
 }
 
-TEST_F(Exact, ProjectsToTheCpusExperts) {
+void compare_experts(bool gated) {
   constexpr uint32_t kTokens = 7, kDim = 48, kWidth = 20, kExperts = 5, kUsed = 2;
   const std::vector<float> gate = normal_numbers(kExperts * kWidth * kDim, 1),
                            up = normal_numbers(kExperts * kWidth * kDim, 2);
@@ -90,13 +90,13 @@ TEST_F(Exact, ProjectsToTheCpusExperts) {
                        .shares = shares,
                        .used = kUsed,
                        .expert_width = kWidth,
-                       .gate = weight_of(gate, kExperts * kWidth),
+                       .gate = gated ? weight_of(gate, kExperts * kWidth) : Weight{},
                        .up = weight_of(up, kExperts * kWidth),
                        .down = weight_of(down, kExperts * kDim),
-                       .gate_bias = weight_of(gate_bias, 1),
+                       .gate_bias = gated ? weight_of(gate_bias, 1) : Weight{},
                        .up_bias = {},
                        .down_bias = weight_of(down_bias, 1),
-                       .function = {},
+                       .function = {.kind = gated ? Nonlinearity::silu : Nonlinearity::squared_relu},
                        .out = {wanted.data(), kTokens, kDim, kDim}});
   const DeviceBuffer buffers[] = {DeviceBuffer::of(gate),      DeviceBuffer::of(up),
                                   DeviceBuffer::of(down),      DeviceBuffer::of(gate_bias),
@@ -111,18 +111,23 @@ TEST_F(Exact, ProjectsToTheCpusExperts) {
                  .shares = buffers[5].as<float>(),
                  .used = kUsed,
                  .expert_width = kWidth,
-                 .gate = buffers[0].as<float>(),
+                 .gate = gated ? buffers[0].as<float>() : nullptr,
                  .up = buffers[1].as<float>(),
                  .down = buffers[2].as<float>(),
-                 .gate_bias = buffers[3].as<float>(),
+                 .gate_bias = gated ? buffers[3].as<float>() : nullptr,
                  .up_bias = nullptr,
                  .down_bias = buffers[4].as<float>(),
-                 .function = {},
+                 .function = {.kind = gated ? Nonlinearity::silu : Nonlinearity::squared_relu},
                  .out = device_rows(out, kTokens, kDim),
                  .scratch = scratch.as<float>()},
                 stream.get());
   stream.wait();
   EXPECT_LT(distance(out.download<float>(), wanted), 1e-6);
+}
+
+TEST_F(Exact, ProjectsToTheCpusExperts) {
+  compare_experts(true);
+  compare_experts(false);
 }
 
 TEST_F(Exact, AttendsAsInDoublePrecision) {

@@ -24,6 +24,16 @@ void sort_by_expert(const ExpertSorting& sorting, const DeviceTraits& device, cu
 void gather_activations(const ExpertSorting& sorting, const ActivationBlock& in, uint8_t* gathered,
                         const DeviceTraits& device, cudaStream_t stream);
 
+// Activations of items from what their first products left: function(rows[slot]), each item a block of its own.
+struct ExpertPlain {
+  const float* rows;  // [slots, width]
+  uint32_t width;
+  Gate function;
+  uint8_t* next;
+};
+void activate_items(const ExpertSorting& sorting, const ExpertPlain& plain, const DeviceTraits& device,
+                    cudaStream_t stream);
+
 // out[token] = sum over its pairs, in their order, of share * rows[slot]
 struct ExpertSum {
   const float* rows;  // [slots, dim]

@@ -103,7 +103,8 @@ void project_experts_by(const ExpertPlan& plan, const DeviceExperts& params, con
   const ExpertWorkspace::Limits& limits = workspace.limits();
   CHECK(counts.tokens > 0 && counts.pairs() <= limits.counts.pairs() && dim <= limits.dim &&
         width <= limits.width && items_room(counts) <= items_room(limits.counts));
-  CHECK(params.gate_up.shape.cols == dim && params.gate_up.shape.rows == 2 * width &&
+  const bool gated = params.plain == nullptr;
+  CHECK(params.gate_up.shape.cols == dim && params.gate_up.shape.rows == (gated ? 2 : 1) * width &&
         params.down.shape.rows == dim && params.down.experts == counts.experts && params.out.width == dim &&
         params.out.rows == counts.tokens);
   const ExpertSorting sorting = {params.experts,
@@ -116,10 +117,20 @@ void project_experts_by(const ExpertPlan& plan, const DeviceExperts& params, con
   sort_by_expert(sorting, workspace.device(), stream);
   gather_activations(sorting, params.in, workspace.gathered(), workspace.device(), stream);
   const uint32_t items = most_items(counts, plan.item_tokens);
-  const ExpertHidden hidden = {params.function, params.gate_bias, params.up_bias, workspace.hidden(), width};
-  launch_products(plan.kernel, ExpertCall<ExpertHidden>{
-                                   params.gate_up, workspace.gathered(), sorting.item_count, sorting.items,
-                                   items, plan.item_tokens, hidden, workspace.device(), stream});
+  if (gated) {
+    const ExpertHidden hidden = {params.function, params.gate_bias, params.up_bias, workspace.hidden(),
+                                 width};
+    launch_products(plan.kernel, ExpertCall<ExpertHidden>{
+                                     params.gate_up, workspace.gathered(), sorting.item_count, sorting.items,
+                                     items, plan.item_tokens, hidden, workspace.device(), stream});
+  } else {
+    const ExpertRows ups = {params.plain, params.up_bias, width};
+    launch_products(plan.kernel, ExpertCall<ExpertRows>{params.gate_up, workspace.gathered(),
+                                                        sorting.item_count, sorting.items, items,
+                                                        plan.item_tokens, ups, workspace.device(), stream});
+    activate_items(sorting, {params.plain, width, params.function, workspace.hidden()}, workspace.device(),
+                   stream);
+  }
   const ExpertRows rows = {workspace.rows(), params.down_bias, dim};
   launch_products(plan.kernel,
                   ExpertCall<ExpertRows>{params.down, workspace.hidden(), sorting.item_count, sorting.items,

@@ -1,3 +1,4 @@
+#include "backend/cuda/activated.cuh"
 #include "backend/cuda/dependent_launch.cuh"
 #include "backend/cuda/matmul/expert_kernels.h"
 
@@ -79,6 +80,24 @@ __global__ void __launch_bounds__(kThreads)
       *reinterpret_cast<const uint4*>(from + (piece ^ token % 8) * 16);
 }
 
+// A thread has two neighbours of a slot, which stay together in the order of activations.
+__global__ void __launch_bounds__(kThreads)
+    activate_slots(const ExpertSorting sorting, const ExpertPlain plain, uint32_t blocks) {
+  ptx::follow_kernel_before();
+  const uint32_t slot = blockIdx.x / blocks, col = 2 * (blockIdx.x % blocks * kThreads + threadIdx.x);
+  if (col >= round_up(plain.width, kBlockK)) return;
+  const ExpertItem item = sorting.items[sorting.pairs[slot].y];
+  const float* row = plain.rows + size_t(slot) * plain.width;
+  float value[2] = {0, 0};
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    if (col + i < plain.width) value[i] = activated(plain.function, row[col + i], nullptr);
+  }
+  uint8_t* block = plain.next + item_activations(item.first, plain.width);
+  *reinterpret_cast<uint32_t*>(block + activation_place(item.count, slot - item.first, col)) =
+      ptx::pack_bf16(value[0], value[1]);
+}
+
 __global__ void __launch_bounds__(kThreads) add_rows(const ExpertSum sum, uint32_t row_blocks) {
   ptx::follow_kernel_before();
   const uint32_t token = blockIdx.x / row_blocks;
@@ -104,6 +123,13 @@ void gather_activations(const ExpertSorting& sorting, const ActivationBlock& in,
   const size_t pieces = item_activations(sorting.counts.pairs(), in.cols) / 16;
   launch(gather_pieces, {unsigned((pieces + kThreads - 1) / kThreads), kThreads}, overlap_on(device), stream,
          sorting, in, gathered);
+}
+
+void activate_items(const ExpertSorting& sorting, const ExpertPlain& plain, const DeviceTraits& device,
+                    cudaStream_t stream) {
+  const uint32_t blocks = (round_up(plain.width, kBlockK) / 2 + kThreads - 1) / kThreads;
+  launch(activate_slots, {sorting.counts.pairs() * blocks, kThreads}, overlap_on(device), stream, sorting,
+         plain, blocks);
 }
 
 void add_experts(const ExpertSum& sum, const DeviceTraits& device, cudaStream_t stream) {

@@ -75,16 +75,17 @@ struct DeviceExperts {
   const uint32_t* experts = nullptr;  // [tokens, used], different ones of a token
   const float* shares = nullptr;      // [tokens, used]
   uint32_t used = 0;
-  ExpertStack gate_up;               // rows alternate: gate, up, gate, ... [2 width, dim]
+  ExpertStack gate_up;               // rows alternate: gate, up, gate, ... [2 width, dim]; or ups alone
   ExpertStack down;                  // [dim, width]
   const float* gate_bias = nullptr;  // [experts, width], or none
   const float* up_bias = nullptr;
   const float* down_bias = nullptr;  // [experts, dim], or none
   Gate function = {};
-  Rows out;  // [tokens, dim]
+  float* plain = nullptr;  // of ups alone: memory for [tokens * used, width]
+  Rows out;                // [tokens, dim]
 };
 
-// Starts out = the sum of share * (down(function(gate(in)) * up(in)) + down_bias). What products.h says of the order of
+// Starts out = the sum of share * (down(function(gate(in)) * up(in)) + down_bias), or of function(up(in)) where there are no gates. What products.h says of the order of
 // kernels holds here too, but that no weight is read before the kernel before has ended.
 void project_experts(const DeviceExperts& params, const ExpertWorkspace& workspace, cudaStream_t stream);
 

@@ -8,6 +8,7 @@
 
 #include "backend/cuda/matmul/experts.h"
 #include "backend/cuda/matmul/product_case.h"
+#include "backend/cuda/operations.h"
 
 namespace quire::cuda {
 namespace {
@@ -16,6 +17,7 @@ struct Mixture {
   uint32_t experts, used, dim, width;
   DType gate_up, down;
   Gate function;
+  bool gated = true;
 };
 
 std::vector<float> small_numbers(size_t count, uint32_t seed) {
@@ -47,8 +49,9 @@ class Experts : public DeviceTest {
     down_bias_ = DeviceBuffer::of(small_numbers(size_t{experts} * dim, 6));
     const DeviceBuffer staging(100'000);
     const PackStaging through = {staging.as<uint8_t>(), staging.bytes()};
-    const MatrixView first[] = {gate.view(), up.view()}, second[] = {down.view()};
-    const RowOrder order = gated_rows(width);
+    const MatrixView both[] = {gate.view(), up.view()}, second[] = {down.view()};
+    const std::span<const MatrixView> first = mixture.gated ? std::span(both) : std::span(both).last(1);
+    const RowOrder order = mixture.gated ? gated_rows(width) : RowOrder{};
     first_memory_ = DeviceBuffer(expert_shape(first, experts, order).bytes() * experts);
     second_memory_ = DeviceBuffer(expert_shape(second, experts, {}).bytes() * experts);
     first_ = pack_experts(first, experts, order, through, first_memory_.as<uint8_t>(), stream_->get());
@@ -89,13 +92,27 @@ class Experts : public DeviceTest {
       const PackedWeight first = packed_at(first_.shape, first_.data + e * first_.shape.bytes());
       const PackedWeight second = packed_at(second_.shape, second_.data + e * second_.shape.bytes());
       const NextActivations next = {hidden.as<uint8_t>(), kMostTokens, width};
-      product_by(ProductKernel::plain, first, block,
-                 GatedUnit{{},
-                           next,
-                           mixture_.function,
-                           gate_bias_.as<float>() + e * width,
-                           up_bias_.as<float>() + e * width},
-                 workspace, stream_->get());
+      if (mixture_.gated) {
+        product_by(ProductKernel::plain, first, block,
+                   GatedUnit{{},
+                             next,
+                             mixture_.function,
+                             gate_bias_.as<float>() + e * width,
+                             up_bias_.as<float>() + e * width},
+                   workspace, stream_->get());
+      } else {
+        const DeviceBuffer ups(size_t{kMostTokens} * width * 4);
+        product_by(ProductKernel::plain, first, block,
+                   StoreRows{ups.as<float>(), width, up_bias_.as<float>() + e * width}, workspace,
+                   stream_->get());
+        activate({.gate = {ups.as<float>(), kMostTokens, width, width},
+                  .up = {},
+                  .function = mixture_.function,
+                  .out = {hidden.as<uint8_t>(), kMostTokens, width},
+                  .out_f32 = {}},
+                 stream_->get());
+        stream_->wait();
+      }
       product_by(ProductKernel::plain, second, {hidden.as<uint8_t>(), kMostTokens, width},
                  StoreRows{rows.as<float>(), dim, down_bias_.as<float>() + e * dim}, workspace,
                  stream_->get());
@@ -131,6 +148,8 @@ class Experts : public DeviceTest {
     params.up_bias = up_bias_.as<float>();
     params.down_bias = down_bias_.as<float>();
     params.function = mixture_.function;
+    const DeviceBuffer plain(size_t{count} * used * mixture_.width * 4);
+    params.plain = mixture_.gated ? nullptr : plain.as<float>();
     params.out = {out.as<float>(), count, dim, dim};
     project_experts_by(plan, params, *workspace_, stream_->get());
     stream_->wait();
@@ -182,6 +201,13 @@ TEST_F(Experts, OfTwoFormatsAndOddShapesHaveTheBitsOfTheirProducts) {
   check_all();
   // Rows and columns that fill no block, a clamped gate.
   make({5, 2, 160, 96, DType::mxfp4, DType::bf16, {Nonlinearity::clamped_swiglu, 1.5f, 1.702f}});
+  check_all();
+}
+
+TEST_F(Experts, WithoutAGateHaveTheBitsOfTheirProducts) {
+  make({9, 4, 512, 256, DType::bf16, DType::bf16, {Nonlinearity::squared_relu}, false});
+  check_all();
+  make({5, 2, 160, 96, DType::q8_0, DType::bf16, {Nonlinearity::squared_relu}, false});
   check_all();
 }
 
