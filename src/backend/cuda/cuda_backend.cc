@@ -65,6 +65,7 @@ BackendTraits CudaBackend::traits() const {
                      .chunks = false,
                      .scaled_inputs = false,
                      .recurrent = false,
+                     .latent_rows = false,
                      .plain_experts = false,
                      .scaled_stream = false,
                      .scaled_shares = false,
