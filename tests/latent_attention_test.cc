@@ -273,7 +273,8 @@ TEST(LatentAttention, AbsurdConfigsAreRefusedByName) {
 
 TEST(LatentAttention, DevicesWhoseKernelsHaveNoSuchRowsRefuseThem) {
   const auto file = make(small_latent(14), {});
-  BackendTraits device{.device = "cuda:0"};
+  BackendTraits device;
+  device.device = "cuda:0";
   EXPECT_EQ(refusal_of(*file, file->spec(), device), "");
   device.limits.latent_rows = false;
   EXPECT_THAT(refusal_of(*file, file->spec(), device), HasSubstr("layer 0 has latent keys and values"));

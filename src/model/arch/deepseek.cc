@@ -16,6 +16,12 @@ constexpr uint64_t kMostState = 1u << 28;        // values of all heads of a lay
 constexpr uint32_t kMostSpan = 64;
 constexpr float kLatentEpsilon = 1e-6f;          // whatever the model's norms have
 
+void check_rotated(const Keys& keys) {
+  if (const uint32_t rotated = keys.count("rope.dimension_count"); rotated % 2 != 0)
+    throw Error("{}: {} is {}: what is rotated comes in pairs", keys.all().file_name(),
+                keys("rope.dimension_count"), rotated);
+}
+
 // What a file says of its heads. Newer ones measure rows as they are cached, and heads under names of their own.
 LatentSpec read_latent(const Keys& keys, const GqaSpec& said) {
   const auto refuse = [&](const char* key, uint64_t value, const std::string& why) {
@@ -29,7 +35,6 @@ LatentSpec read_latent(const Keys& keys, const GqaSpec& said) {
   const uint64_t query_rank = keys.all().maybe_number(keys("attention.q_lora_rank")).value_or(0);
   if (rank > kMostRank) refuse("attention.kv_lora_rank", rank, ", which no model can have");
   if (query_rank > kMostRank) refuse("attention.q_lora_rank", query_rank, ", which no model can have");
-  if (rotated % 2 != 0) refuse("rope.dimension_count", rotated, ": what is rotated comes in pairs");
   if (rotated >= key_dim)
     refuse("rope.dimension_count", rotated, fmt::format(", of {} values of a head's key", key_dim));
   const uint64_t widest = std::max<uint64_t>({key_dim, value_dim, uint64_t(rank) + rotated});
@@ -72,6 +77,7 @@ void make_latent(const Keys& keys, ModelSpec& spec, float growth, const QueryTem
 
 ModelSpec latent_spec(const ModelFile& file, const SpecOptions& options) {
   const Keys keys(file);
+  check_rotated(keys);
   ModelSpec spec = common_spec(file, options, {.pairing = RopePairing::interleaved});
   if (spec.ropes.size() != 1)
     throw Error("{}: layers of unequal heads with latent rows are not known", keys.all().file_name());
@@ -115,6 +121,7 @@ ModelSpec mistral4_spec(const ModelFile& file, const SpecOptions& options) {
 // Layers with latent rows, which do not rotate, among those of Kimi delta attention.
 ModelSpec kimi_linear_spec(const ModelFile& file, const SpecOptions& options) {
   const Keys keys(file);
+  check_rotated(keys);
   ModelSpec spec = common_spec(file, options, {.pairing = RopePairing::interleaved}, Layers::mixed);
   make_latent(keys, spec, 1, {});
   never_rotate(spec);
