@@ -321,7 +321,8 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Models, LongPrompts,
                          testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
                                          Case{"windows", "gemma3", fastest_kernels, KvFormat::int8},
-                                         Case{"latent_rows", "deepseek_v2_groups", fastest_kernels, KvFormat::f16}),
+                                         Case{"latent_rows", "deepseek_v2_groups", fastest_kernels,
+                                              KvFormat::f16}),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(OnAGpu, LongPrompts,

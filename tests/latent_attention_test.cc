@@ -170,14 +170,17 @@ void write_old(const MadeFile& file, const std::string& path) {
     entries.push_back(tensor);
     if (at == std::string::npos) continue;
     const std::string prefix = tensor.name.substr(0, at);
-    const std::vector<double> keys = file.values(tensor.name), values = file.values(prefix + "attn_v_b.weight");
+    const std::vector<double> keys = file.values(tensor.name),
+                              values = file.values(prefix + "attn_v_b.weight");
     std::vector<float>& made = both.emplace_back();
     for (size_t h = 0; h < kHeads; ++h) {
       for (size_t i = 0; i < kPlain; ++i)
         for (size_t r = 0; r < kRank; ++r) made.push_back(float(keys[(h * kRank + r) * kPlain + i]));
       for (size_t i = 0; i < kValues * kRank; ++i) made.push_back(float(values[h * kValues * kRank + i]));
     }
-    entries.back() = {prefix + "attn_kv_b.weight", DType::f32, {kHeads * (kPlain + kValues), kRank},
+    entries.back() = {prefix + "attn_kv_b.weight",
+                      DType::f32,
+                      {kHeads * (kPlain + kValues), kRank},
                       made.size() * sizeof(float)};
   }
   GgufWriter writer(path, metadata, entries);
@@ -245,22 +248,27 @@ TEST(LatentAttention, MissingTensorsAreNamed) {
   EXPECT_THAT(error_from([&] { load_weights(file, other); }), HasSubstr("blk.1.attn_q.weight is missing"));
   other = file->spec();
   std::get<LatentSpec>(other.layers[2].mixer).value_dim = kValues + 1;
-  EXPECT_THAT(error_from([&] { load_weights(file, other); }), HasSubstr("blk.2.attn_v_b.weight has the shape"));
+  EXPECT_THAT(error_from([&] { load_weights(file, other); }),
+              HasSubstr("blk.2.attn_v_b.weight has the shape"));
 }
 
 Json deepseek_config() {
-  return {{"model_type", "deepseek_v3"}, {"hidden_size", 32},      {"intermediate_size", 48}, {"num_hidden_layers", 3},
-          {"vocab_size", 64},            {"num_attention_heads", 4}, {"kv_lora_rank", 16},    {"q_lora_rank", 24},
-          {"qk_nope_head_dim", 8},       {"qk_rope_head_dim", 8},    {"v_head_dim", 12},      {"max_position_embeddings", 64}};
+  return {{"model_type", "deepseek_v3"}, {"hidden_size", 32}, {"intermediate_size", 48},
+          {"num_hidden_layers", 3},      {"vocab_size", 64},  {"num_attention_heads", 4},
+          {"kv_lora_rank", 16},          {"q_lora_rank", 24}, {"qk_nope_head_dim", 8},
+          {"qk_rope_head_dim", 8},       {"v_head_dim", 12},  {"max_position_embeddings", 64}};
 }
 
 TEST(LatentAttention, AbsurdConfigsAreRefusedByName) {
   const auto error_of_config = [](const char* key, Json value) {
     Json config = deepseek_config();
     config[key] = std::move(value);
-    return error_from([&] { convert_hf_config({parse_json(config.dump(), "config.json"), "config.json"}, "model"); });
+    return error_from([&] {
+      convert_hf_config({parse_json(config.dump(), "config.json"), "config.json"}, "model");
+    });
   };
-  for (const char* key : {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+  for (const char* key :
+       {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
     EXPECT_THAT(error_of_config(key, 0), HasSubstr(key));
     EXPECT_THAT(error_of_config(key, 1 << 20), HasSubstr(key));
     EXPECT_THAT(error_of_config(key, "many"), HasSubstr(key));

@@ -41,7 +41,7 @@ def kimi_linear(**changes):
 
 def mistral4():
     """The text of a model that sees images, as which alone Transformers has it."""
-    text = latent(first_k_dense_replace=0, norm_topk_prob=True, n_group=4, topk_group=2, vocab_size=34,
+    text = latent(first_k_dense_replace=1, norm_topk_prob=True, n_group=4, topk_group=2, vocab_size=34,
                   rope_parameters=yarn(1.0, llama_4_scaling_beta=0.3))
     return transformers.Mistral3Config(
         text_config=dict(text, model_type="mistral4"),
@@ -102,5 +102,5 @@ def latents(Golden):
             qk_nope_head_dim=12, v_head_dim=16, num_attention_heads=3, num_key_value_heads=3, n_group=1, topk_group=1,
             rms_norm_eps=1e-2, routed_scaling_factor=1.8, norm_topk_prob=True, rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001),
         "kimi_linear": golden(kimi_linear, gain={**LARGE_BIAS, "mlp.gate.": 2.5, "A_log": -1.5, "conv1d": 1.5, "dt_bias": -1.0}, margin=0.001),
-        "mistral4": golden(mistral4, gain={"mlp.gate.": 2.5}, margin=0.001, prompt_tokens=100),
+        "mistral4": golden(mistral4, gain={"mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=100),
     }

@@ -31,7 +31,7 @@ struct HfConfig {
   uint64_t more_layers = 0;  // that follow in the file and are not used: they predict further tokens
   // Of layers of gated delta net, if there are any.
   uint64_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
-  bool delta_tiled = false;     // GGUF has the value heads of a key head apart
+  bool delta_tiled = false;  // GGUF has the value heads of a key head apart
   // Of layers with latent rows, if there are any: of a head's key what is not rotated, and of its value.
   uint64_t latent_plain_dim = 0, latent_value_dim = 0;
   uint64_t state_groups = 0;    // of heads in layers of Mamba-2; 0: there are none

@@ -31,9 +31,8 @@ class Experts {
     if (*count == 0 || *count > kMaxExperts) throw Error("{}: {} experts", config_.where(), *count);
     out_.experts = *count;
     set("expert_count", out_.experts);
-    const auto used =
-        same({"num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_k",
-                            "moe_topk"});
+    const auto used = same({"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
+                            "top_k_experts", "moe_k", "moe_topk"});
     if (!used || *used == 0 || *used > *count)
       throw Error("{}: \"num_experts_per_tok\" is {} of {} experts", config_.where(), used.value_or(0),
                   *count);

@@ -74,7 +74,8 @@ void add_hf_latent(const HfObject& config, HfConfig& out) {
   out.latent_value_dim = dim("v_head_dim");
   const uint64_t rank = dim("kv_lora_rank"), rotated = dim("qk_rope_head_dim");
   if (rotated % 2 != 0)
-    throw Error("{}: \"qk_rope_head_dim\" is {}, and what is rotated comes in pairs", config.where(), rotated);
+    throw Error("{}: \"qk_rope_head_dim\" is {}, and what is rotated comes in pairs", config.where(),
+                rotated);
   if (!config.maybe_flag("rope_interleave").value_or(true))
     throw Error("{}: \"rope_interleave\" is false, which is not supported", config.where());
   if (hf_count(config, {"moe_layer_freq"}, 1) != 1)

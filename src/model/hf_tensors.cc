@@ -136,6 +136,9 @@ class Planner {
     const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
     const std::string as_mixer = "mixer." + std::string(rest.substr(rest.find('.') + 1));
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
+    // Transformers saves the dense layers of Kimi Linear so, too.
+    if (rest.starts_with("block_sparse_moe.") && find_name(kHfLayerNames, split_suffix(as_mlp).first))
+      rest = as_mlp;
     if (rest.starts_with("mamba.")) rest = as_mixer;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
@@ -159,8 +162,8 @@ class Planner {
       return place_all_experts(tensor, block, "gate_up_proj");
     if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
     if (take_prefix(rest, "shared_mlp.")) return place_granite_mlp(tensor, block, rest);
-    for (const char* shared :
-         {"block_sparse_moe.shared_experts.", "mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
+    for (const char* shared : {"block_sparse_moe.shared_experts.", "mlp.shared_experts.",
+                               "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
       if (take_prefix(rest, shared)) return place_shared(tensor, block, rest);
     const auto [module, suffix] = split_suffix(rest);
     if (module == "post_attention_layernorm") {

@@ -36,8 +36,8 @@ BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, LatentSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec, SelectiveScanSpec,
-                               ShortConvolutionSpec, AbsentSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, LatentSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec,
+                               SelectiveScanSpec, ShortConvolutionSpec, AbsentSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, ParallelMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.

@@ -116,9 +116,9 @@ Keys latent(const LatentHeads& heads, Keys more) {
 
 // Scores are sigmoids, the first layers dense.
 Keys v3_routing(uint64_t dense, double scale, uint64_t groups, uint64_t groups_used) {
-  return {{"leading_dense_block_count", dense},  {"expert_gating_func", uint64_t(2)},
-          {"expert_weights_norm", true},         {"expert_weights_scale", scale},
-          {"expert_group_count", groups},        {"expert_group_used_count", groups_used}};
+  return {{"leading_dense_block_count", dense}, {"expert_gating_func", uint64_t(2)},
+          {"expert_weights_norm", true},        {"expert_weights_scale", scale},
+          {"expert_group_count", groups},       {"expert_group_used_count", groups_used}};
 }
 
 Keys yarn(Keys keys, double factor, uint64_t original, double multiplier) {
@@ -310,20 +310,21 @@ const std::vector<SynthShape>& synth_shapes() {
        experts(32, 4, 1408, latent({768, 512, 128, 64, 128}, yarn(v3_routing(1, 2.5, 4, 2), 40, 4096, 0.1)))},
       {"deepseek-v2-lite", 2048, 27, 16, 1, 192, 10944, 102400, 163840, false, 10000, "deepseek2",
        experts(64, 6, 1408,
-               latent({0, 512, 128, 64, 128},
-                      yarn({{"leading_dense_block_count", uint64_t(1)},
-                            {"expert_shared_feed_forward_length", uint64_t(2816)}},
-                           40, 4096, 0.0707)))},
+               latent({0, 512, 128, 64, 128}, yarn({{"leading_dense_block_count", uint64_t(1)},
+                                                    {"expert_shared_feed_forward_length", uint64_t(2816)}},
+                                                   40, 4096, 0.0707)))},
       {"deepseek-v3", 7168, 61, 128, 1, 192, 18432, 129280, 163840, false, 10000, "deepseek2",
-       experts(256, 8, 2048, latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1)))},
+       experts(256, 8, 2048,
+               latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1)))},
       {"kimi-k2", 7168, 61, 64, 1, 192, 18432, 163840, 131072, false, 50000, "deepseek2",
-       experts(384, 8, 2048, latent({1536, 512, 128, 64, 128}, yarn(v3_routing(1, 2.827, 1, 1), 32, 4096, 0.1)))},
+       experts(384, 8, 2048,
+               latent({1536, 512, 128, 64, 128}, yarn(v3_routing(1, 2.827, 1, 1), 32, 4096, 0.1)))},
       {"glm-4.7-flash", 2048, 47, 20, 1, 256, 10240, 154880, 202752, false, 1e6f, "deepseek2",
        experts(64, 4, 1536, latent({768, 512, 192, 64, 256}, v3_routing(1, 1.8, 1, 1)))},
       {"mistral-small-4", 4096, 36, 32, 1, 128, 12288, 131072, 1048576, false, 10000, "mistral4",
-       experts(128, 4, 2048,
-               latent({1024, 256, 64, 64, 128},
-                      yarn({{"attention.temperature_scale", 0.1}}, 128, 8192, 0.1)))},
+       experts(
+           128, 4, 2048,
+           latent({1024, 256, 64, 64, 128}, yarn({{"attention.temperature_scale", 0.1}}, 128, 8192, 0.1)))},
       {"tiny-gemma4", 256, 12, 4, 2, 64, 512, 512, 8192, true, 1e6f, "gemma4", gemma4(32, 64, 2, 16)},
       {"gemma4-e4b", 2560, 42, 8, 2, 512, 10240, 262144, 131072, true, 1e6f, "gemma4",
        gemma4(256, 512, 18, 256)},

@@ -14,7 +14,7 @@ constexpr uint32_t kMostRank = 1u << 16;
 constexpr uint64_t kMostLatentWidth = 1u << 24;  // of all heads
 constexpr uint64_t kMostState = 1u << 28;        // values of all heads of a layer
 constexpr uint32_t kMostSpan = 64;
-constexpr float kLatentEpsilon = 1e-6f;          // whatever the model's norms have
+constexpr float kLatentEpsilon = 1e-6f;  // whatever the model's norms have
 
 void check_rotated(const Keys& keys) {
   if (const uint32_t rotated = keys.count("rope.dimension_count"); rotated % 2 != 0)

@@ -64,17 +64,17 @@ struct AttendArgs {
   float scale, soft_cap;  // no cap: 0
 
   // The result. Written for `count` queries, with room for a multiple of kAttendLanes.
-  float* max;        // [queries]
-  float* sum;        // [queries]
-  float* values;     // [queries, value_width]
-  size_t key_width;  // key_dim, rounded up to kAttendLanes; where a key goes on, plus value_width
+  float* max;          // [queries]
+  float* sum;          // [queries]
+  float* values;       // [queries, value_width]
+  size_t key_width;    // key_dim, rounded up to kAttendLanes; where a key goes on, plus value_width
   size_t value_width;  // value_dim, rounded up
 
   // Room to work in, aligned as floats are.
-  float* query_lanes;  // [queries, key_width]
-  float* key_rows;     // [page_tokens, key_dim rounded up]
-  float* value_rows;   // [page_tokens, value_width]
-  float* scores;       // [page_tokens + 1, kAttendLanes]
+  float* query_lanes;            // [queries, key_width]
+  float* key_rows;               // [page_tokens, key_dim rounded up]
+  float* value_rows;             // [page_tokens, value_width]
+  float* scores;                 // [page_tokens + 1, kAttendLanes]
   float* more_scores = nullptr;  // the same, where a key goes on
 };
 

@@ -19,8 +19,7 @@ class KeyPart {
         dim_(dim),
         width_((dim + kAttendLanes - 1) / kAttendLanes * kAttendLanes),
         row_bytes_(kv_row_bytes(format, dim)) {
-    reads_ =
-        dim % 4 == 0 && has_values(format) && (format == KvFormat::f32 || (Isa::kReadsKeys && few));
+    reads_ = dim % 4 == 0 && has_values(format) && (format == KvFormat::f32 || (Isa::kReadsKeys && few));
     rounds_ = Isa::kRoundsToBf16 && format == KvFormat::bf16;
     if constexpr (Bf16::kPresent) {
       multiplies_ = format == KvFormat::bf16 && Bf16::takes(dim, page_tokens);

@@ -302,13 +302,13 @@ class PagesAttention {
 
   const AttendArgs& args_;
   const KvLayerShape& shape_;
-  float* scores_;  // [page_tokens, lanes] of a page, in args_.scores
+  float* scores_;                // [page_tokens, lanes] of a page, in args_.scores
   KeyPart<Isa> key_, more_key_;  // of the values' rows: where a key goes on there, and how they are read
   KvFormat value_format_;
-  bool reads_values_;                                  // value by value, straight from the page
-  bool sums_values_;                                   // codes, as integers
-  bool rounds_shares_;                                 // to bf16
-  bool multiplies_values_;                             // as bf16
+  bool reads_values_;       // value by value, straight from the page
+  bool sums_values_;        // codes, as integers
+  bool rounds_shares_;      // to bf16
+  bool multiplies_values_;  // as bf16
 };
 
 }  // namespace

@@ -18,13 +18,13 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kQueryBlock = 16;      // tokens of one run that share the unpacked pages
+constexpr uint32_t kQueryBlock = 16;  // tokens of one run that share the unpacked pages
 // Tokens of the context: enough pieces for all threads, few enough to join. Of latent rows, to which many heads of wide values attend,
 // there are fewer: joining is more work, and heads are pieces too.
 constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 2048;
-constexpr uint32_t kLeastBlockHeads = 16;  // of those that share a KV head: they fill the widest vectors
+constexpr uint32_t kLeastBlockHeads = 16;    // of those that share a KV head: they fill the widest vectors
 constexpr uint32_t kMostBlockQueries = 256;  // whose values stay in a cache
-constexpr uint32_t kPagesBeyond = 2;      // of a segment that are fetched while it is computed
+constexpr uint32_t kPagesBeyond = 2;         // of a segment that are fetched while it is computed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 size_t round_up(size_t n, size_t multiple) {
@@ -216,8 +216,8 @@ std::vector<Block> attention_blocks(const AttendParams& params, const BatchView&
       const uint32_t most = std::max(kLeastBlockHeads, few ? 0 : kMostBlockQueries / tokens);
       for (uint32_t h = 0; h < shape.kv_heads; ++h) {
         for (uint32_t i = 0; i < heads_per_kv; i += most)
-          blocks.push_back({r, run.begin + begin, tokens, h, h * heads_per_kv + i,
-                            std::min(most, heads_per_kv - i)});
+          blocks.push_back(
+              {r, run.begin + begin, tokens, h, h * heads_per_kv + i, std::min(most, heads_per_kv - i)});
       }
     }
   }

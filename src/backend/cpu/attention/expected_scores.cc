@@ -79,8 +79,7 @@ void CpuBackend::expected_scores(const ExpectedScoresParams& params) {
 
   std::vector<Moments> moments(params.heads);
   pool_.parallel_for(params.heads, 1, [&](size_t begin, size_t end) {
-    for (size_t h = begin; h < end; ++h)
-      moments[h] = moments_of(params.samples, size_t(h) * dim, dim, width);
+    for (size_t h = begin; h < end; ++h) moments[h] = moments_of(params.samples, size_t(h) * dim, dim, width);
   });
   const uint32_t pages = (rows + page_tokens - 1) / page_tokens;
   pool_.parallel_for(size_t(pages) * shape.kv_heads, 1, [&](size_t begin, size_t end) {
