@@ -118,10 +118,10 @@ struct QueryTemperature {
 enum class HeadNormOrder : uint8_t { before_rotation, after_rotation };
 
 struct RopeStoreParams {
-  Rows query;  // [tokens, heads * head_dim], rotated in place
+  Rows query;  // [tokens, heads * head_dim], the first of each head rotated in place
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: the rows are another layer's, and there already
   Rows value;  // [tokens, kv_heads * value_dim], or nothing where a stream has none
-  uint32_t head_dim = 0;
+  uint32_t head_dim = 0;  // of a query: KvStream::query_dim
   const Norm* query_norm =
       nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
   const Norm* key_norm = nullptr;
@@ -137,7 +137,7 @@ struct RopeStoreParams {
 };
 
 struct AttendParams {
-  Rows query;  // [tokens, heads * head_dim]
+  Rows query;  // [tokens, heads * query_dim]
   uint32_t heads = 0;
   KvView kv;           // the window is in its layer's shape
   uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
@@ -152,6 +152,14 @@ struct SplitHeadsParams {
   Rows both;  // [tokens, heads * 2 * head_dim]
   uint32_t head_dim = 0;
   Rows first, second;  // [tokens, heads * head_dim]
+};
+
+// A matrix for each head: the first of a head's numbers are multiplied with its own, and what is left of them stands before the results.
+struct ProjectHeadsParams {
+  Rows in;  // [tokens, heads * (cols + rest)]
+  uint32_t heads = 0;
+  Weight weight;   // [heads * rows, cols], stacked
+  Activation out;  // [tokens, heads * (rest + rows)]
 };
 
 // Which key head a value head goes with: heads of one key stand together, or come round in turn.
@@ -381,6 +389,7 @@ class Backend {
   virtual void delta_net(const DeltaNetParams& /*params*/) { CHECK(false); }
   virtual void state_space(const StateSpaceParams& /*params*/) { CHECK(false); }
   virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
+  virtual void project_heads(const ProjectHeadsParams& /*params*/) { CHECK(false); }
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

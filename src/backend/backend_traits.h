@@ -24,6 +24,7 @@ struct KernelLimits {
   bool chunks = true;         // AttendParams::chunk
   bool scaled_inputs = true;  // ShareUse::of_inputs
   bool recurrent = true;      // convolve, delta_net, state_space, selective_scan and split_heads
+  bool latent_rows = true;    // KvStream::key_goes_on, and project_heads
   bool plain_experts = true;  // experts without a gate, and squared_relu
   bool scaled_stream = true;  // NormQuantizeParams::stream_scale
   bool scaled_shares = true;  // RouteExpertsParams::share_scales

@@ -196,7 +196,7 @@ void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std
   const KvLayout::Place place = layout.places[expectation.layer].front();
   const KvLayerLayout& layer = layout.at(place);
   const GqaSpec& gqa = spec_.layers[expectation.layer].gqa();
-  const size_t width = size_t(gqa.heads) * gqa.key_dim, rows = expectation.rows;
+  const size_t width = size_t(gqa.heads) * layer.shape.query_dim(), rows = expectation.rows;
   backend_.side(layer.shape.side)
       .expected_scores({.samples = {&values[expectation.samples_at], expectation.samples, width, width},
                         .heads = gqa.heads,

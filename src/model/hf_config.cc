@@ -20,11 +20,6 @@ constexpr uint64_t kMaxLayers = 10000;
 constexpr uint64_t kMaxHeadDim = 1 << 16;
 
 const HfFamily& find_family(const std::string& model_type, const std::string& where) {
-  if (model_type == "kimi_linear")
-    throw Error(
-        "{}: models of type 'kimi_linear' are not there yet: their attention layers have latent keys and "
-        "values",
-        where);
   const auto* family = std::ranges::find(kHfFamilies, model_type, &HfFamily::model_type);
   if (family != std::end(kHfFamilies)) return *family;
   std::string known;
@@ -46,6 +41,8 @@ class Converter {
       add_gpt2();
     else if (is_hf_hybrid(*out_.family))
       add_hf_hybrid(config_, out_);
+    else if (is_hf_latent(*out_.family))
+      add_latent();
     else
       add_rotated();
     set("vocab_size", count("vocab_size"));
@@ -109,6 +106,12 @@ class Converter {
     set("feed_forward_length", count("n_inner", 4 * embedding));
     set("attention.head_count", out_.heads);
     set("attention.layer_norm_epsilon", positive("layer_norm_epsilon", 1e-5));
+  }
+
+  void add_latent() {
+    add_hf_latent(config_, out_);
+    add_epsilon();
+    add_hf_experts(config_, out_);
   }
 
   // Falcon's first models: one head of keys and values for all, or one for each.

@@ -31,7 +31,9 @@ struct HfConfig {
   uint64_t more_layers = 0;  // that follow in the file and are not used: they predict further tokens
   // Of layers of gated delta net, if there are any.
   uint64_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
-  bool delta_tiled = false;     // GGUF has the value heads of a key head apart
+  bool delta_tiled = false;  // GGUF has the value heads of a key head apart
+  // Of layers with latent rows, if there are any: of a head's key what is not rotated, and of its value.
+  uint64_t latent_plain_dim = 0, latent_value_dim = 0;
   uint64_t state_groups = 0;    // of heads in layers of Mamba-2; 0: there are none
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
@@ -47,6 +49,9 @@ HfConfig convert_hf_config(HfObject config, const std::string& name);
 void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out);
 // All of Gemma 4 that is not said by other families in the same words, rope and windows too.
 void add_hf_gemma4(const HfObject& config, uint64_t head_dim, HfConfig& out);
+// The measures of latent rows and of the heads that read them, and their rope.
+bool is_hf_latent(const HfFamily& family);
+void add_hf_latent(const HfObject& config, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
 // All of a hybrid's, whose layers are of several kinds.

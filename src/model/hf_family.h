@@ -165,6 +165,15 @@ inline constexpr HfFamily kHfFamilies[] = {
      .architecture = "minimax-m2",
      .rope_theta = 5000000,
      .score = HfScore::sigmoid},
+    {.model_type = "deepseek_v2",
+     .architecture = "deepseek2",
+     .score = HfScore::softmax,
+     .normalized = false},
+    {.model_type = "deepseek_v3", .architecture = "deepseek2", .score = HfScore::sigmoid},
+    {.model_type = "kimi_k2", .architecture = "deepseek2", .score = HfScore::sigmoid},
+    {.model_type = "glm4_moe_lite", .architecture = "deepseek2", .score = HfScore::sigmoid},
+    {.model_type = "kimi_linear", .architecture = "kimi-linear", .score = HfScore::sigmoid},
+    {.model_type = "mistral4", .architecture = "mistral4", .score = HfScore::softmax},
     {.model_type = "dots1", .architecture = "dots1", .score = HfScore::sigmoid, .normalized = false},
     {.model_type = "cohere", .architecture = "command-r", .rope_theta = 500000, .tied = true},
     {.model_type = "cohere2",
@@ -209,7 +218,7 @@ inline constexpr HfTextOf kHfTextOf[] = {
     {"qwen2_vl", "qwen2_vl_text"},       {"qwen2_5_vl", "qwen2_5_vl_text"},
     {"qwen3_vl", "qwen3_vl_text"},       {"qwen3_vl_moe", "qwen3_vl_moe_text"},
     {"llama4", "llama4_text"},           {"qwen3_5", "qwen3_5_text"},
-    {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"}, {"kimi_k25", "deepseek_v3"},
 };
 
 }  // namespace quire

@@ -267,10 +267,24 @@ TensorData load_packed(const HfTensor& tensor, PackedLoss& loss) {
   return {buffer->bytes(), buffer};
 }
 
-}  // namespace
+// Each of the stacked matrices the other way round.
+TensorData turn_heads(const HfTensor& tensor, const TensorData& plain) {
+  auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
+  const uint64_t bytes = traits(tensor.entry.dtype).block_bytes;  // such types have one value in a block
+  const uint64_t rows = tensor.entry.shape[2], cols = tensor.entry.shape[1];  // of what is turned
+  CHECK(plain.bytes.size() == tensor.head_stack * rows * cols * bytes);
+  for (uint64_t head = 0; head < tensor.head_stack; ++head) {
+    const uint64_t begin = head * rows * cols;
+    for (uint64_t row = 0; row < rows; ++row) {
+      for (uint64_t col = 0; col < cols; ++col)
+        std::memcpy(buffer->data() + (begin + col * rows + row) * bytes,
+                    plain.bytes.data() + (begin + row * cols + col) * bytes, bytes);
+    }
+  }
+  return {buffer->bytes(), buffer};
+}
 
-TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
-  if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+TensorData load_plain(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
   if (!tensor.parts.empty() && tensor.parts.front().packed != nullptr) return load_packed(tensor, loss);
   auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
   if (tensor.parts.empty()) {
@@ -281,6 +295,14 @@ TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, Packed
     CHECK(out == buffer->data() + tensor.entry.bytes);
   }
   return {buffer->bytes(), buffer};
+}
+
+}  // namespace
+
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
+  if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+  const TensorData data = load_plain(tensor, config, loss);
+  return tensor.heads_turned ? turn_heads(tensor, data) : data;
 }
 
 }  // namespace quire

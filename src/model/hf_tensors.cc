@@ -136,15 +136,20 @@ class Planner {
     const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
     const std::string as_mixer = "mixer." + std::string(rest.substr(rest.find('.') + 1));
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
+    // Transformers saves the dense layers of Kimi Linear so, too.
+    if (rest.starts_with("block_sparse_moe.") && find_name(kHfLayerNames, split_suffix(as_mlp).first))
+      rest = as_mlp;
     if (rest.starts_with("mamba.")) rest = as_mixer;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
+    if (rest == "self_attn.kv_b_proj.weight" && config_.latent_plain_dim > 0)
+      return place_latent_heads(tensor, block);
     if (rest == "mlp.expert_bias") return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "mixer.D") return place_plain(tensor, block + "ssm_d");
-    if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias")
+    if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias" || rest == "self_attn.dt_bias")
       return place_plain(tensor, block + "ssm_dt.bias");
-    if (rest == "linear_attn.A_log" || rest == "mixer.A_log") {
+    if (rest == "linear_attn.A_log" || rest == "mixer.A_log" || rest == "self_attn.A_log") {
       place_plain(tensor, block + "ssm_a");
       made_.at(block + "ssm_a").negative_exponential = true;
       return;
@@ -157,8 +162,8 @@ class Planner {
       return place_all_experts(tensor, block, "gate_up_proj");
     if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
     if (take_prefix(rest, "shared_mlp.")) return place_granite_mlp(tensor, block, rest);
-    for (const char* shared :
-         {"mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
+    for (const char* shared : {"block_sparse_moe.shared_experts.", "mlp.shared_experts.",
+                               "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
       if (take_prefix(rest, shared)) return place_shared(tensor, block, rest);
     const auto [module, suffix] = split_suffix(rest);
     if (module == "post_attention_layernorm") {
@@ -168,6 +173,21 @@ class Planner {
     const HfName* name = find_name(kHfLayerNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
+  }
+
+  // Of each head the rows of its keys, and then those of its values. Queries are multiplied with keys' columns.
+  void place_latent_heads(const SafetensorsTensor& tensor, const std::string& block) {
+    const uint64_t plain = config_.latent_plain_dim, values = config_.latent_value_dim;
+    const auto add_part = [&](const char* name, HfSections::Section section, bool turned) {
+      HfTensor& made = add(block + name);
+      made.parts = {part(tensor)};
+      made.rows = HfRows::sections;
+      made.sections = {config_.heads, plain + values, {section}};
+      made.head_stack = config_.heads;
+      made.heads_turned = turned;
+    };
+    add_part("attn_k_b.weight", {0, plain}, true);
+    add_part("attn_v_b.weight", {plain, values}, false);
   }
 
   // Qwen3-Next has the query, key, values and gates of a key head together.
@@ -335,11 +355,14 @@ class Planner {
                       tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
     const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
     // A convolution of each channel by itself.
-    const bool convolution = (tensor.entry.name.ends_with(".ssm_conv1d.weight") ||
+    const bool convolution = (tensor.entry.name.find(".ssm_conv1d") != std::string::npos ||
                               tensor.entry.name.ends_with(".shortconv.conv.weight")) &&
                              first.shape.size() == 3 && first.shape[1] == 1;
     std::vector<uint64_t> shape = first.shape;
     if (one_row) shape = {first.shape[1]};
+    if (first.shape.size() == 4 && tensor.entry.name.ends_with(".ssm_a") && first.shape[0] == 1 &&
+        first.shape[1] == 1 && first.shape[3] == 1)
+      shape = {first.shape[2]};
     if (convolution) shape = {first.shape.front(), first.shape.back()};
     const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
     if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
@@ -391,14 +414,15 @@ class Planner {
     }
     if (is_small(tensor)) return DType::f32;
     const DType type = type_of_packed(matrices);
-    const bool in_parts = tensor.tiles.reorders() && tensor.tiles.columns;  // of a row: blocks would be torn
+    // Of a row: blocks would be torn.
+    const bool in_parts = (tensor.tiles.reorders() && tensor.tiles.columns) || tensor.heads_turned;
     return in_parts && traits(type).block_values > 1 ? DType::f16 : type;
   }
 
   static bool is_small(const HfTensor& tensor) {
     const std::string& name = tensor.entry.name;
     return tensor.entry.shape.size() == 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
-           name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ssm_conv1d.weight") ||
+           name.ends_with(".ffn_gate_inp.weight") || name.find(".ssm_conv1d") != std::string::npos ||
            name.ends_with(".shortconv.conv.weight") || name == "position_embd.weight";
   }
 
@@ -416,6 +440,11 @@ class Planner {
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
     tensor.entry.shape.push_back(tensor.result_rows());
     if (!vector) tensor.entry.shape.push_back(tensor.cols);
+    if (tensor.head_stack > 0) {
+      const uint64_t rows = tensor.result_rows() / tensor.head_stack;
+      tensor.entry.shape = {tensor.head_stack, rows, tensor.cols};
+      if (tensor.heads_turned) std::swap(tensor.entry.shape[1], tensor.entry.shape[2]);
+    }
     set_group_shape(tensor.entry);
   }
 

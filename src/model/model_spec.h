@@ -13,6 +13,7 @@
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
 #include "model/blocks/kimi_delta.h"
+#include "model/blocks/latent_attention.h"
 #include "model/blocks/layer_input.h"
 #include "model/blocks/parallel_mlp.h"
 #include "model/blocks/short_convolution.h"
@@ -35,8 +36,8 @@ BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec, SelectiveScanSpec,
-                               ShortConvolutionSpec, AbsentSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, LatentSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec,
+                               SelectiveScanSpec, ShortConvolutionSpec, AbsentSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, ParallelMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
@@ -72,7 +73,9 @@ struct LayerSpec {
   float output_scale = 1;    // multiplies the stream after all of them
   LayerSides sides = {};
 
-  // Throws Error if the mixer is not grouped attention.
+  // The mixer as attention sees it, or null.
+  const GqaSpec* attention() const;
+  // The same; throws Error if it is none.
   GqaSpec& gqa();
   const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none; of chunks, what they see at most

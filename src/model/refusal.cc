@@ -96,6 +96,10 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     const LayerSpec& layer = spec.layers[l];
     if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
       return sentence(fmt::format("layer {}", l), "is recurrent, which is not there yet", "use --device cpu");
+    if (std::holds_alternative<LatentSpec>(layer.mixer) && layer.sides.mixer == Side::device &&
+        !limits.latent_rows)
+      return sentence(fmt::format("layer {}", l), "has latent keys and values, which are not there yet",
+                      "use --device cpu");
     Refusal why;
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)

@@ -13,6 +13,12 @@
 namespace quire {
 namespace {
 
+// Files keep some vectors and matrices as if they had more measures.
+std::vector<uint64_t> without_ones(std::vector<uint64_t> shape) {
+  std::erase(shape, uint64_t(1));
+  return shape;
+}
+
 class Loader {
  public:
   Loader(std::shared_ptr<const ModelFile> file, const ModelSpec& spec)
@@ -102,12 +108,14 @@ class Loader {
 
   // Backends know stacks without gaps: a copy, which is let go once it is prepared.
   Weight part_of_each(const Role& role) {
-    std::vector<uint64_t> shape = role.shape;
-    shape[1] = role.part.length;
+    const bool turned = role.part.transposed;
+    const size_t rows = role.shape[turned ? 2 : 1], cols = role.shape[turned ? 1 : 2], stack = role.shape[0];
+    std::vector<uint64_t> shape = {stack, role.part.length, cols};
+    if (role.part.flat) shape = {stack * role.part.length, cols};
     const size_t before = bytes_;
     const Weight all = load(role.part.tensor, shape, role.kind);
-    const size_t rows = role.shape[1], stack = role.shape[0];
     if (bytes_ > before) bytes_ = before + (bytes_ - before) * rows / role.part.length;
+    if (turned) return turned_parts(role, all);
     MatrixView view{all.view.data, all.view.dtype, stack * rows, all.view.cols};
     if (checking_) return {view, nullptr};
     auto copy = std::make_shared<const Buffer>(view.bytes());
@@ -119,10 +127,33 @@ class Loader {
     return {view, copy};
   }
 
+  // In a type whose values stand by themselves: those of a block would be torn apart.
+  Weight turned_parts(const Role& role, const Weight& all) {
+    const size_t stack = role.shape[0], rows = role.shape[1], cols = role.shape[2];
+    const DType dtype = turned_type(all.view.dtype);
+    const size_t value_bytes = row_bytes(dtype, 1);
+    MatrixView view{all.view.data, dtype, stack * rows, cols};
+    if (checking_) return {view, nullptr};
+    auto copy = std::make_shared<const Buffer>(view.bytes());
+    view.data = copy->data();
+    std::vector<float> values(rows);
+    std::vector<std::byte> row(rows * value_bytes);
+    for (size_t i = 0; i < stack; ++i) {
+      for (size_t c = 0; c < cols; ++c) {
+        dequantize_row(all.view.dtype, all.view.row(i * role.part.length + role.part.begin + c), values);
+        quantize_row(dtype, values, row.data());
+        for (size_t r = 0; r < rows; ++r)
+          std::memcpy(copy->data() + ((i * rows + r) * cols + c) * value_bytes, &row[r * value_bytes],
+                      value_bytes);
+      }
+    }
+    return {view, copy};
+  }
+
   Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
     const TensorEntry* entry = file_->find(name);
     if (entry == nullptr) throw Error("{}: the tensor {} is missing", file_->path(), name);
-    if (entry->shape != shape) {
+    if (without_ones(entry->shape) != without_ones(shape)) {
       throw Error("{}: the tensor {} has the shape [{}], and [{}] was expected", file_->path(), name,
                   fmt::join(entry->shape, ", "), fmt::join(shape, ", "));
     }

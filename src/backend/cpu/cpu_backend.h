@@ -45,6 +45,7 @@ class CpuBackend : public Backend {
   void delta_net(const DeltaNetParams& params) override;
   void state_space(const StateSpaceParams& params) override;
   void selective_scan(const SelectiveScanParams& params) override;
+  void project_heads(const ProjectHeadsParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;
@@ -113,6 +114,8 @@ class CpuBackend : public Backend {
   // Of a recurrence, by token; of decays that have one, the rate of each.
   std::vector<float> decays_, betas_, rates_;
   std::vector<float> tapped_;  // what `tap` joins; grown on demand
+
+  std::vector<std::byte> head_rows_;  // what project_heads multiplies; grown on demand
 
   // What project_experts gathers: rows sorted by expert. Grown on demand.
   struct ExpertScratch {

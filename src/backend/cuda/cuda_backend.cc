@@ -63,7 +63,8 @@ BackendTraits CudaBackend::traits() const {
                      .vocabulary = Sampler::kMostVocabulary,
                      .unequal_heads = false,
                      .chunks = false,
-                     .scaled_inputs = false}};
+                     .scaled_inputs = false,
+                     .latent_rows = false}};
 }
 
 size_t CudaBackend::available_memory() const {
