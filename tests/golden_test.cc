@@ -87,12 +87,12 @@ TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
-// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 4 and the hybrids.
+// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 3n and 4 and the hybrids.
 bool is_refused(const std::string& name, const Backend& gpu) {
   const std::shared_ptr<ModelFile> file = open_model_file(golden_folder(name));
   const ModelSpec spec = read_model_spec(*file);
   const bool refused = !refusal_of(*file, spec, gpu.traits()).empty();
-  EXPECT_EQ(refused, name == "llama4" || name.starts_with("gemma4") ||
+  EXPECT_EQ(refused, name == "llama4" || name.starts_with("gemma4") || name.starts_with("gemma3n") ||
                          std::ranges::any_of(spec.layers, &LayerSpec::is_recurrent));
   return refused;
 }

@@ -27,8 +27,9 @@ struct KernelLimits {
   bool plain_experts = true;  // experts without a gate, and squared_relu
   bool scaled_stream = true;  // NormQuantizeParams::stream_scale
   bool scaled_shares = true;  // RouteExpertsParams::share_scales
-  // norm_quantize of rows that are no tokens: heads, or parts of a row.
+  // norm_quantize of rows that are no tokens: heads, or parts of a row. What else goes with inputs of layers: mix_streams, cut_below.
   bool norms_of_parts = true;
+  bool column_taps = true;  // Backend::tap_columns, and sums of project_experts
 };
 
 // What a backend says of itself.

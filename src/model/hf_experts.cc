@@ -19,8 +19,8 @@ class Experts {
       : config_(config), out_(out), arch_(out.family->architecture) {}
 
   void convert() {
-    if (arch_ == "glm4moe" ||
-        arch_ == "minimax-m2")  // some files hold them, and some that do not speak of them
+    if (arch_ == "glm4moe" || arch_ == "minimax-m2" ||
+        arch_ == "hy_v3")  // some files hold them, and some that do not speak of them
       out_.more_layers = std::min<uint64_t>(number({"num_nextn_predict_layers", "num_mtp_modules"}, 0), 64);
     if (arch_.starts_with("qwen35"))
       out_.more_layers = std::min<uint64_t>(number({"mtp_num_hidden_layers"}, 0), 64);
@@ -80,7 +80,7 @@ class Experts {
     const char* name = named ? "moe_intermediate_size" : "intermediate_size";
     out_.expert_width = hf_count(config_, {name});
     set("expert_feed_forward_length", out_.expert_width);
-    uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts"}, 0);
+    uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts", "num_shared_experts"}, 0);
     if (shared > kMaxSharedExperts) throw Error("{}: {} shared experts", config_.where(), shared);
     if (arch_ == "hunyuan-moe" || arch_ == "llama4") shared = 1;
     constexpr const char* kSharedWidths[] = {"shared_expert_intermediate_size", "shared_intermediate_size",
@@ -99,7 +99,9 @@ class Experts {
     const HfFamily& family = *out_.family;
     if (family.score != HfScore::usual) set("expert_gating_func", uint64_t(family.score));
     set("expert_weights_norm", config_.maybe_flag("norm_topk_prob").value_or(family.normalized));
-    const double scale = positive("routed_scaling_factor", 1);
+    const char* scale_key =
+        config_.has("router_scaling_factor") ? "router_scaling_factor" : "routed_scaling_factor";
+    const double scale = positive(scale_key, 1);
     if (scale != 1) set("expert_weights_scale", scale);
     const uint64_t groups = number({"n_group"}, 1);
     if (groups <= 1) return;
@@ -110,7 +112,8 @@ class Experts {
   // One bool per layer: has it a dense MLP, and no experts?
   std::vector<bool> dense_layers() const {
     const uint64_t layers = out_.layers;
-    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
+    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"},
+                                  arch_ == "hy_v3" ? 1 : 0);
     const uint64_t step = std::max<uint64_t>(
         number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
     std::vector<bool> dense(layers);
@@ -122,6 +125,17 @@ class Experts {
     }
     if (const auto end = config_.maybe_real("moe_layer_end_index"); end && *end >= 0) {
       for (uint64_t i = 0; i < layers; ++i) dense[i] = dense[i] || double(i) > *end;
+    }
+    if (const std::vector<std::string> kinds = config_.texts("mlp_layer_types"); !kinds.empty()) {
+      if (kinds.size() != layers)
+        throw Error("{}: \"mlp_layer_types\" speaks of {} layers, but there are {}", config_.where(),
+                    kinds.size(), layers);
+      for (uint64_t i = 0; i < layers; ++i) {
+        dense[i] = kinds[i] == "dense";
+        if (!dense[i] && kinds[i] != "sparse")
+          throw Error("{}: \"mlp_layer_types\" has {}; known are dense and sparse", config_.where(),
+                      in_quotes(kinds[i]));
+      }
     }
     if (config_.has("moe_layers")) {
       dense.assign(layers, true);

@@ -78,6 +78,7 @@ struct HfTensor {
   HfTiles tiles = {};                 // REQUIRES: plain rows
   bool transposed = false;            // the file has a column for each row of the result
   float added = 0;                    // to each value
+  std::vector<HfFactor> factors;      // of rows; empty: none is multiplied
   bool negative_exponential = false;  // each value x becomes -e^x
 
   // What the file has: in each part `experts` matrices of `file_rows` (after transposing) by `cols`.

@@ -68,7 +68,8 @@ BackendTraits CudaBackend::traits() const {
                      .plain_experts = false,
                      .scaled_stream = false,
                      .scaled_shares = false,
-                     .norms_of_parts = false}};
+                     .norms_of_parts = false,
+                     .column_taps = false}};
 }
 
 size_t CudaBackend::available_memory() const {

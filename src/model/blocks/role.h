@@ -40,7 +40,8 @@ struct Role {
   };
   Part part = {};
 
-  uint64_t stacked() const { return shape.size() == 3 ? shape.front() : 1; }
+  bool is_stack() const { return shape.size() == 3; }  // of matrices, of which a token is given some
+  uint64_t stacked() const { return is_stack() ? shape.front() : 1; }
 };
 
 inline Role vector_role(std::string name, std::string tensor, uint64_t width,
