@@ -196,7 +196,7 @@ def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
     kind = model.config.model_type
-    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith("gemma4")  # how they store a norm's weight
+    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith(("gemma3n", "gemma4"))  # how they store a norm's weight
     centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
         for name, buffer in stored_buffers(model):

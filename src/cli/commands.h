@@ -18,6 +18,7 @@ void add_perplexity(CLI::App& app);
 void add_kv_check(CLI::App& app);
 void add_kv_heads(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_imatrix(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_devices(CLI::App& app);

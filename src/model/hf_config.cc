@@ -142,10 +142,11 @@ class Converter {
     set("context_length",
         count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
-    set("feed_forward_length",
-        hf_count(config_,
-                 {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
-                 has_usual_width ? std::optional(width) : std::nullopt));
+    if (arch_ != "gemma3n")  // which says it layer by layer
+      set("feed_forward_length",
+          hf_count(config_,
+                   {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
+                   has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
     set("attention.key_length", head_dim);
@@ -179,6 +180,8 @@ class Converter {
     if (arch_ == "gemma" || arch_ == "gemma2" || arch_ == "gemma3")
       refuse_flag("use_bidirectional_attention", false);
     if (arch_ == "gemma2" || arch_ == "gemma3") add_gemma();
+    if (arch_ == "falcon-h1") add_hf_falcon_h1(config_, out_);
+    if (arch_ == "gemma3n") add_hf_gemma3n(config_, out_);
     if (arch_ == "granite" || arch_ == "granitemoe") add_granite();
     if (arch_ == "command-r" || arch_ == "cohere2") set("logit_scale", positive("logit_scale", 0.0625));
     if (arch_ == "gptneox")

@@ -20,7 +20,7 @@ class Experts {
 
   void convert() {
     // Some files hold them, and some that do not speak of them.
-    if (arch_ == "glm4moe" || arch_ == "minimax-m2" || is_hf_latent(*out_.family))
+    if (arch_ == "glm4moe" || arch_ == "minimax-m2" || arch_ == "hy_v3" || is_hf_latent(*out_.family))
       out_.more_layers = std::min<uint64_t>(
           number({"num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers"}, 0), 64);
     if (arch_.starts_with("qwen35"))
@@ -104,7 +104,9 @@ class Experts {
     const char* key = config_.has("moe_renormalize") ? "moe_renormalize" : "norm_topk_prob";
     const bool normalized = !is_v2 && config_.maybe_flag(key).value_or(family.normalized);
     set("expert_weights_norm", normalized);
-    const double scale = positive("routed_scaling_factor", 1);
+    const char* scale_key =
+        config_.has("router_scaling_factor") ? "router_scaling_factor" : "routed_scaling_factor";
+    const double scale = positive(scale_key, 1);
     if (scale != 1) set("expert_weights_scale", scale);
     const uint64_t groups = number({"n_group", "num_expert_group"}, 1);
     const bool grouped = !is_v2 || config_.maybe_text("topk_method").value_or("greedy") != "greedy";
@@ -116,7 +118,8 @@ class Experts {
   // One bool per layer: has it a dense MLP, and no experts?
   std::vector<bool> dense_layers() const {
     const uint64_t layers = out_.layers;
-    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
+    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"},
+                                  arch_ == "hy_v3" ? 1 : 0);
     const uint64_t step = std::max<uint64_t>(
         number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
     std::vector<bool> dense(layers);
@@ -134,6 +137,17 @@ class Experts {
     }
     if (const auto end = config_.maybe_real("moe_layer_end_index"); end && *end >= 0) {
       for (uint64_t i = 0; i < layers; ++i) dense[i] = dense[i] || double(i) > *end;
+    }
+    if (const std::vector<std::string> kinds = config_.texts("mlp_layer_types"); !kinds.empty()) {
+      if (kinds.size() != layers)
+        throw Error("{}: \"mlp_layer_types\" speaks of {} layers, but there are {}", config_.where(),
+                    kinds.size(), layers);
+      for (uint64_t i = 0; i < layers; ++i) {
+        dense[i] = kinds[i] == "dense";
+        if (!dense[i] && kinds[i] != "sparse")
+          throw Error("{}: \"mlp_layer_types\" has {}; known are dense and sparse", config_.where(),
+                      in_quotes(kinds[i]));
+      }
     }
     if (config_.has("moe_layers")) {
       dense.assign(layers, true);

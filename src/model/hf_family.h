@@ -109,6 +109,14 @@ inline constexpr HfFamily kHfFamilies[] = {
      .post_norms = true,
      .norm_plus_one = true,
      .window = HfWindow::period},
+    {.model_type = "gemma3n_text",
+     .architecture = "gemma3n",
+     .activation = "gelu_pytorch_tanh",
+     .rope_theta = 1000000,
+     .tied = true,
+     .post_norms = true,
+     .window = HfWindow::period,
+     .window_period = 5},
     {.model_type = "gemma4_text",
      .architecture = "gemma4",
      .activation = "gelu_pytorch_tanh",
@@ -192,6 +200,7 @@ inline constexpr HfFamily kHfFamilies[] = {
     {.model_type = "apertus", .architecture = "apertus", .activation = "xielu", .rope_theta = 12000000},
     {.model_type = "hunyuan_v1_dense", .architecture = "hunyuan-dense"},
     {.model_type = "hunyuan_v1_moe", .architecture = "hunyuan-moe"},
+    {.model_type = "hy_v3", .architecture = "hy_v3", .rope_theta = 11158840, .score = HfScore::sigmoid},
     {.model_type = "lfm2", .architecture = "lfm2", .rope_theta = 1000000, .tied = true},
     {.model_type = "lfm2_moe",
      .architecture = "lfm2moe",
@@ -204,6 +213,7 @@ inline constexpr HfFamily kHfFamilies[] = {
      .score = HfScore::sigmoid},  // our name
     {.model_type = "mamba", .architecture = "mamba", .tied = true},
     {.model_type = "mamba2", .architecture = "mamba2"},
+    {.model_type = "falcon_h1", .architecture = "falcon-h1", .rope_theta = 100000000000},
     {.model_type = "jamba", .architecture = "jamba", .normalized = false},
 };
 
@@ -213,12 +223,19 @@ struct HfTextOf {
   std::string_view text;
 };
 inline constexpr HfTextOf kHfTextOf[] = {
-    {"gemma4", "gemma4_text"},           {"gemma4_unified", "gemma4_unified_text"},
-    {"gemma3", "gemma3_text"},           {"mistral3", "mistral"},
-    {"qwen2_vl", "qwen2_vl_text"},       {"qwen2_5_vl", "qwen2_5_vl_text"},
-    {"qwen3_vl", "qwen3_vl_text"},       {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},           {"qwen3_5", "qwen3_5_text"},
-    {"qwen3_5_moe", "qwen3_5_moe_text"}, {"kimi_k25", "deepseek_v3"},
+    {"gemma4", "gemma4_text"},
+    {"gemma4_unified", "gemma4_unified_text"},
+    {"gemma3", "gemma3_text"},
+    {"gemma3n", "gemma3n_text"},
+    {"mistral3", "mistral"},
+    {"kimi_k25", "deepseek_v3"},
+    {"qwen2_vl", "qwen2_vl_text"},
+    {"qwen2_5_vl", "qwen2_5_vl_text"},
+    {"qwen3_vl", "qwen3_vl_text"},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+    {"llama4", "llama4_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
 };
 
 }  // namespace quire

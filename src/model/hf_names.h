@@ -16,6 +16,8 @@ inline constexpr HfName kHfModelNames[] = {
     {"embed_tokens_per_layer", "per_layer_token_embd"},
     {"per_layer_model_projection", "per_layer_model_proj"},
     {"per_layer_projection_norm", "per_layer_proj_norm"},
+    {"altup_projections", "altup_proj"},
+    {"altup_unembed_projections", "altup_unembd_proj"},
     {"wte", "token_embd"},
     {"embed_in", "token_embd"},
     {"word_embeddings", "token_embd"},
@@ -113,6 +115,13 @@ inline constexpr HfName kHfLayerNames[] = {
     {"per_layer_input_gate", "inp_gate"},
     {"per_layer_projection", "proj"},
     {"post_per_layer_input_norm", "post_norm"},
+    {"altup.correction_coefs", "altup_correct_coef"},
+    {"altup.prediction_coefs", "altup_predict_coef"},
+    {"altup.modality_router", "altup_router"},
+    {"altup.router_norm", "altup_router_norm"},
+    {"laurel.linear_left", "laurel_l"},
+    {"laurel.linear_right", "laurel_r"},
+    {"laurel.post_laurel_norm", "laurel_post_norm"},
     {"router.proj", "ffn_gate_inp"},
     {"ln_attn", "attn_norm_2"},  // of Falcon, whose first norm is the MLP's
     {"ln_mlp", "attn_norm"},
@@ -127,6 +136,7 @@ inline constexpr HfName kHfLayerNames[] = {
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.gate.wg", "ffn_gate_inp"},
     {"mlp.router", "ffn_gate_inp"},
+    {"mlp.router.gate", "ffn_gate_inp"},
     {"block_sparse_moe.gate", "ffn_gate_inp"},
     {"block_sparse_moe.router", "ffn_gate_inp"},
     {"block_sparse_moe.router.layer", "ffn_gate_inp"},
@@ -142,6 +152,7 @@ inline constexpr HfName kHfLayerNames[] = {
 // Tensors of a layer that are not called weight or bias.
 inline constexpr HfName kHfLayerTensors[] = {
     {"layer_scalar", "layer_output_scale.weight"},
+    {"altup.correct_output_scale", "altup_correct_scale.weight"},
     {"router.scale", "ffn_gate_inp.scale"},
     {"router.per_expert_scale", "ffn_down_exps.scale"},
 };

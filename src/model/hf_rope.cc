@@ -33,7 +33,7 @@ class Rope {
     set("rope.dimension_count", dims_);
     set("rope.freq_base", theta_);
     const std::string_view architecture = out_.family->architecture;
-    if (architecture == "gemma3") set("rope.freq_base_swa", local_theta(10000));
+    if (architecture == "gemma3" || architecture == "gemma3n") set("rope.freq_base_swa", local_theta(10000));
     if (out_.family->model_type == "olmo3") set("rope.freq_base_swa", local_theta(theta_));
     const std::string type = kind(full_);
     if (full_.has("llama_4_scaling_beta")) add_temperature(type);

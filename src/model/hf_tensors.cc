@@ -32,7 +32,7 @@ std::optional<uint64_t> take_index(std::string_view& text) {
 }
 
 bool is_scale(std::string_view name) {
-  if (name.ends_with(".per_expert_scale")) return false;
+  if (name.ends_with(".per_expert_scale") || name.ends_with(".correct_output_scale")) return false;
   return name.ends_with("_scale_inv") || name.ends_with("_scale") || name.ends_with("_scales");
 }
 
@@ -45,8 +45,11 @@ bool is_ignored(std::string_view name, uint64_t more_layers) {
 }
 
 // Of experts stacked, a matrix or biases for each.
-bool is_stack(const std::string& name) {
+bool is_of_experts(const std::string& name) {
   return name.find("_exps.") != std::string::npos && !name.ends_with(".scale");
+}
+bool is_stack(const std::string& name) {
+  return is_of_experts(name) || name == "altup_proj.weight" || name == "altup_unembd_proj.weight";
 }
 
 class Planner {
@@ -108,11 +111,32 @@ class Planner {
       return place_in_layer(tensor, *layer, rest);
     }
     if (apart) return place_predictor(tensor, config_.layers, rest);
+    for (const char* stack : {"altup_projections.", "altup_unembed_projections."})
+      if (take_prefix(rest, stack)) return place_stream(tensor, stack, rest);
     const auto [module, suffix] = split_suffix(rest);
     const HfName* name = find_name(kHfModelNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     if (name->gguf == "output" && config_.tied) return;
     place_plain(tensor, fmt::format("{}{}", name->gguf, suffix));
+  }
+
+  // Of several streams, what one of them but the first begins or ends with; GGUF has all of them in one.
+  void place_stream(const SafetensorsTensor& tensor, std::string_view stack, std::string_view rest) {
+    const auto index = take_index(rest);
+    if (!index || rest != "weight" || *index + 1 >= out_streams()) refuse(tensor, "is not known");
+    stack.remove_suffix(1);
+    place_one_of(tensor, fmt::format("{}.weight", find_name(kHfModelNames, stack)->gguf), *index,
+                 out_streams() - 1);
+  }
+  uint64_t out_streams() const { return std::max<uint64_t>(config_.streams, 1); }
+
+  // One of a stack's matrices.
+  void place_one_of(const SafetensorsTensor& tensor, const std::string& name, uint64_t index,
+                    uint64_t count) {
+    HfTensor& made = made_.contains(name) ? made_.at(name) : add(name);
+    if (made.parts.empty()) made.parts.resize(count);
+    if (made.parts.size() != count || made.parts[index].data) refuse(tensor, "is there twice");
+    made.parts[index] = part(tensor);
   }
 
   // Of a layer that predicts further tokens: what joins, or what it has like others. Embedding and head are the model's.
@@ -231,6 +255,8 @@ class Planner {
     made.parts = {part(tensor)};
     if (config_.family->norm_plus_one && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight"))
       made.added = 1;
+    for (const auto& [ending, factors] : config_.factors)
+      if (ending.starts_with('.') ? name.ends_with(ending) : name == ending) made.factors = factors;
     if (config_.delta_key_heads > 0 && config_.delta_tiled) made.tiles = tiles_of(name);
     const bool query = name.find(".attn_q.") != std::string::npos;
     if (config_.family->pairs && (query || name.find(".attn_k.") != std::string::npos)) {
@@ -276,12 +302,7 @@ class Planner {
       if (!name || suffix != ".weight") refuse(tensor, "is not known");
       if (*expert >= config_.experts)
         refuse(tensor, fmt::format("is of none of {} experts", config_.experts));
-      const std::string place = fmt::format("{}{}.weight", block, name->gguf);
-      HfTensor& made = made_.contains(place) ? made_.at(place) : add(place);
-      if (made.parts.empty()) made.parts.resize(config_.experts);
-      if (made.parts.size() != config_.experts || made.parts[*expert].data) refuse(tensor, "is there twice");
-      made.parts[*expert] = part(tensor);
-      return;
+      return place_one_of(tensor, fmt::format("{}{}.weight", block, name->gguf), *expert, config_.experts);
     }
     place_all_experts(tensor, block, rest);
   }
@@ -348,7 +369,7 @@ class Planner {
         refuse(*part.data, fmt::format("differs from {}", in_quotes(first.name)));
     if (tensor.entry.dtype == DType::mxfp4) return finish_packed(tensor);
 
-    const bool all_experts = is_stack(tensor.entry.name) && tensor.parts.size() == 1;
+    const bool all_experts = is_of_experts(tensor.entry.name) && tensor.parts.size() == 1;
     const size_t outer = all_experts ? 1 : 0;
     // Biases of choices and gates of one row come as matrices.
     const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
@@ -376,6 +397,7 @@ class Planner {
     if (tiles.reorders() &&
         (tiles.columns ? tensor.cols : tensor.file_rows) != tiles.begin + tiles.value_heads * tiles.size)
       refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
+    check_factors(tensor);
     set_shape(tensor, vector);
     tensor.entry.dtype = first_is_packed(tensor) ? packed_type(tensor) : result_type(tensor, first);
     if (first_is_packed(tensor)) {
@@ -385,6 +407,16 @@ class Planner {
     }
     const uint64_t values = first.bytes.size() / type_bytes(first) / tensor.file_rows * tensor.result_rows();
     tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
+  }
+
+  void check_factors(const HfTensor& tensor) const {
+    const SafetensorsTensor& first = *tensor.parts.front().data;
+    uint64_t rows = 0;
+    for (const HfFactor& one : tensor.factors) rows += one.rows == 0 ? tensor.file_rows : one.rows;
+    if (!tensor.factors.empty() && rows != tensor.file_rows)
+      refuse(first, fmt::format("has not the {} rows that config.json multiplies", rows));
+    if (!tensor.factors.empty() && first_is_packed(tensor))
+      refuse(first, "is packed, and config.json multiplies it, which is not supported");
   }
 
   void finish_packed(HfTensor& tensor) const {

@@ -81,6 +81,7 @@ struct HfTensor {
   uint64_t head_stack = 0;
   bool heads_turned = false;
   float added = 0;                    // to each value
+  std::vector<HfFactor> factors;      // of rows; empty: none is multiplied
   bool negative_exponential = false;  // each value x becomes -e^x
 
   // What the file has: in each part `experts` matrices of `file_rows` (after transposing) by `cols`.

@@ -32,6 +32,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", arch::gemma_spec},
     {"gemma2", arch::gemma2_spec},
     {"gemma3", arch::gemma3_spec},
+    {"gemma3n", arch::gemma3n_spec},
     {"gemma4", arch::gemma4_spec},
     {"phi2", arch::phi2_spec},
     {"phi3", arch::phi3_spec},
@@ -61,6 +62,7 @@ constexpr Architecture kArchitectures[] = {
     {"deepseek2", arch::deepseek2_spec},
     {"mistral4", arch::mistral4_spec},
     {"kimi-linear", arch::kimi_linear_spec},
+    {"hy_v3", arch::dots1_spec},
     {"hunyuan-dense", arch::hunyuan_spec},
     {"hunyuan-moe", arch::hunyuan_spec},
     {"qwen35", arch::qwen35_spec},
@@ -74,6 +76,7 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", arch::mamba_spec},
     {"mamba2", arch::mamba2_spec},
     {"jamba", arch::jamba_spec},
+    {"falcon-h1", arch::falcon_h1_spec},
 };
 
 }  // namespace
@@ -129,6 +132,7 @@ GqaSpec& LayerSpec::gqa() {
 }
 
 bool LayerSpec::is_recurrent() const {
+  if (beside) return true;
   return attention() == nullptr && !std::holds_alternative<AbsentSpec>(mixer) &&
          !std::holds_alternative<BlockPtr>(mixer);
 }
@@ -144,6 +148,10 @@ std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) 
   std::vector<KvLayer> shapes;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     KvLayer& layer = shapes.emplace_back(block_of(spec.layers[l].mixer, spec.dim)->cached());
+    if (spec.layers[l].beside) {
+      const KvLayer more = make_block(*spec.layers[l].beside, spec.dim)->cached();
+      layer.insert(layer.end(), more.begin(), more.end());
+    }
     for (KvStream& stream : layer) {
       stream.side = spec.layers[l].sides.mixer;
       if (stream.own_format) continue;

@@ -47,6 +47,11 @@ class Loader {
     weights.layer_projection = find(roles.layer_inputs[1]);
     weights.layer_norm = {
         spec_.layer_inputs.norm.kind, spec_.layer_inputs.norm.epsilon, find(roles.layer_inputs[2]), {}};
+    const Weight in = find(roles.streams[0]), out = find(roles.streams[1]);
+    for (uint32_t s = 1; s < spec_.streams; ++s) {
+      weights.streams_in.push_back(in.slice((s - 1) * size_t(spec_.dim), spec_.dim));
+      weights.streams_out.push_back(out.slice((s - 1) * size_t(spec_.dim), spec_.dim));
+    }
     weights.head = find(roles.head);
     if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding);
     weights.head_bias = find(roles.head_bias);
@@ -73,7 +78,8 @@ class Loader {
                         .post_norm = norm(from.post_norm, from.norm),
                         .residual_scale = from.residual_scale,
                         .stream_scale = from.stream_scale,
-                        .side = from.side};
+                        .side = from.side,
+                        .first_stream = from.first_stream};
     shared_.clear();
     for (const Role& role : result.roles) result.weights.push_back(find(role));
     return result;
@@ -293,6 +299,9 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   visit(weights.first_side(), weights.layer_table, WeightUse{WeightUse::table});
   visit(weights.first_side(), weights.layer_projection, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.layer_norm);
+  for (std::vector<Weight>* streams : {&weights.streams_in, &weights.streams_out}) {
+    for (Weight& one : *streams) visit(Side::device, one, WeightUse{WeightUse::product});
+  }
   visit(weights.first_side(), weights.join, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.token_norm);
   norm(weights.first_side(), weights.result_norm);

@@ -99,8 +99,9 @@ void Runner::compute(Flight& flight) {
   }
   if (input.report_hidden == StepInput::Hidden::all)
     flight.output.hidden.resize(input.tokens.size() * model_.spec->dim);
-  const Rows logits = decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values},
-                                       input.layers, {input.hidden, flight.output.hidden});
+  const Rows logits =
+      decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values, input.columns},
+                       input.layers, {input.hidden, flight.output.hidden});
   if (!input.draws.empty()) draw(flight, logits);
   if (input.report != StepInput::Report::logits || logits.rows == 0) return;
   flight.output.logits.resize(logits.rows * logits.width);

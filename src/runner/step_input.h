@@ -50,6 +50,7 @@ struct StepInput {
   // tables that may belong to no run.
   std::vector<Expectation> expectations;
   std::vector<Tap> taps;
+  std::vector<ColumnTap> columns;
   std::vector<float> values;
 
   enum class Logits : uint8_t { none, last, all };

@@ -39,6 +39,7 @@ class CpuBackend : public Backend {
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
+  void tap_columns(const Rows& rows, std::span<const uint32_t> matrices, const ColumnSums& sums) override;
   void expected_scores(const ExpectedScoresParams& params) override;
   void split_heads(const SplitHeadsParams& params) override;
   void convolve(const ConvolveParams& params) override;
@@ -46,6 +47,8 @@ class CpuBackend : public Backend {
   void state_space(const StateSpaceParams& params) override;
   void selective_scan(const SelectiveScanParams& params) override;
   void project_heads(const ProjectHeadsParams& params) override;
+  void mix_streams(const MixStreamsParams& params) override;
+  void cut_below(const Rows& rows, float spread) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;

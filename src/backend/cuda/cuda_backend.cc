@@ -64,7 +64,9 @@ BackendTraits CudaBackend::traits() const {
                      .unequal_heads = false,
                      .chunks = false,
                      .scaled_inputs = false,
-                     .latent_rows = false}};
+                     .latent_rows = false,
+                     .side_streams = false,
+                     .column_taps = false}};
 }
 
 size_t CudaBackend::available_memory() const {

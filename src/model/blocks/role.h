@@ -48,7 +48,8 @@ struct Role {
     const size_t measure = shape.size() < 3 ? 0 : part.transposed ? 2 : 1;
     return double(shape[measure]) / double(part.length);
   }
-  uint64_t stacked() const { return shape.size() == 3 ? shape.front() : 1; }
+  bool is_stack() const { return shape.size() == 3; }  // of matrices, of which a token is given some
+  uint64_t stacked() const { return is_stack() ? shape.front() : 1; }
 };
 
 inline Role vector_role(std::string name, std::string tensor, uint64_t width,
