@@ -141,6 +141,7 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Request& r
     if (const auto policy = fields.text(field)) pruning.policy = pruning_policy_from_name(*policy);
     pruning.window = uint32_t(fields.integer("kv_window", 1, 4096).value_or(usual_window(pruning.policy)));
     pruning.check();
+    pruning.check_heads();
   } catch (const Error& error) {
     bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
   }

@@ -89,6 +89,7 @@ std::optional<PruningOptions> read_pruning(RecordingReader& from) {
   pruning.evaluator.layer = from.number<uint32_t>();
   pruning.evaluator.heads = from.numbers<uint32_t>();
   pruning.check();
+  pruning.check_heads();
   return pruning;
 }
 
