@@ -8,6 +8,7 @@ ALLOWED = {
     "base": set(),
     "tensor": {"base"},
     "text": {"base"},
+    "chat": {"base", "text"},
     "kv": {"base", "tensor"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},
@@ -16,10 +17,10 @@ ALLOWED = {
     "engine": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text"},
     "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
-    "openai": {"base", "text", "engine"},
+    "openai": {"base", "text", "chat", "engine"},
     "replay": {"base", "kv", "text", "engine"},
-    "server": {"base", "kv", "text", "engine", "openai", "replay"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server"},
+    "server": {"base", "kv", "text", "chat", "engine", "openai", "replay"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}
