@@ -8,6 +8,7 @@ ALLOWED = {
     "base": set(),
     "tensor": {"base"},
     "text": {"base"},
+    "grammar": {"base"},
     "kv": {"base", "tensor"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},

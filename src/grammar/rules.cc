@@ -1,0 +1,117 @@
+#include "grammar/rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace quire::grammar {
+
+Symbol Rules::add_rule() {
+  alternatives_.emplace_back();
+  return Symbol::rule(uint32_t(alternatives_.size() - 1));
+}
+
+void Rules::add(Symbol rule, std::span<const Symbol> parts) {
+  if (symbols_.size() + parts.size() + 1 + alternatives_.size() > kMostSymbols)
+    throw Error("the grammar is too large: it has more than {} parts", kMostSymbols);
+  alternatives_[rule.index()].push_back(uint32_t(symbols_.size()));
+  for (const Symbol part : parts) {
+    if (part != Symbol::terminal(ExprPool::kEmpty)) symbols_.push_back(part);
+  }
+  symbols_.push_back(kEnd);
+}
+
+Symbol Rules::repeated(Symbol one, uint32_t least, uint32_t most) {
+  if (one.is_terminal()) return Symbol::terminal(pool_.repeat(one.text(), least, most));
+  Symbol result = add_rule();
+  if (most == ExprPool::kNoMost) {  // to the left: then what has come before is forgotten
+    add(result, {});
+    add(result, {result, one});
+  } else {
+    add(result, {});
+    for (uint32_t i = least; i < most; ++i) {
+      const Symbol longer = add_rule();
+      add(longer, {});
+      add(longer, {one, result});
+      result = longer;
+    }
+  }
+  for (uint32_t i = 0; i < least; ++i) {
+    const Symbol longer = add_rule();
+    add(longer, {one, result});
+    result = longer;
+  }
+  return result;
+}
+
+bool Rules::is_productive(Symbol symbol) {
+  return symbol.is_terminal() ? pool_.is_live(symbol.text()) : bool(productive_[symbol.index()]);
+}
+
+void Rules::find_productive() {
+  productive_.assign(alternatives_.size(), false);
+  // Each alternative waits for the rules in it that are not known to be productive yet.
+  std::vector<std::vector<uint32_t>> waiting(alternatives_.size());  // by rule: numbers of alternatives
+  std::vector<uint32_t> missing, owner, done;
+  for (uint32_t rule = 0; rule < alternatives_.size(); ++rule) {
+    for (uint32_t place : alternatives_[rule]) {
+      const uint32_t number = uint32_t(missing.size());
+      missing.push_back(0);
+      owner.push_back(rule);
+      for (; at(place) != kEnd; ++place) {
+        const Symbol symbol = at(place);
+        if (symbol.is_terminal() && pool_.is_live(symbol.text())) continue;
+        ++missing[number];
+        if (!symbol.is_terminal()) waiting[symbol.index()].push_back(number);
+      }
+      if (missing[number] == 0 && !productive_[rule]) {
+        productive_[rule] = true;
+        done.push_back(rule);
+      }
+    }
+  }
+  while (!done.empty()) {
+    const uint32_t rule = done.back();
+    done.pop_back();
+    for (uint32_t number : waiting[rule]) {
+      if (--missing[number] > 0 || productive_[owner[number]]) continue;
+      productive_[owner[number]] = true;
+      done.push_back(owner[number]);
+    }
+  }
+}
+
+void Rules::find_nullable() {
+  nullable_.assign(alternatives_.size(), false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (uint32_t rule = 0; rule < alternatives_.size(); ++rule) {
+      if (nullable_[rule]) continue;
+      for (uint32_t place : alternatives_[rule]) {
+        while (at(place) != kEnd && is_nullable(at(place))) ++place;
+        if (at(place) != kEnd) continue;
+        nullable_[rule] = changed = true;
+        break;
+      }
+    }
+  }
+}
+
+void Rules::finish(Symbol root) {
+  const Symbol start = add_rule();
+  add(start, {root});
+  start_ = alternatives_[start.index()][0];
+  find_productive();
+  if (!productive_[start.index()]) throw Error("the grammar allows no text at all: what it asks for contradicts itself");
+  for (std::vector<uint32_t>& places : alternatives_) {
+    std::erase_if(places, [&](uint32_t place) {
+      for (; at(place) != kEnd; ++place) {
+        if (!is_productive(at(place))) return true;
+      }
+      return false;
+    });
+  }
+  find_nullable();
+}
+
+}  // namespace quire::grammar
