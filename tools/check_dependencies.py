@@ -14,13 +14,13 @@ ALLOWED = {
     "device": {"base", "tensor", "kv", "backend"},
     "model": {"base", "tensor", "kv", "backend"},
     "runner": {"base", "tensor", "kv", "backend", "model"},
-    "engine": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text"},
-    "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine"},
+    "engine": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "grammar"},
+    "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "grammar", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
-    "openai": {"base", "text", "engine"},
-    "replay": {"base", "kv", "text", "engine"},
-    "server": {"base", "kv", "text", "engine", "openai", "replay"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server"},
+    "openai": {"base", "text", "grammar", "engine"},
+    "replay": {"base", "kv", "text", "grammar", "engine"},
+    "server": {"base", "kv", "text", "grammar", "engine", "openai", "replay"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "grammar", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}

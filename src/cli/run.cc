@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "cli/answer_line.h"
 #include "cli/commands.h"
+#include "cli/grammar_flags.h"
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
@@ -20,6 +21,7 @@ struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
   PruningFlags pruning;
+  GrammarFlags grammar;
   std::string prompt = "-";
   std::string system;
   bool raw = false;
@@ -53,6 +55,7 @@ struct RunCommand {
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
     request.pruning = prunes;
+    request.grammar = grammar.grammar(loaded->text());
     request.prompt = prompt_tokens(*loaded);
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0 || watch.steps();
@@ -111,6 +114,7 @@ void add_run(CLI::App& app) {
   command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
   command->pruning.add_to(*run);
+  command->grammar.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");

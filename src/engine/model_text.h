@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/model_grammars.h"
 #include "engine/request.h"
 #include "model/model_file.h"
 #include "text/chat_template.h"
@@ -18,9 +20,12 @@ struct ModelText {
   ChatTemplateSources template_sources;
   std::vector<TokenId> end_tokens;
   SamplingOptions sampling_defaults;
+  std::shared_ptr<ModelGrammars> grammars = std::make_shared<ModelGrammars>();
 
   // A conversation as the model will see it.
   std::vector<TokenId> encode_chat(const ChatInput& chat, size_t most_tokens = SIZE_MAX) const;
+  // What answers keep to. Throws Error if it cannot be followed. Any thread.
+  std::shared_ptr<grammar::Grammar> compile_grammar(const grammar::GrammarSource& source) const;
   // What, after a text of the user, asks to say it again, up to where the answer would begin.
   std::vector<TokenId> repeat_request() const;
 };

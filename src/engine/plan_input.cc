@@ -48,6 +48,7 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .frequency_penalty = options.frequency_penalty,
           .seen = seen,
           .logit_bias = options.logit_bias,
+          .allowed = sequence.constraint ? sequence.constraint->allowed(draft) : std::span<const uint32_t>(),
           .seed = options.seed,
           .choice = sequence.request.choice,
           .position = uint32_t(sequence.tokens.size()) + sequence.ahead.drawing + draft,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/answer_constraint.h"
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
@@ -90,6 +91,7 @@ struct Sequence {
   std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
   std::optional<Detokenizer> detokenizer;
   StopMatcher stop;
+  std::optional<AnswerConstraint> constraint;  // of a request with a grammar
   Answer answer;
 
   bool running = false;

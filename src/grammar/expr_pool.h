@@ -91,6 +91,8 @@ class ExprPool {
   Steps make_steps(ExprId a);
   ExprId derive(ExprId a, uint8_t byte);
   void refine_by(ExprId part, Steps& steps);
+  const Multiples* multiples_in(ExprId a, int depth) const;
+  bool has_near_multiple(ExprId a);
   static uint64_t hash_of(const Node& node);
   static bool same(const Node& a, const Node& b);
 

@@ -6,8 +6,8 @@
 
 namespace quire::grammar {
 
-Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens)
-    : tokens_(std::move(tokens)), columns_(std::move(rules)) {}
+Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source)
+    : source_(std::move(source)), tokens_(std::move(tokens)), columns_(std::move(rules)) {}
 
 void Grammar::tidy() {
   if (columns_.used_bytes() < kKeptBytes) return;
@@ -96,7 +96,13 @@ Constraint::Constraint(std::shared_ptr<Grammar> grammar) : grammar_(std::move(gr
 
 bool Constraint::advance(TokenId token) {
   tokens_.push_back(token);
-  const Grammar::Place place = grammar_->after(tokens_, places_.back(), 1);
+  Grammar::Place place;
+  try {
+    place = grammar_->after(tokens_, places_.back(), 1);
+  } catch (...) {
+    tokens_.pop_back();
+    throw;
+  }
   if (place.column == Columns::kDead) {
     tokens_.pop_back();
     return false;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "grammar/columns.h"
+#include "grammar/grammar_source.h"
 #include "grammar/token_trie.h"
 
 namespace quire::grammar {
@@ -18,7 +18,9 @@ namespace quire::grammar {
 // What it says depends on nothing but the grammar, the tokens and the text. Any thread may use it.
 class Grammar {
  public:
-  Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens);
+  Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source);
+
+  const GrammarSource& source() const { return source_; }
 
   // A place in texts of the grammar. It holds until the grammar forgets.
   struct Place {
@@ -47,6 +49,7 @@ class Grammar {
   Columns::Id walk(Columns::Id column, std::string_view bytes);
 
   std::mutex mutex_;
+  const GrammarSource source_;
   std::shared_ptr<const TokenTrie> tokens_;
   Columns columns_;
   uint64_t epoch_ = 1;

@@ -5,7 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "grammar/grammar_source.h"
+#include "grammar/call_rules.h"
+#include "grammar/grammar_compiler.h"
 
 namespace quire::grammar {
 namespace {
@@ -57,13 +58,13 @@ TEST(Grammar, RefusesExpressionsThatAreNotRegular) {
 }
 
 TEST(Grammar, ReadsGbnf) {
-  const char* kArithmetic = R"(
+  const char* kArithmetic = R"g(
 # sums
 root ::= sum
 sum ::= term (("+" | "-") term)*
 term ::= number | "(" sum ")"
 number ::= [0-9]+ ("." [0-9]{1,2})?
-)";
+)g";
   expect(Kind::grammar, kArithmetic, {"1", "1+2", "(1+2)-3.25", "((4))"}, {"", "1+", "(1", "1.234", "1 + 2"});
   expect(Kind::grammar, "root ::= \"a\" root \"b\" | \"\"", {"", "ab", "aaabbb"}, {"aab", "ba"});
   expect(Kind::grammar, "root ::= [a-z] root | [a-z]", {"a", "abc"}, {"", "aB"});
@@ -73,7 +74,7 @@ number ::= [0-9]+ ("." [0-9]{1,2})?
 }
 
 TEST(Grammar, ReadsLark) {
-  const char* kList = R"(
+  const char* kList = R"g(
 start: "[" [item ("," item)*] "]"
 item: NAME "=" NUMBER   -> pair
     | start
@@ -81,7 +82,7 @@ NAME: /[a-z]+/i
 %import common.NUMBER
 %import common.WS
 %ignore WS
-)";
+)g";
   expect(Kind::grammar, kList, {"[]", "[a=1]", "[ a = 1.5 , [B=2] ]\n"}, {"[a]", "[a=1", "[a=1,]"});
   expect(Kind::grammar, "start: \"x\"~2..3 \"a\"..\"c\"?", {"xx", "xxxc"}, {"x", "xxd"});
 }
@@ -148,14 +149,14 @@ TEST(Grammar, WritesToolCalls) {
   const std::string sum = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
   const std::string clock = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": [1]}}\n</tool_call>";
   GrammarCompiler compiler(small_vocabulary());
-  const auto one = compiler.compile(GrammarSource::calls(calls));
+  const auto one = compiler.compile(call_source(calls));
   EXPECT_TRUE(one->accepts(sum));
   EXPECT_TRUE(one->accepts(clock));
   EXPECT_FALSE(one->accepts(sum + "\n" + clock));
   EXPECT_FALSE(one->accepts("hello"));
   calls.place = CallPlace::after_text;
   calls.most_calls = ExprPool::kNoMost;
-  const auto free = compiler.compile(GrammarSource::calls(calls));
+  const auto free = compiler.compile(call_source(calls));
   EXPECT_TRUE(free->accepts("hello"));
   EXPECT_TRUE(free->accepts("one moment <tool" + sum + "\n" + clock + "\n"));
   EXPECT_FALSE(free->accepts("<tool_call>nothing"));

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMostObjectStates = 100'000, kMostPatterns = 5, kMostDependencies = 60;
 constexpr uint64_t kMostCountedMembers = 64;
+constexpr uint32_t kMostClasses = 6;
 constexpr int kMostNameDepth = 20;
 
 }  // namespace
@@ -39,7 +40,7 @@ struct SchemaCompiler::ObjectState {
   bool is_first = true;
   uint64_t counted = 0;  // different members for certain, up to the least number
   uint64_t members = 0;  // all, if there is a largest number
-  uint64_t others = 0;   // of those counted
+  uint64_t others = 0;   // of those counted: which classes of names, or how many
   uint64_t present = 0;  // bits of tracked members
   auto operator<=>(const ObjectState&) const = default;
 };
@@ -242,17 +243,21 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
         continue;
       }
       // The same name may come twice, and then counts once. So names are counted that differ for certain: in their length, modulo
-      // as many as could be needed.
-      ++after.others;
+      // as many as could be needed. Few such classes may come in any order, many one after the other.
       const uint32_t needed = uint32_t(plan.least);
       const ExprId one = json_char(pool_, JsonSpelling::one);
-      const ExprId length = pool_.concat(pool_.repeat(pool_.repeat(one, needed, needed), 0, ExprPool::kNoMost),
-                                         pool_.repeat(one, uint32_t(state.others), uint32_t(state.others)));
-      add(needed == 1 ? others.names : pool_.all_of({others.names, length}), after);
+      const bool any_order = needed <= kMostClasses;
+      for (uint32_t rest = 0; rest < needed; ++rest) {
+        if (any_order ? (state.others >> rest & 1) != 0 : state.others != rest) continue;
+        ObjectState next = after;
+        next.others = any_order ? state.others | uint64_t(1) << rest : rest + 1;
+        const ExprId length = pool_.concat(pool_.repeat(pool_.repeat(one, needed, needed), 0, ExprPool::kNoMost),
+                                           pool_.repeat(one, rest, rest));
+        add(needed == 1 ? others.names : pool_.all_of({others.names, length}), next);
+      }
       if (needed == 1) continue;
       ObjectState uncounted = after;
       uncounted.counted = state.counted;
-      uncounted.others = state.others;
       add(others.names, uncounted);
     }
   }
