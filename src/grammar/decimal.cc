@@ -157,12 +157,12 @@ ExprId equal_to(ExprPool& pool, const Decimal& number) {
   return pool.any_of({exact, sequence(pool, {pool.optional(pool.literal("-")), pool.literal("0"), fraction})});
 }
 
-ExprId numbers(ExprPool& pool, NumberForm form, uint32_t most_digits) {
+ExprId numbers(ExprPool& pool, NumberForm form, uint32_t whole_digits, uint32_t fraction_digits) {
   const ExprId whole = pool.any_of(
-      {pool.literal("0"), sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, 0, most_digits - 1)})});
+      {pool.literal("0"), sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, 0, whole_digits - 1)})});
   const ExprId integer = sequence(pool, {pool.optional(pool.literal("-")), whole});
   if (form == NumberForm::integer) return integer;
-  const ExprId fraction = pool.optional(sequence(pool, {pool.literal("."), any_digits(pool, 1, most_digits)}));
+  const ExprId fraction = pool.optional(sequence(pool, {pool.literal("."), any_digits(pool, 1, fraction_digits)}));
   const ExprId decimal = sequence(pool, {integer, fraction});
   if (form == NumberForm::decimal) return decimal;
   ByteSet e, sign;

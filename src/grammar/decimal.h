@@ -33,6 +33,6 @@ ExprId equal_to(ExprPool& pool, const Decimal& number);
 
 // Numbers as JSON writes them, with at most so many digits before the point and after it, which bounds an answer.
 enum class NumberForm : uint8_t { integer, decimal, any };  // any: with an exponent
-ExprId numbers(ExprPool& pool, NumberForm form, uint32_t most_digits);
+ExprId numbers(ExprPool& pool, NumberForm form, uint32_t whole_digits, uint32_t fraction_digits);
 
 }  // namespace quire::grammar

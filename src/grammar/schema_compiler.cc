@@ -77,6 +77,10 @@ std::optional<std::vector<OrderedJson>> SchemaCompiler::listed(const Goal& goal)
 
 ExprId SchemaCompiler::literal(const OrderedJson& value) {
   if (value.is_string()) return pool_.literal(json_text(value.get_ref<const std::string&>()));
+  if (value.is_number_float()) {
+    const Decimal number = decimal_of(value);
+    if (number.fraction.empty() && number.whole.size() < 16) return pool_.literal(number.text());
+  }
   if (!value.is_structured()) return pool_.literal(value.dump());
   const bool is_array = value.is_array();
   std::vector<ExprId> parts{pool_.literal(is_array ? "[" : "{"), space_};

@@ -9,7 +9,7 @@
 namespace quire::grammar {
 namespace {
 
-constexpr uint32_t kMostDigits = 30;
+constexpr uint32_t kMostDigits = 30, kWholeDigits = 9, kFractionDigits = 6;
 constexpr uint64_t kMostCounted = 1'000'000;  // of a length
 
 }  // namespace
@@ -84,21 +84,26 @@ std::vector<ExprId> SchemaValues::number_limits(const Goal& schemas) {
 
 ExprId SchemaValues::number(const Goal& schemas, JsonTypes types) {
   std::vector<ExprId> limits = number_limits(schemas);
-  uint32_t digits = kMostDigits;
-  for (const Schema* schema : schemas) {
-    for (const NumberBound& bound : schema->bounds)
-      digits = std::max(digits, uint32_t(std::max(bound.value.whole.size(), bound.value.fraction.size())) + 1);
-    for (const Decimal& one : schema->multiple_of)
-      digits = std::max(digits, uint32_t(std::max(one.whole.size(), one.fraction.size())) + 1);
-  }
   const bool is_free = limits.empty();
+  // What is compared must be the same number to whoever reads it as a double: 15 digits in all, unless a bound has more.
+  size_t whole = is_free ? kMostDigits : kWholeDigits, fraction = is_free ? kMostDigits : kFractionDigits;
+  if ((types & kFraction) == 0 && !is_free) whole += fraction;
+  const auto make_room = [&](const Decimal& number) {
+    whole = std::max(whole, number.whole.size() + 1);
+    fraction = std::max(fraction, number.fraction.size() + 1);
+  };
+  for (const Schema* schema : schemas) {
+    for (const NumberBound& bound : schema->bounds) make_room(bound.value);
+    for (const Decimal& one : schema->multiple_of) make_room(one);
+  }
+  const auto form = [&](NumberForm of) { return numbers(pool_, of, uint32_t(whole), uint32_t(fraction)); };
   if ((types & kInteger) == 0) {
     limits.push_back(pool_.complement(multiples_of(pool_, Decimal{.whole = "1"})));
-    limits.push_back(numbers(pool_, NumberForm::decimal, digits));
+    limits.push_back(form(NumberForm::decimal));
   } else if ((types & kFraction) == 0) {
-    limits.push_back(numbers(pool_, NumberForm::integer, digits));
+    limits.push_back(form(NumberForm::integer));
   } else {
-    limits.push_back(numbers(pool_, is_free ? NumberForm::any : NumberForm::decimal, digits));
+    limits.push_back(form(is_free ? NumberForm::any : NumberForm::decimal));
   }
   return pool_.all_of(std::move(limits));
 }

@@ -15,7 +15,8 @@ const std::string kDate =
     "02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)";
 const std::string kTime =
     R"((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]))";
-const std::string kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,58}[A-Za-z0-9])?";
+// Without two hyphens together: after two letters they would mean that the rest is Punycode, which not everything is.
+const std::string kLabel = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29}";
 const std::string kOctet = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
 const std::string kIpv4 = fmt::format(R"({0}\.{0}\.{0}\.{0})", kOctet);
 const std::string kPathCharacter = R"((?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}))";
