@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/grammar_flags.h"
 #include "cli/model_options.h"
+#include "grammar/grammar.h"
 
 namespace quire::cli {
 namespace {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/answer_constraint.h"
 #include "engine/engine.h"
 #include "engine/plan_input.h"
 

@@ -20,6 +20,10 @@ std::shared_ptr<grammar::Grammar> ModelGrammars::compile(const Tokenizer& tokeni
   return compiler_->compile(source);
 }
 
+std::shared_ptr<ModelGrammars> make_model_grammars() {
+  return std::make_shared<ModelGrammars>();
+}
+
 std::shared_ptr<grammar::Grammar> ModelText::compile_grammar(const grammar::GrammarSource& source) const {
   return grammars->compile(tokenizer, source);
 }

@@ -5,13 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "engine/model_grammars.h"
 #include "engine/request.h"
+#include "grammar/grammar_source.h"
 #include "model/model_file.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace quire {
+
+class ModelGrammars;
+std::shared_ptr<ModelGrammars> make_model_grammars();
 
 // All that a model file says about text: its tokenizer, chat template, end tokens and sampling defaults.
 struct ModelText {
@@ -20,7 +23,7 @@ struct ModelText {
   ChatTemplateSources template_sources;
   std::vector<TokenId> end_tokens;
   SamplingOptions sampling_defaults;
-  std::shared_ptr<ModelGrammars> grammars = std::make_shared<ModelGrammars>();
+  std::shared_ptr<ModelGrammars> grammars = make_model_grammars();
 
   // A conversation as the model will see it.
   std::vector<TokenId> encode_chat(const ChatInput& chat, size_t most_tokens = SIZE_MAX) const;

@@ -1,5 +1,7 @@
 #include "engine/plan_input.h"
 
+#include "engine/answer_constraint.h"
+
 namespace quire {
 namespace {
 

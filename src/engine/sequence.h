@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "engine/answer_constraint.h"
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
@@ -15,6 +14,8 @@
 #include "text/detokenizer.h"
 
 namespace quire {
+
+class AnswerConstraint;
 
 // What steps on their way do for a sequence.
 struct StepsAhead {
@@ -91,7 +92,7 @@ struct Sequence {
   std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
   std::optional<Detokenizer> detokenizer;
   StopMatcher stop;
-  std::optional<AnswerConstraint> constraint;  // of a request with a grammar
+  std::shared_ptr<AnswerConstraint> constraint;  // of a request with a grammar; else null
   Answer answer;
 
   bool running = false;

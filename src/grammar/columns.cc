@@ -9,7 +9,7 @@
 namespace quire::grammar {
 namespace {
 
-constexpr size_t kMostItems = 100'000;
+constexpr size_t kMostItems = 20'000;
 
 }  // namespace
 
@@ -44,6 +44,10 @@ void Columns::charge(size_t bytes) {
     throw Error("the grammar is too complex: what it allows here takes more than {} MiB to find out", kMostBytes >> 20);
 }
 
+void Columns::count_work() {
+  if (++work_ > kMostWork) throw Error("the grammar is too ambiguous: it takes too long to find out what it allows here");
+}
+
 Columns::Id Columns::start() {
   if (start_ == kDead) {
     const uint32_t root = rules_.start();
@@ -58,6 +62,7 @@ void Columns::advance(Item item, std::vector<Item>& out) {
   while (!todo.empty()) {
     const Item one = todo.back();
     todo.pop_back();
+    count_work();
     if (rules_.at(one.place) != Rules::kEnd) {
       out.push_back(one);
       continue;
@@ -136,6 +141,7 @@ void Columns::close(std::span<const Item> kernel, Id self) {
   while (!work.empty()) {
     const Item item = work.back();
     work.pop_back();
+    count_work();
     if (seen.size() > kMostItems) throw Error("the grammar is too complex: too many of its rules are under way at once");
     found.clear();
     const Symbol symbol = rules_.at(item.place);

@@ -19,7 +19,8 @@ class Columns {
  public:
   using Id = uint32_t;
   static constexpr Id kDead = 0;  // no text that begins so is allowed
-  static constexpr size_t kMostBytes = size_t(256) << 20;
+  static constexpr size_t kMostBytes = size_t(64) << 20;
+  static constexpr size_t kMostWork = 3'000'000;  // rules under way that are looked at for one question
 
   explicit Columns(Rules rules);
 
@@ -40,6 +41,8 @@ class Columns {
   };
   AfterPlain& after_plain(Id column) { return columns_[column].after_plain; }
 
+  // A question begins: what it may cost is bounded.
+  void begin_question() { work_ = 0; }
   // What it remembers. Forgetting makes all columns void.
   size_t used_bytes() const { return used_bytes_; }
   void forget();
@@ -74,6 +77,7 @@ class Columns {
   void advance(Item item, std::vector<Item>& out);
   void predict(const Item& item, Id self, std::vector<Item>& work);
   void charge(size_t bytes);
+  void count_work();
 
   Rules rules_;
   std::vector<Column> columns_;
@@ -81,6 +85,7 @@ class Columns {
   std::unordered_map<std::vector<Item>, Id, KernelHash> by_kernel_;
   Id start_ = kDead;
   size_t used_bytes_ = 0;
+  size_t work_ = 0;  // of the question at hand
 };
 
 }  // namespace quire::grammar

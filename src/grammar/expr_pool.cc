@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kMostSize = 1u << 30;
 constexpr uint16_t kMostReach = 400;       // of recursion
-constexpr size_t kMostParts = 20'000;      // alternatives that one state keeps in mind
+constexpr size_t kMostParts = 10'000;      // alternatives that one state keeps in mind
 constexpr size_t kMostSearched = 20'000;  // states that are looked at to find out whether a language is empty
 
 uint32_t capped_sum(uint64_t a, uint64_t b) {

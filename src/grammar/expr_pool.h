@@ -35,7 +35,7 @@ class ExprPool {
   static constexpr ExprId kEmpty = 1;    // the empty text
   static constexpr ExprId kAll = 2;      // any bytes
   static constexpr uint32_t kNoMost = ~uint32_t(0);
-  static constexpr size_t kMostBytes = size_t(192) << 20;
+  static constexpr size_t kMostBytes = size_t(64) << 20;
 
   ExprPool();
 

@@ -10,6 +10,7 @@ Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSo
     : source_(std::move(source)), tokens_(std::move(tokens)), columns_(std::move(rules)) {}
 
 void Grammar::tidy() {
+  columns_.begin_question();
   if (columns_.used_bytes() < kKeptBytes) return;
   columns_.forget();
   masks_.clear();

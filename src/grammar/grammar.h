@@ -41,8 +41,8 @@ class Grammar {
   bool accepts(std::string_view text);
 
  private:
-  static constexpr size_t kMostMasks = 1024;
-  static constexpr size_t kKeptBytes = size_t(64) << 20;  // of columns, between two questions
+  static constexpr size_t kMostMasks = 256;
+  static constexpr size_t kKeptBytes = size_t(40) << 20;  // of columns, between two questions
 
   void tidy();
   void refresh(std::span<const TokenId> tokens, Place& place);

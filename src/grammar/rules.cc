@@ -48,9 +48,10 @@ bool Rules::is_productive(Symbol symbol) {
   return symbol.is_terminal() ? pool_.is_live(symbol.text()) : bool(productive_[symbol.index()]);
 }
 
-void Rules::find_productive() {
-  productive_.assign(alternatives_.size(), false);
-  // Each alternative waits for the rules in it that are not known to be productive yet.
+template <class Holds>
+std::vector<bool> Rules::spread(Holds holds) {
+  std::vector<bool> known(alternatives_.size(), false);
+  // Each alternative waits for the rules in it of which it is not known yet.
   std::vector<std::vector<uint32_t>> waiting(alternatives_.size());  // by rule: numbers of alternatives
   std::vector<uint32_t> missing, owner, done;
   for (uint32_t rule = 0; rule < alternatives_.size(); ++rule) {
@@ -60,12 +61,12 @@ void Rules::find_productive() {
       owner.push_back(rule);
       for (; at(place) != kEnd; ++place) {
         const Symbol symbol = at(place);
-        if (symbol.is_terminal() && pool_.is_live(symbol.text())) continue;
+        if (symbol.is_terminal() && holds(symbol.text())) continue;
         ++missing[number];
         if (!symbol.is_terminal()) waiting[symbol.index()].push_back(number);
       }
-      if (missing[number] == 0 && !productive_[rule]) {
-        productive_[rule] = true;
+      if (missing[number] == 0 && !known[rule]) {
+        known[rule] = true;
         done.push_back(rule);
       }
     }
@@ -74,34 +75,19 @@ void Rules::find_productive() {
     const uint32_t rule = done.back();
     done.pop_back();
     for (uint32_t number : waiting[rule]) {
-      if (--missing[number] > 0 || productive_[owner[number]]) continue;
-      productive_[owner[number]] = true;
+      if (--missing[number] > 0 || known[owner[number]]) continue;
+      known[owner[number]] = true;
       done.push_back(owner[number]);
     }
   }
-}
-
-void Rules::find_nullable() {
-  nullable_.assign(alternatives_.size(), false);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (uint32_t rule = 0; rule < alternatives_.size(); ++rule) {
-      if (nullable_[rule]) continue;
-      for (uint32_t place : alternatives_[rule]) {
-        while (at(place) != kEnd && is_nullable(at(place))) ++place;
-        if (at(place) != kEnd) continue;
-        nullable_[rule] = changed = true;
-        break;
-      }
-    }
-  }
+  return known;
 }
 
 void Rules::finish(Symbol root) {
   const Symbol start = add_rule();
   add(start, {root});
   start_ = alternatives_[start.index()][0];
-  find_productive();
+  productive_ = spread([&](ExprId text) { return pool_.is_live(text); });
   if (!productive_[start.index()]) throw Error("the grammar allows no text at all: what it asks for contradicts itself");
   for (std::vector<uint32_t>& places : alternatives_) {
     std::erase_if(places, [&](uint32_t place) {
@@ -111,7 +97,7 @@ void Rules::finish(Symbol root) {
       return false;
     });
   }
-  find_nullable();
+  nullable_ = spread([&](ExprId text) { return pool_.nullable(text); });
 }
 
 }  // namespace quire::grammar

@@ -53,8 +53,9 @@ class Rules {
   bool is_productive(Symbol symbol);
 
  private:
-  void find_productive();
-  void find_nullable();
+  // By rule: whether some alternative of it has only terminals of which it holds, and such rules.
+  template <class Holds>
+  std::vector<bool> spread(Holds holds);
 
   ExprPool pool_;
   std::vector<Symbol> symbols_;                      // all alternatives, each followed by kEnd
