@@ -195,7 +195,8 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
   static std::shared_ptr<grammar::Grammar> grammar_of(uint32_t which, uint32_t vocab) {
     std::vector<std::string> bytes;
     for (uint32_t token = 0; token < vocab; ++token) bytes.emplace_back(1 + token % 3, char('a' + token % 5));
-    static const char* const kPatterns[] = {"([a-c]+d{1,2}e?)*", "(ab|b+c|de)+", "a{1,9}[b-e]{2}", "(aabbccddee)*"};
+    static const char* const kPatterns[] = {"([a-c]+d{1,2}e?)*", "(ab|b+c|de)+", "a{1,9}[b-e]{2}",
+                                            "(aabbccddee)*"};
     grammar::GrammarCompiler compiler(std::move(bytes));
     return compiler.compile({grammar::GrammarSource::Kind::regex, kPatterns[which % 4]});
   }

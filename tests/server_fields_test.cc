@@ -295,11 +295,16 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
 
 TEST_F(ServerFields, AnAnswerKeepsToWhatItIsAskedToUnderEveryName) {
   const Json schema = {{"type", "array"}, {"items", {{"enum", {1, 2}}}}, {"minItems", 1}, {"maxItems", 2}};
-  const Json format = {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", schema}}}};
-  const std::vector<std::pair<const char*, Json>> fields = {
-      {"response_format", format},     {"guided_json", schema},       {"json_schema", schema},
-      {"guided_regex", "\\[[12]\\]"}, {"guided_choice", {"[1]", "[2]"}}, {"structured_outputs", {{"json", schema}}},
-      {"grammar", "root ::= \"[\" [12] \"]\""}, {"guided_grammar", "start: \"[\" /[12]/ \"]\""}};
+  const Json format = {{"type", "json_schema"},
+                       {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", schema}}}};
+  const std::vector<std::pair<const char*, Json>> fields = {{"response_format", format},
+                                                            {"guided_json", schema},
+                                                            {"json_schema", schema},
+                                                            {"guided_regex", "\\[[12]\\]"},
+                                                            {"guided_choice", {"[1]", "[2]"}},
+                                                            {"structured_outputs", {{"json", schema}}},
+                                                            {"grammar", "root ::= \"[\" [12] \"]\""},
+                                                            {"guided_grammar", "start: \"[\" /[12]/ \"]\""}};
   for (const auto& [field, value] : fields) {
     const Json answer = chat({{field, value}, {"max_tokens", 60}, {"temperature", 2}, {"seed", 3}});
     const Json said = Json::parse(answer["choices"][0]["message"]["content"].get<std::string>());

@@ -27,8 +27,9 @@ struct SampleParams {
   };
   std::span<const Seen> seen = {};
   std::span<const std::pair<TokenId, float>> logit_bias = {};
-  std::span<const uint32_t> allowed = {};  // the only tokens that may be drawn, as bits from the lowest on; empty: all
-  uint64_t seed = 0;                       // with choice and position: the key of the draw
+  std::span<const uint32_t> allowed =
+      {};             // the only tokens that may be drawn, as bits from the lowest on; empty: all
+  uint64_t seed = 0;  // with choice and position: the key of the draw
   uint32_t choice = 0;
   uint32_t position = 0;
   uint32_t top_logprobs = 0;

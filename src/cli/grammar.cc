@@ -1,3 +1,5 @@
+#include "grammar/grammar.h"
+
 #include <chrono>
 #include <iostream>
 
@@ -6,7 +8,6 @@
 #include "cli/commands.h"
 #include "cli/grammar_flags.h"
 #include "cli/model_options.h"
-#include "grammar/grammar.h"
 
 namespace quire::cli {
 namespace {
@@ -27,7 +28,8 @@ struct GrammarCommand {
       std::string line;
       for (size_t number = 1; std::getline(std::cin, line); ++number) {
         if (line.empty()) continue;
-        std::cout << answer_line(loaded, parse_ordered_json(line, fmt::format("line {}", number))).dump() << std::endl;
+        std::cout << answer_line(loaded, parse_ordered_json(line, fmt::format("line {}", number))).dump()
+                  << std::endl;
       }
       return;
     }
@@ -86,12 +88,14 @@ struct GrammarCommand {
 
 void add_grammar(CLI::App& app) {
   auto command = std::make_shared<GrammarCommand>();
-  CLI::App* grammar = app.add_subcommand("grammar", "whether a text keeps to a schema, grammar or regular expression");
+  CLI::App* grammar =
+      app.add_subcommand("grammar", "whether a text keeps to a schema, grammar or regular expression");
   command->model.add_to(*grammar);
   command->flags.add_to(*grammar);
   grammar->add_option("text", command->text, "the text, or - for stdin")->capture_default_str();
-  grammar->add_flag("--json-lines", command->json_lines,
-                    "each line of stdin is {\"schema\": ..., \"texts\": [...]}, each of stdout what became of it");
+  grammar->add_flag(
+      "--json-lines", command->json_lines,
+      "each line of stdin is {\"schema\": ..., \"texts\": [...]}, each of stdout what became of it");
   grammar->callback([command] { (*command)(); });
 }
 

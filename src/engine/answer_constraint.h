@@ -16,7 +16,8 @@ namespace quire {
 class AnswerConstraint {
  public:
   // `end_tokens` are allowed where the text may end. Throws Error if no token of the model can begin it.
-  AnswerConstraint(std::shared_ptr<grammar::Grammar> grammar, std::vector<TokenId> end_tokens, uint32_t vocab);
+  AnswerConstraint(std::shared_ptr<grammar::Grammar> grammar, std::vector<TokenId> end_tokens,
+                   uint32_t vocab);
 
   // The tokens that may be drawn after the first `draft` of the drafts that were shaped last; of others: empty.
   std::span<const uint32_t> allowed(uint32_t draft) const;
@@ -35,7 +36,7 @@ class AnswerConstraint {
   grammar::Constraint constraint_;
   std::vector<TokenId> end_tokens_;
   uint32_t vocab_;
-  size_t tokens_ = 0;  // of the answer, without drafts
+  size_t tokens_ = 0;                         // of the answer, without drafts
   std::vector<std::vector<uint32_t>> masks_;  // now, and after each draft
   std::string problem_;
 };

@@ -14,20 +14,17 @@ GrammarSource call_source(const CallRules& calls) {
   };
   OrderedJson tools = OrderedJson::array();
   for (const Tool& tool : calls.tools) tools.push_back({tool.name, tool.parameters});
-  const OrderedJson json = {{"before", bytes(calls.form.before)},
-                            {"between", bytes(calls.form.between)},
-                            {"after", bytes(calls.form.after)},
-                            {"separator", bytes(calls.form.separator)},
-                            {"trigger", bytes(calls.trigger)},
-                            {"alone", calls.place == CallPlace::alone},
-                            {"most", calls.most_calls},
-                            {"strict", calls.strict},
+  const OrderedJson json = {{"before", bytes(calls.form.before)}, {"between", bytes(calls.form.between)},
+                            {"after", bytes(calls.form.after)},   {"separator", bytes(calls.form.separator)},
+                            {"trigger", bytes(calls.trigger)},    {"alone", calls.place == CallPlace::alone},
+                            {"most", calls.most_calls},           {"strict", calls.strict},
                             {"tools", std::move(tools)}};
   return {GrammarSource::Kind::calls, json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)};
 }
 
 CallRules calls_of_source(const std::string& text) {
-  const OrderedJson json = parse_ordered_json(text, "the tools", {.depth = 110, .tree_bytes = uint64_t(256) << 20});
+  const OrderedJson json =
+      parse_ordered_json(text, "the tools", {.depth = 110, .tree_bytes = uint64_t(256) << 20});
   CallRules calls;
   const auto bytes = [&](const char* field) {
     std::string result;
@@ -39,7 +36,8 @@ CallRules calls_of_source(const std::string& text) {
   calls.place = json.at("alone").get<bool>() ? CallPlace::alone : CallPlace::after_text;
   calls.most_calls = json.at("most").get<uint32_t>();
   calls.strict = json.at("strict").get<bool>();
-  for (const OrderedJson& tool : json.at("tools")) calls.tools.push_back({tool.at(0).get<std::string>(), tool.at(1)});
+  for (const OrderedJson& tool : json.at("tools"))
+    calls.tools.push_back({tool.at(0).get<std::string>(), tool.at(1)});
   return calls;
 }
 
@@ -61,7 +59,8 @@ Rules read_calls(const CallRules& calls) {
   compiler.finish();
   const Symbol next = rules.add_rule();
   rules.add(next, {rules.literal(calls.form.separator), call});
-  const Symbol more = rules.repeated(next, 0, calls.most_calls == ExprPool::kNoMost ? calls.most_calls : calls.most_calls - 1);
+  const Symbol more = rules.repeated(
+      next, 0, calls.most_calls == ExprPool::kNoMost ? calls.most_calls : calls.most_calls - 1);
   Symbol root = rules.add_rule();
   rules.add(root, {call, more});
   if (calls.place == CallPlace::after_text) {

@@ -44,5 +44,4 @@ CallRules calls_of_source(const std::string& text);
 
 Rules read_calls(const CallRules& calls);
 
-
 }  // namespace quire::grammar

@@ -16,7 +16,8 @@ constexpr size_t kMostItems = 20'000;
 size_t Columns::KernelHash::operator()(const std::vector<Item>& items) const {
   uint64_t hash = items.size();
   for (const Item& item : items) {
-    for (const uint64_t half : {uint64_t(item.place) << 32 | item.goal, uint64_t(item.origin) << 32 | item.text}) {
+    for (const uint64_t half :
+         {uint64_t(item.place) << 32 | item.goal, uint64_t(item.origin) << 32 | item.text}) {
       hash = (hash ^ half) * 0x9E3779B97F4A7C15ull;
       hash ^= hash >> 31;
     }
@@ -41,11 +42,13 @@ void Columns::forget() {
 void Columns::charge(size_t bytes) {
   used_bytes_ += bytes;
   if (used_bytes_ > kMostBytes)
-    throw Error("the grammar is too complex: what it allows here takes more than {} MiB to find out", kMostBytes >> 20);
+    throw Error("the grammar is too complex: what it allows here takes more than {} MiB to find out",
+                kMostBytes >> 20);
 }
 
 void Columns::count_work() {
-  if (++work_ > kMostWork) throw Error("the grammar is too ambiguous: it takes too long to find out what it allows here");
+  if (++work_ > kMostWork)
+    throw Error("the grammar is too ambiguous: it takes too long to find out what it allows here");
 }
 
 Columns::Id Columns::start() {
@@ -142,7 +145,8 @@ void Columns::close(std::span<const Item> kernel, Id self) {
     const Item item = work.back();
     work.pop_back();
     count_work();
-    if (seen.size() > kMostItems) throw Error("the grammar is too complex: too many of its rules are under way at once");
+    if (seen.size() > kMostItems)
+      throw Error("the grammar is too complex: too many of its rules are under way at once");
     found.clear();
     const Symbol symbol = rules_.at(item.place);
     if (symbol == Rules::kEnd) {
@@ -159,7 +163,8 @@ void Columns::close(std::span<const Item> kernel, Id self) {
                                   : Item{place, symbol.index(), kSelf, ExprPool::kNothing});
         }
       }
-      if (rules_.is_nullable(symbol)) found.push_back({item.place + 1, item.goal, item.origin, ExprPool::kNothing});
+      if (rules_.is_nullable(symbol))
+        found.push_back({item.place + 1, item.goal, item.origin, ExprPool::kNothing});
     }
     for (const Item& one : found) take(one);
   }
@@ -172,7 +177,8 @@ void Columns::close(std::span<const Item> kernel, Id self) {
   resolve(made.waiting);
   std::ranges::sort(made.lexing);
   made.lexing.erase(std::unique(made.lexing.begin(), made.lexing.end()), made.lexing.end());
-  std::ranges::sort(made.waiting, {}, [&](const Item& w) { return std::pair(rules_.at(w.place).index(), w); });
+  std::ranges::sort(made.waiting, {},
+                    [&](const Item& w) { return std::pair(rules_.at(w.place).index(), w); });
   columns_[self] = std::move(made);
 }
 

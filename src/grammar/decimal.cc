@@ -66,8 +66,8 @@ ExprId beyond(ExprPool& pool, const Decimal& number, Side side, bool exclusive) 
   const ExprId rest = any_fraction(pool);
   std::vector<ExprId> parts;
   if (side == Side::above) {
-    parts.push_back(sequence(
-        pool, {digits_between(pool, '1', '9'), any_digits(pool, length, ExprPool::kNoMost), rest}));
+    parts.push_back(
+        sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, length, ExprPool::kNoMost), rest}));
   } else if (length > 1) {
     parts.push_back(sequence(pool, {pool.literal("0"), rest}));
     parts.push_back(sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, 0, length - 2), rest}));
@@ -78,7 +78,8 @@ ExprId beyond(ExprPool& pool, const Decimal& number, Side side, bool exclusive) 
     const ExprId other = side == Side::above ? digits_between(pool, char(digit + 1), '9')
                                              : digits_between(pool, least, char(digit - 1));
     const uint32_t left = length - 1 - i;
-    parts.push_back(sequence(pool, {pool.literal(whole.substr(0, i)), other, any_digits(pool, left, left), rest}));
+    parts.push_back(
+        sequence(pool, {pool.literal(whole.substr(0, i)), other, any_digits(pool, left, left), rest}));
   }
   parts.push_back(sequence(pool, {pool.literal(whole), fractions(pool, number.fraction, side, exclusive)}));
   return pool.any_of(std::move(parts));
@@ -150,26 +151,31 @@ ExprId multiples_of(ExprPool& pool, const Decimal& number) {
 }
 
 ExprId equal_to(ExprPool& pool, const Decimal& number) {
-  const ExprId exact = pool.all_of({within(pool, {number, true, false}), within(pool, {number, false, false})});
+  const ExprId exact =
+      pool.all_of({within(pool, {number, true, false}), within(pool, {number, false, false})});
   if (!number.is_zero()) return exact;
   const ExprId zeros = pool.repeat(pool.literal("0"), 1, ExprPool::kNoMost);
   const ExprId fraction = pool.optional(sequence(pool, {pool.literal("."), zeros}));
-  return pool.any_of({exact, sequence(pool, {pool.optional(pool.literal("-")), pool.literal("0"), fraction})});
+  return pool.any_of(
+      {exact, sequence(pool, {pool.optional(pool.literal("-")), pool.literal("0"), fraction})});
 }
 
 ExprId numbers(ExprPool& pool, NumberForm form, uint32_t whole_digits, uint32_t fraction_digits) {
-  const ExprId whole = pool.any_of(
-      {pool.literal("0"), sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, 0, whole_digits - 1)})});
+  const ExprId whole =
+      pool.any_of({pool.literal("0"),
+                   sequence(pool, {digits_between(pool, '1', '9'), any_digits(pool, 0, whole_digits - 1)})});
   const ExprId integer = sequence(pool, {pool.optional(pool.literal("-")), whole});
   if (form == NumberForm::integer) return integer;
-  const ExprId fraction = pool.optional(sequence(pool, {pool.literal("."), any_digits(pool, 1, fraction_digits)}));
+  const ExprId fraction =
+      pool.optional(sequence(pool, {pool.literal("."), any_digits(pool, 1, fraction_digits)}));
   const ExprId decimal = sequence(pool, {integer, fraction});
   if (form == NumberForm::decimal) return decimal;
   ByteSet e, sign;
   for (char c : {'e', 'E'}) e.add(uint8_t(c));
   for (char c : {'+', '-'}) sign.add(uint8_t(c));
   // Doubles go up to 1.8e308: what is smaller is a number for everybody.
-  const ExprId small = pool.any_of({any_digits(pool, 1, 2), sequence(pool, {digits_between(pool, '0', '1'), any_digits(pool, 2, 2)})});
+  const ExprId small = pool.any_of(
+      {any_digits(pool, 1, 2), sequence(pool, {digits_between(pool, '0', '1'), any_digits(pool, 2, 2)})});
   const ExprId exponent = sequence(pool, {pool.bytes(e), pool.optional(pool.bytes(sign)), small});
   return sequence(pool, {decimal, pool.optional(exponent)});
 }

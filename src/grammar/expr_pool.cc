@@ -10,8 +10,8 @@ namespace quire::grammar {
 namespace {
 
 constexpr uint32_t kMostSize = 1u << 30;
-constexpr uint16_t kMostReach = 400;       // of recursion
-constexpr size_t kMostParts = 10'000;      // alternatives that one state keeps in mind
+constexpr uint16_t kMostReach = 400;      // of recursion
+constexpr size_t kMostParts = 10'000;     // alternatives that one state keeps in mind
 constexpr size_t kMostSearched = 20'000;  // states that are looked at to find out whether a language is empty
 
 uint32_t capped_sum(uint64_t a, uint64_t b) {
@@ -353,7 +353,9 @@ bool ExprPool::has_near_multiple(ExprId a) {
     const Wide first = (numbers.modulus - rest) % numbers.modulus;
     for (int lead = 0; lead < 10; ++lead) {
       const Wide from = tens / 10 * Wide(lead);
-      const Wide value = from <= first ? first : first + (from - first + numbers.modulus - 1) / numbers.modulus * numbers.modulus;
+      const Wide value =
+          from <= first ? first
+                        : first + (from - first + numbers.modulus - 1) / numbers.modulus * numbers.modulus;
       if (value >= tens) break;
       std::string text(size_t(digits), '0');
       Wide left = value;

@@ -173,12 +173,18 @@ class GbnfReader {
     if (!in_.take('\\')) return in_.take_character();
     const uint32_t c = in_.take_character();
     switch (c) {
-      case 'n': return '\n';
-      case 'r': return '\r';
-      case 't': return '\t';
-      case 'x': return hex(2);
-      case 'u': return hex(4);
-      case 'U': return hex(8);
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 't':
+        return '\t';
+      case 'x':
+        return hex(2);
+      case 'u':
+        return hex(4);
+      case 'U':
+        return hex(8);
       case '"':
       case '\\':
       case '[':
@@ -186,15 +192,18 @@ class GbnfReader {
       case '-':
       case '^':
       case '/':
-      case '\'': return c;
-      default: fail("an escape is not known");
+      case '\'':
+        return c;
+      default:
+        fail("an escape is not known");
     }
   }
 
   uint32_t hex(int digits) {
     const auto value = in_.take_hex(digits);
     if (!value) fail("an escape lacks hexadecimal digits");
-    if (*value > CodePoints::kLast || (*value >= 0xD800 && *value <= 0xDFFF)) fail("an escape names no character");
+    if (*value > CodePoints::kLast || (*value >= 0xD800 && *value <= 0xDFFF))
+      fail("an escape names no character");
     return *value;
   }
 

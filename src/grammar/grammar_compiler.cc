@@ -66,7 +66,8 @@ std::shared_ptr<Grammar> GrammarCompiler::compile(const GrammarSource& source) {
     throw Error("the grammar has {} bytes; at most {} are allowed", source.text.size(), kMostSourceBytes);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(kept_, source, [](const auto& entry) -> const GrammarSource& { return entry.first; });
+    const auto found = std::ranges::find(
+        kept_, source, [](const auto& entry) -> const GrammarSource& { return entry.first; });
     if (found != kept_.end()) {
       kept_.splice(kept_.begin(), kept_, found);
       return kept_.front().second;

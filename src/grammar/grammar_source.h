@@ -9,7 +9,8 @@ namespace quire::grammar {
 struct GrammarSource {
   enum class Kind : uint8_t { json_schema, regex, grammar, calls };
   Kind kind = Kind::json_schema;
-  std::string text;  // the schema, the regular expression, the grammar (GBNF or Lark), or CallRules as call_source writes them
+  std::string
+      text;  // the schema, the regular expression, the grammar (GBNF or Lark), or CallRules as call_source writes them
 
   static GrammarSource json_object() { return {Kind::json_schema, R"({"type":"object"})"}; }
   // One of these texts.

@@ -17,7 +17,8 @@ using Kind = GrammarSource::Kind;
 std::vector<std::string> small_vocabulary() {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, char(byte));
-  for (const char* word : {"ab", "abc", "{\"", "\":", "\", \"", "true", "10", "\": \"", "éa", "\xC3", "a\"}", "]}", ", "})
+  for (const char* word :
+       {"ab", "abc", "{\"", "\":", "\", \"", "true", "10", "\": \"", "éa", "\xC3", "a\"}", "]}", ", "})
     bytes.emplace_back(word);
   bytes.emplace_back("");
   return bytes;
@@ -28,10 +29,13 @@ std::shared_ptr<Grammar> make(Kind kind, const std::string& text) {
   return compiler.compile({kind, text});
 }
 
-void expect(Kind kind, const std::string& source, const std::vector<std::string>& in, const std::vector<std::string>& out) {
+void expect(Kind kind, const std::string& source, const std::vector<std::string>& in,
+            const std::vector<std::string>& out) {
   const auto grammar = make(kind, source);
-  for (const std::string& text : in) EXPECT_TRUE(grammar->accepts(text)) << source << "\n  must accept " << text;
-  for (const std::string& text : out) EXPECT_FALSE(grammar->accepts(text)) << source << "\n  must refuse " << text;
+  for (const std::string& text : in)
+    EXPECT_TRUE(grammar->accepts(text)) << source << "\n  must accept " << text;
+  for (const std::string& text : out)
+    EXPECT_FALSE(grammar->accepts(text)) << source << "\n  must refuse " << text;
 }
 
 std::string problem_of(Kind kind, const std::string& source) {
@@ -53,7 +57,8 @@ TEST(Grammar, FollowsRegularExpressions) {
 }
 
 TEST(Grammar, RefusesExpressionsThatAreNotRegular) {
-  for (const char* pattern : {"a(?=b)", "(?<!a)b", "(a)\\1", "\\bword", "\\p{L}", "a++", "*", "(", "[a", "a{3,1}", "a{999999999}"})
+  for (const char* pattern :
+       {"a(?=b)", "(?<!a)b", "(a)\\1", "\\bword", "\\p{L}", "a++", "*", "(", "[a", "a{3,1}", "a{999999999}"})
     EXPECT_NE(problem_of(Kind::regex, pattern), "") << pattern;
 }
 
@@ -107,7 +112,8 @@ TEST(Grammar, MasksWhatAdvanceAllows) {
   const std::pair<Kind, const char*> sources[] = {
       {Kind::regex, "(\"[^\"\\\\]{0,9}\",? ?)+"},
       {Kind::regex, "[^x]*"},
-      {Kind::json_schema, R"({"type":"object","properties":{"a":{"type":"string"},"ab":{"type":"integer"}},"required":["a"]})"},
+      {Kind::json_schema,
+       R"({"type":"object","properties":{"a":{"type":"string"},"ab":{"type":"integer"}},"required":["a"]})"},
       {Kind::json_schema, R"({"type":"array","items":{"type":"string","maxLength":3}})"},
       {Kind::json_schema, "true"},
       {Kind::grammar, "root ::= \"a\" root \"b\" | \"\" | root \"c\""},
@@ -144,10 +150,14 @@ TEST(Grammar, SpellsWhatIsForced) {
 
 TEST(Grammar, WritesToolCalls) {
   CallRules calls;
-  calls.tools = {{"sum", OrderedJson::parse(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})")},
-                 {"clock", nullptr}};
+  calls.tools = {
+      {"sum",
+       OrderedJson::parse(
+           R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})")},
+      {"clock", nullptr}};
   const std::string sum = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
-  const std::string clock = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": [1]}}\n</tool_call>";
+  const std::string clock =
+      "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": [1]}}\n</tool_call>";
   GrammarCompiler compiler(small_vocabulary());
   const auto one = compiler.compile(call_source(calls));
   EXPECT_TRUE(one->accepts(sum));

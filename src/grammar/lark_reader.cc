@@ -64,8 +64,8 @@ class LarkReader {
     }
     if (!rules_.is_defined("start")) throw Error("the grammar has no rule 'start' to begin with");
     for (NamedRules::Node& one : ignored_) one = rules_.repeat(one, 1, 1);
-    rules_.define(kIgnored, rules_.repeat(rules_.choice(ignored_.empty() ? std::vector{nothing()} : ignored_), 0,
-                                          ExprPool::kNoMost));
+    rules_.define(kIgnored, rules_.repeat(rules_.choice(ignored_.empty() ? std::vector{nothing()} : ignored_),
+                                          0, ExprPool::kNoMost));
     const NamedRules::Node root = rules_.sequence({rules_.use("start"), rules_.use(kIgnored)});
     return std::move(rules_).build(root);
   }
@@ -133,7 +133,8 @@ class LarkReader {
     in_rule_ = !is_terminal_name(name);
     skip_blanks();
     rules_.define(name, alternatives(0));
-    if (!in_.done() && !in_.peek_is('\n') && !in_.peek_is('\r')) fail("what stands here does not belong to a rule");
+    if (!in_.done() && !in_.peek_is('\n') && !in_.peek_is('\r'))
+      fail("what stands here does not belong to a rule");
   }
 
   void import() {
@@ -162,7 +163,8 @@ class LarkReader {
     for (const std::string& name : names) {
       const auto found = std::ranges::find(kCommonTerminals, name, &CommonTerminal::name);
       if (found == std::end(kCommonTerminals)) fail("common has no such terminal, or it is not supported");
-      rules_.define(names.size() == 1 ? alias : name, rules_.text(read_regex(rules_.pool(), found->pattern, {})));
+      rules_.define(names.size() == 1 ? alias : name,
+                    rules_.text(read_regex(rules_.pool(), found->pattern, {})));
     }
   }
 
@@ -270,19 +272,37 @@ class LarkReader {
       if (c == '\\') {
         c = in_.take_character();
         switch (c) {
-          case 'n': c = '\n'; break;
-          case 'r': c = '\r'; break;
-          case 't': c = '\t'; break;
-          case 'f': c = '\f'; break;
-          case 'v': c = '\v'; break;
-          case 'x': c = hex(2); break;
-          case 'u': c = hex(4); break;
-          case 'U': c = hex(8); break;
+          case 'n':
+            c = '\n';
+            break;
+          case 'r':
+            c = '\r';
+            break;
+          case 't':
+            c = '\t';
+            break;
+          case 'f':
+            c = '\f';
+            break;
+          case 'v':
+            c = '\v';
+            break;
+          case 'x':
+            c = hex(2);
+            break;
+          case 'u':
+            c = hex(4);
+            break;
+          case 'U':
+            c = hex(8);
+            break;
           case '"':
           case '\'':
           case '/':
-          case '\\': break;
-          default: fail("an escape is not known");
+          case '\\':
+            break;
+          default:
+            fail("an escape is not known");
         }
       }
       characters.push_back(c);

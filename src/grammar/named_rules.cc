@@ -8,13 +8,14 @@ namespace quire::grammar {
 namespace {
 
 constexpr size_t kMostRules = 20'000, kMostNodes = 500'000;
-constexpr uint32_t kMostDepth = 100;    // of rules that are made parts of others
+constexpr uint32_t kMostDepth = 100;     // of rules that are made parts of others
 constexpr size_t kMostTextSize = 2'000;  // of such a rule
 
 }  // namespace
 
 NamedRules::Node NamedRules::add(Entry entry) {
-  if (nodes_.size() >= kMostNodes) throw Error("the grammar is too large: it has more than {} parts", kMostNodes);
+  if (nodes_.size() >= kMostNodes)
+    throw Error("the grammar is too large: it has more than {} parts", kMostNodes);
   nodes_.push_back(std::move(entry));
   return Node(nodes_.size() - 1);
 }
@@ -40,7 +41,8 @@ NamedRules::Node NamedRules::repeat(Node part, uint32_t least, uint32_t most) {
 uint32_t NamedRules::rule_of(const std::string& name) {
   const auto [found, is_new] = by_name_.emplace(name, uint32_t(named_.size()));
   if (is_new) {
-    if (named_.size() >= kMostRules) throw Error("the grammar is too large: it has more than {} rules", kMostRules);
+    if (named_.size() >= kMostRules)
+      throw Error("the grammar is too large: it has more than {} rules", kMostRules);
     named_.push_back({.name = name});
   }
   return found->second;
@@ -64,7 +66,8 @@ bool NamedRules::is_defined(const std::string& name) const {
 std::optional<ExprId> NamedRules::text_of_rule(uint32_t rule, uint32_t depth) {
   if (named_[rule].regular == Regular::unknown) {
     named_[rule].regular = Regular::in_question;
-    const std::optional<ExprId> text = depth > kMostDepth ? std::nullopt : text_of(*named_[rule].body, depth + 1);
+    const std::optional<ExprId> text =
+        depth > kMostDepth ? std::nullopt : text_of(*named_[rule].body, depth + 1);
     const bool is_small = text && pool().size(*text) <= kMostTextSize;
     named_[rule].regular = is_small ? Regular::yes : Regular::no;
     if (is_small) named_[rule].text = *text;

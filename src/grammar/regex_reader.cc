@@ -26,7 +26,8 @@ CodePoints word_characters() {
 
 CodePoints spaces() {
   CodePoints set('\t', '\r');
-  for (const uint32_t c : {0x20u, 0xA0u, 0x1680u, 0x2028u, 0x2029u, 0x202Fu, 0x205Fu, 0x3000u, 0xFEFFu}) set.add(c, c);
+  for (const uint32_t c : {0x20u, 0xA0u, 0x1680u, 0x2028u, 0x2029u, 0x202Fu, 0x205Fu, 0x3000u, 0xFEFFu})
+    set.add(c, c);
   set.add(0x2000, 0x200A);
   return set;
 }
@@ -255,25 +256,43 @@ class RegexReader {
   CodePoints escaped() {
     const uint32_t c = in_.take_character();
     switch (c) {
-      case 'd': return digits();
-      case 'D': return digits().complement();
-      case 'w': return word_characters();
-      case 'W': return word_characters().complement();
-      case 's': return spaces();
-      case 'S': return spaces().complement();
-      case 'n': return {'\n', '\n'};
-      case 't': return {'\t', '\t'};
-      case 'r': return {'\r', '\r'};
-      case 'f': return {'\f', '\f'};
-      case 'v': return {'\v', '\v'};
-      case 'a': return {'\a', '\a'};
-      case '0': return {0, 0};
-      case 'x': return one(in_.peek_is('{') ? braced() : hex(2));
-      case 'u': return one(in_.peek_is('{') ? braced() : utf16());
-      case 'c': return one(in_.take_character() & 0x1F);
+      case 'd':
+        return digits();
+      case 'D':
+        return digits().complement();
+      case 'w':
+        return word_characters();
+      case 'W':
+        return word_characters().complement();
+      case 's':
+        return spaces();
+      case 'S':
+        return spaces().complement();
+      case 'n':
+        return {'\n', '\n'};
+      case 't':
+        return {'\t', '\t'};
+      case 'r':
+        return {'\r', '\r'};
+      case 'f':
+        return {'\f', '\f'};
+      case 'v':
+        return {'\v', '\v'};
+      case 'a':
+        return {'\a', '\a'};
+      case '0':
+        return {0, 0};
+      case 'x':
+        return one(in_.peek_is('{') ? braced() : hex(2));
+      case 'u':
+        return one(in_.peek_is('{') ? braced() : utf16());
+      case 'c':
+        return one(in_.take_character() & 0x1F);
       case 'p':
-      case 'P': fail("properties of characters (\\p) are not supported");
-      default: break;
+      case 'P':
+        fail("properties of characters (\\p) are not supported");
+      default:
+        break;
     }
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '1' && c <= '9'))
       fail("it has an escape that is not known");
@@ -281,7 +300,8 @@ class RegexReader {
   }
 
   CodePoints one(uint32_t c) {
-    if (c > CodePoints::kLast || (c >= 0xD800 && c <= 0xDFFF)) fail("it names something that is no character");
+    if (c > CodePoints::kLast || (c >= 0xD800 && c <= 0xDFFF))
+      fail("it names something that is no character");
     return {c, c};
   }
 
@@ -316,7 +336,8 @@ class RegexReader {
       if (first && in_.take(']')) {  // as JavaScript has it: nothing, or everything
         break;
       }
-      if (in_.peek_is('[') && (in_.text().substr(in_.offset()).starts_with("[:"))) fail("named classes are not supported");
+      if (in_.peek_is('[') && (in_.text().substr(in_.offset()).starts_with("[:")))
+        fail("named classes are not supported");
       const CodePoints from = class_member();
       if (!is_one(from) || !in_.peek_is('-') || in_.text().substr(in_.offset()).starts_with("-]")) {
         set.add(from);

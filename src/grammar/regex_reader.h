@@ -18,7 +18,7 @@ enum class RegexSpelling : uint8_t { utf8, json };  // json: as JsonSpelling::on
 struct RegexOptions {
   RegexWhole whole = RegexWhole::text;
   RegexSpelling spelling = RegexSpelling::utf8;
-  bool ignore_case = false;       // of ASCII letters
+  bool ignore_case = false;  // of ASCII letters
   bool dot_is_newline_too = false;
 };
 

@@ -88,7 +88,8 @@ void Rules::finish(Symbol root) {
   add(start, {root});
   start_ = alternatives_[start.index()][0];
   productive_ = spread([&](ExprId text) { return pool_.is_live(text); });
-  if (!productive_[start.index()]) throw Error("the grammar allows no text at all: what it asks for contradicts itself");
+  if (!productive_[start.index()])
+    throw Error("the grammar allows no text at all: what it asks for contradicts itself");
   for (std::vector<uint32_t>& places : alternatives_) {
     std::erase_if(places, [&](uint32_t place) {
       for (; at(place) != kEnd; ++place) {

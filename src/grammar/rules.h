@@ -34,7 +34,9 @@ class Rules {
   Symbol add_rule();
   // Another alternative of a rule. Throws Error if there are too many.
   void add(Symbol rule, std::span<const Symbol> parts);
-  void add(Symbol rule, std::initializer_list<Symbol> parts) { add(rule, std::span(parts.begin(), parts.size())); }
+  void add(Symbol rule, std::initializer_list<Symbol> parts) {
+    add(rule, std::span(parts.begin(), parts.size()));
+  }
   Symbol literal(std::string_view text) { return Symbol::terminal(pool_.literal(text)); }
   // `one` so many times.
   Symbol repeated(Symbol one, uint32_t least, uint32_t most);

@@ -16,7 +16,8 @@ namespace quire::grammar {
 
 // The kinds of JSON values, as bits. Integers are numbers whose fraction is 0, however they are written.
 using JsonTypes = uint8_t;
-inline constexpr JsonTypes kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64;
+inline constexpr JsonTypes kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32,
+                           kObject = 64;
 inline constexpr JsonTypes kNumber = kInteger | kFraction, kAnyType = 127;
 JsonTypes type_of(const OrderedJson& value);
 // As JSON Schema has it: 1 is 1.0, and members have no order.

@@ -27,8 +27,10 @@ Symbol SchemaCompiler::array(const Goal& leaves) {
     is_unique = is_unique || leaf->unique_items;
     contains.insert(contains.end(), leaf->contains.begin(), leaf->contains.end());
   }
-  if (least > kMostArrayStates) throw Error("the schema's keyword 'minItems' cannot be more than {}", kMostArrayStates);
-  if (contains.size() > kMostContains) throw Error("the schema's keyword 'contains' is used too often for one array");
+  if (least > kMostArrayStates)
+    throw Error("the schema's keyword 'minItems' cannot be more than {}", kMostArrayStates);
+  if (contains.size() > kMostContains)
+    throw Error("the schema's keyword 'contains' is used too often for one array");
   if (is_unique && most > 1) {
     if (prefix > 0 || !contains.empty())
       throw Error("the schema's keyword 'uniqueItems' cannot be used beside 'prefixItems' and 'contains'");
@@ -40,7 +42,8 @@ Symbol SchemaCompiler::array(const Goal& leaves) {
   const auto symbol_at = [&](const ArrayPlace& place) {
     const auto [found, is_new] = known.emplace(place, Symbol{});
     if (is_new) {
-      if (known.size() > kMostArrayStates) throw Error("the schema's keyword 'maxItems' is too large to count to");
+      if (known.size() > kMostArrayStates)
+        throw Error("the schema's keyword 'maxItems' is too large to count to");
       found->second = rules_.add_rule();
       to_do.push_back(place);
     }
@@ -65,7 +68,8 @@ Symbol SchemaCompiler::array(const Goal& leaves) {
     // Where any number may follow, the first item is a place of its own: it has no comma before it.
     if (index >= most) continue;
     Goal item;
-    for (const Schema* leaf : leaves) item.push_back(index < leaf->prefix.size() ? leaf->prefix[index] : leaf->items);
+    for (const Schema* leaf : leaves)
+      item.push_back(index < leaf->prefix.size() ? leaf->prefix[index] : leaf->items);
     for (uint32_t counted = 0; counted < 1u << missing.size(); ++counted) {
       Goal goal = item;
       ArrayPlace next = place;
@@ -100,7 +104,8 @@ Symbol SchemaCompiler::array_of_distinct(const Goal& leaves, uint64_t least, uin
         values->push_back(value);
     }
   }
-  if (!values) throw Error("the schema's keyword 'uniqueItems' can be used where items come from an 'enum' only");
+  if (!values)
+    throw Error("the schema's keyword 'uniqueItems' can be used where items come from an 'enum' only");
   std::vector<OrderedJson> distinct;
   for (const OrderedJson& value : *values) {
     if (std::ranges::none_of(distinct, [&](const OrderedJson& other) { return is_same_value(value, other); }))
@@ -113,7 +118,8 @@ Symbol SchemaCompiler::array_of_distinct(const Goal& leaves, uint64_t least, uin
   const auto symbol_at = [&](uint64_t count, uint64_t used) {
     const auto [found, is_new] = known.emplace(std::pair(count, used), Symbol{});
     if (is_new) {
-      if (known.size() > kMostArrayStates) throw Error("the schema's keyword 'uniqueItems' has too many values to count");
+      if (known.size() > kMostArrayStates)
+        throw Error("the schema's keyword 'uniqueItems' has too many values to count");
       found->second = rules_.add_rule();
       to_do.emplace_back(count, used);
     }
@@ -131,7 +137,8 @@ Symbol SchemaCompiler::array_of_distinct(const Goal& leaves, uint64_t least, uin
       if (any_order && (used >> v & 1) != 0) continue;
       const ExprId item_text = literal(distinct[v]);
       const uint64_t next = any_order ? used | uint64_t(1) << v : v + 1;
-      rules_.add(symbol, {Symbol::terminal(count == 0 ? item_text : join({comma(), item_text})), symbol_at(count + 1, next)});
+      rules_.add(symbol, {Symbol::terminal(count == 0 ? item_text : join({comma(), item_text})),
+                          symbol_at(count + 1, next)});
     }
   }
   const Symbol whole = rules_.add_rule();

@@ -12,14 +12,15 @@ constexpr size_t kMostSteps = 200'000, kMostAlternatives = 5'000;
 constexpr int kMostFacts = 30;
 
 bool have_common_value(const std::vector<OrderedJson>& a, const std::vector<OrderedJson>& b) {
-  return std::ranges::any_of(
-      a, [&](const OrderedJson& x) { return std::ranges::any_of(b, [&](const OrderedJson& y) { return is_same_value(x, y); }); });
+  return std::ranges::any_of(a, [&](const OrderedJson& x) {
+    return std::ranges::any_of(b, [&](const OrderedJson& y) { return is_same_value(x, y); });
+  });
 }
 
 }  // namespace
 
 struct SchemaChoices::Open {
-  Goal pending;             // not looked at yet
+  Goal pending;  // not looked at yet
   std::set<const Schema*> held;
   Goal in_order;            // the same, as they came
   std::vector<Goal> lists;  // to choose from
@@ -48,7 +49,8 @@ void SchemaChoices::expand(Open open, std::vector<Goal>& found) {
     open.lists.insert(open.lists.end(), lists.begin(), lists.end());
   }
   if (open.lists.empty()) {
-    if (found.size() >= kMostAlternatives) throw Error("the schema is too complex: it combines too many alternatives");
+    if (found.size() >= kMostAlternatives)
+      throw Error("the schema is too complex: it combines too many alternatives");
     found.push_back(std::move(open.in_order));
     return;
   }
@@ -161,14 +163,19 @@ bool SchemaChoices::are_apart(const Schema* a, const Schema* b) {
       // A property that one of them requires and that cannot be what both say of it.
       for (const auto& [name, of_x] : x->properties) {
         const Schema* of_y = apart ? nullptr : y->property(name);
-        const auto requires_it = [&](const Schema* one) { return std::ranges::find(one->required, name) != one->required.end(); };
-        if (of_y != nullptr && (std::ranges::any_of(of_a, requires_it) || std::ranges::any_of(of_b, requires_it)))
+        const auto requires_it = [&](const Schema* one) {
+          return std::ranges::find(one->required, name) != one->required.end();
+        };
+        if (of_y != nullptr &&
+            (std::ranges::any_of(of_a, requires_it) || std::ranges::any_of(of_b, requires_it)))
           apart = are_apart(of_x, of_y);
       }
       const auto forbids = [](const Schema* closed, const Schema* needs) {
-        if (closed->additional == nullptr || !closed->additional->never || !closed->pattern_properties.empty()) return false;
-        return std::ranges::any_of(needs->required,
-                                   [&](const std::string& name) { return closed->property(name) == nullptr; });
+        if (closed->additional == nullptr || !closed->additional->never ||
+            !closed->pattern_properties.empty())
+          return false;
+        return std::ranges::any_of(
+            needs->required, [&](const std::string& name) { return closed->property(name) == nullptr; });
       };
       apart = apart || forbids(x, y) || forbids(y, x);
     }

@@ -70,7 +70,8 @@ std::optional<std::vector<OrderedJson>> SchemaCompiler::listed(const Goal& goal)
   if (listing == base.end()) return std::nullopt;
   std::vector<OrderedJson> left;
   for (const OrderedJson& value : *(*listing)->allowed) {
-    if (std::ranges::all_of(goal, [&](const Schema* one) { return validator_.holds(one, value); })) left.push_back(value);
+    if (std::ranges::all_of(goal, [&](const Schema* one) { return validator_.holds(one, value); }))
+      left.push_back(value);
   }
   return left;
 }
@@ -133,13 +134,15 @@ void SchemaCompiler::emit_types(const Goal& leaves, Symbol symbol) {
   for (const Schema* leaf : leaves) types &= leaf->types;
   const auto is_excluded = [&](const OrderedJson& value) {
     return std::ranges::any_of(leaves, [&](const Schema* leaf) {
-      return std::ranges::any_of(leaf->excluded, [&](const OrderedJson& other) { return is_same_value(value, other); });
+      return std::ranges::any_of(leaf->excluded,
+                                 [&](const OrderedJson& other) { return is_same_value(value, other); });
     });
   };
   std::vector<ExprId> texts;
   if ((types & kNull) != 0 && !is_excluded(nullptr)) texts.push_back(pool_.literal("null"));
   for (const bool value : {false, true}) {
-    if ((types & kBoolean) != 0 && !is_excluded(value)) texts.push_back(pool_.literal(value ? "true" : "false"));
+    if ((types & kBoolean) != 0 && !is_excluded(value))
+      texts.push_back(pool_.literal(value ? "true" : "false"));
   }
   if ((types & kNumber) != 0) texts.push_back(values_.number(leaves, types));
   if ((types & kString) != 0)
@@ -148,7 +151,9 @@ void SchemaCompiler::emit_types(const Goal& leaves, Symbol symbol) {
   for (const Schema* leaf : leaves) {
     for (const OrderedJson& value : leaf->excluded) {
       if (value.is_structured() && (types & type_of(value)) != 0)
-        throw Error("the schema's keyword 'not' (or oneOf) cannot be used over lists or objects in 'enum' and 'const'");
+        throw Error(
+            "the schema's keyword 'not' (or oneOf) cannot be used over lists or objects in 'enum' and "
+            "'const'");
     }
   }
   if ((types & kArray) != 0) rules_.add(symbol, {array(leaves)});

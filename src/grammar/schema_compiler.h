@@ -40,7 +40,9 @@ class SchemaCompiler {
   ExprId literals(const std::vector<OrderedJson>& values);
   // What stands between two values or members, and what ends them.
   ExprId comma() { return join({space_, pool_.literal(","), space_}); }
-  ExprId join(std::initializer_list<ExprId> parts) { return pool_.concat(std::span(parts.begin(), parts.size())); }
+  ExprId join(std::initializer_list<ExprId> parts) {
+    return pool_.concat(std::span(parts.begin(), parts.size()));
+  }
 
   Symbol array(const Goal& leaves);
   Symbol array_of_distinct(const Goal& leaves, uint64_t least, uint64_t most);

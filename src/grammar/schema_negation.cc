@@ -22,7 +22,8 @@ const Goal& SchemaChoices::negation(const Schema* schema) {
   if (found != negations_.end()) return found->second;
   if (++depth_ > kMostNegated) {
     depth_ = 0;
-    throw Error("the schema's keyword 'not' (or oneOf, or if) cannot be used over a schema that contains itself");
+    throw Error(
+        "the schema's keyword 'not' (or oneOf, or if) cannot be used over a schema that contains itself");
   }
   Goal made = schema == nullptr ? Goal{} : make_negation(*schema);
   --depth_;

@@ -119,16 +119,19 @@ SchemaCompiler::ObjectPlan SchemaCompiler::plan_object(const Goal& leaves) {
   std::map<std::string, size_t> place;
   for (const std::string& name : order) {
     place.emplace(name, plan.members.size());
-    plan.members.push_back({.name = name, .goal = goal_of_member(leaves, name), .required = required.contains(name)});
+    plan.members.push_back(
+        {.name = name, .goal = goal_of_member(leaves, name), .required = required.contains(name)});
     for (const Schema* leaf : leaves) {
-      if (leaf->names != nullptr && !validator_.holds(leaf->names, OrderedJson(name))) plan.members.back().forbidden = true;
+      if (leaf->names != nullptr && !validator_.holds(leaf->names, OrderedJson(name)))
+        plan.members.back().forbidden = true;
     }
   }
   int tracked = 0;
   const auto bit = [&](const std::string& name) {
     ObjectPlan::Member& member = plan.members[place.at(name)];
     if (member.tracked < 0) member.tracked = tracked++;
-    if (size_t(tracked) > kMostDependencies) throw Error("the schema's keyword 'dependentRequired' names too many members");
+    if (size_t(tracked) > kMostDependencies)
+      throw Error("the schema's keyword 'dependentRequired' names too many members");
     return uint64_t(1) << member.tracked;
   };
   for (const Schema* leaf : leaves) {
@@ -152,12 +155,14 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
     if (leaf->names != nullptr) limits.push_back(names_of(leaf->names, 0));
   }
   if (patterns.size() > kMostPatterns)
-    throw Error("the schema's keyword 'patternProperties' has more than {} patterns for one object", kMostPatterns);
+    throw Error("the schema's keyword 'patternProperties' has more than {} patterns for one object",
+                kMostPatterns);
   std::vector<std::string> named;
   for (const ObjectPlan::Member& member : plan.members) named.push_back(json_content(member.name));
   if (!named.empty()) limits.push_back(pool_.complement(pool_.literals(std::move(named))));
   const bool is_free = limits.empty() && patterns.empty();
-  limits.push_back(pool_.repeat(json_char(pool_, is_free ? JsonSpelling::any : JsonSpelling::one), 0, ExprPool::kNoMost));
+  limits.push_back(
+      pool_.repeat(json_char(pool_, is_free ? JsonSpelling::any : JsonSpelling::one), 0, ExprPool::kNoMost));
   for (uint32_t matched = 0; matched < 1u << patterns.size(); ++matched) {
     std::vector<ExprId> parts = limits;
     for (size_t p = 0; p < patterns.size(); ++p) {
@@ -175,7 +180,8 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
       }
       if (!is_known && leaf->additional != nullptr) others.goal.push_back(leaf->additional);
     }
-    const bool is_never = std::ranges::any_of(others.goal, [](const Schema* one) { return one != nullptr && one->never; });
+    const bool is_never =
+        std::ranges::any_of(others.goal, [](const Schema* one) { return one != nullptr && one->never; });
     if (!is_never && pool_.is_live(others.names)) plan.others.push_back(std::move(others));
   }
 }
@@ -191,7 +197,9 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
     const auto [found, is_new] = known.emplace(state, Symbol{});
     if (is_new) {
       if (known.size() > kMostObjectStates)
-        throw Error("the schema's keywords 'minProperties', 'maxProperties' and 'dependentRequired' are too much to count");
+        throw Error(
+            "the schema's keywords 'minProperties', 'maxProperties' and 'dependentRequired' are too much to "
+            "count");
       found->second = rules_.add_rule();
       to_do.push_back(state);
     }
@@ -251,8 +259,9 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
         if (any_order ? (state.others >> rest & 1) != 0 : state.others != rest) continue;
         ObjectState next = after;
         next.others = any_order ? state.others | uint64_t(1) << rest : rest + 1;
-        const ExprId length = pool_.concat(pool_.repeat(pool_.repeat(one, needed, needed), 0, ExprPool::kNoMost),
-                                           pool_.repeat(one, rest, rest));
+        const ExprId length =
+            pool_.concat(pool_.repeat(pool_.repeat(one, needed, needed), 0, ExprPool::kNoMost),
+                         pool_.repeat(one, rest, rest));
         add(needed == 1 ? others.names : pool_.all_of({others.names, length}), next);
       }
       if (needed == 1) continue;

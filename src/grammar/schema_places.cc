@@ -11,7 +11,10 @@ std::string without_fragment(const std::string& uri) {
 }
 
 int hex_digit(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                : -1;
 }
 
 std::string percent_decoded(std::string_view text) {
@@ -89,10 +92,21 @@ void SchemaPlaces::visit(const OrderedJson& json, const std::string& outer, bool
   base_of_.emplace(&json, base);
   static const std::set<std::string> kNamed = {"properties",  "patternProperties", "$defs",
                                                "definitions", "dependentSchemas",  "dependencies"};
-  static const std::set<std::string> kSchemas = {
-      "items", "prefixItems", "additionalItems", "contains", "additionalProperties", "propertyNames", "allOf", "anyOf",
-      "oneOf", "not",         "if",              "then",     "else",                 "unevaluatedItems",
-      "unevaluatedProperties"};
+  static const std::set<std::string> kSchemas = {"items",
+                                                 "prefixItems",
+                                                 "additionalItems",
+                                                 "contains",
+                                                 "additionalProperties",
+                                                 "propertyNames",
+                                                 "allOf",
+                                                 "anyOf",
+                                                 "oneOf",
+                                                 "not",
+                                                 "if",
+                                                 "then",
+                                                 "else",
+                                                 "unevaluatedItems",
+                                                 "unevaluatedProperties"};
   for (const auto& [key, value] : json.items()) {
     if (!is_schema || kSchemas.contains(key)) {
       visit(value, base, true);

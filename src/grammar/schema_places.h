@@ -24,8 +24,8 @@ class SchemaPlaces {
   static std::string join(const std::string& base, const std::string& reference);
   static const OrderedJson* follow(const OrderedJson& from, std::string_view pointer);
 
-  std::map<std::string, const OrderedJson*> by_uri_;     // without a fragment, or with an anchor
-  std::map<const OrderedJson*, std::string> base_of_;    // of objects
+  std::map<std::string, const OrderedJson*> by_uri_;   // without a fragment, or with an anchor
+  std::map<const OrderedJson*, std::string> base_of_;  // of objects
   bool is_old_ = false;
 };
 

@@ -14,16 +14,17 @@ constexpr size_t kMostSchemas = 100'000;
 // Keywords that say nothing about which values are valid, though a draft knows them.
 bool says_nothing(const std::string& keyword) {
   static const std::set<std::string> kSilent = {
-      "$schema",   "$id",        "id",           "$anchor",  "$dynamicAnchor",  "$comment",         "$defs",
-      "definitions", "title",    "description",  "default",  "examples",        "deprecated",       "readOnly",
-      "writeOnly", "$vocabulary", "contentEncoding", "contentMediaType", "contentSchema"};
+      "$schema",      "$id",         "id",        "$anchor",     "$dynamicAnchor",  "$comment",
+      "$defs",        "definitions", "title",     "description", "default",         "examples",
+      "deprecated",   "readOnly",    "writeOnly", "$vocabulary", "contentEncoding", "contentMediaType",
+      "contentSchema"};
   return kSilent.contains(keyword);
 }
 
 // Keywords of some draft that constrain values and are not supported.
 bool is_refused(const std::string& keyword) {
-  static const std::set<std::string> kRefused = {"$dynamicRef", "$recursiveRef", "$recursiveAnchor", "disallow",
-                                                 "divisibleBy", "extends"};
+  static const std::set<std::string> kRefused = {"$dynamicRef", "$recursiveRef", "$recursiveAnchor",
+                                                 "disallow",    "divisibleBy",   "extends"};
   return kRefused.contains(keyword);
 }
 
@@ -49,7 +50,8 @@ class SchemaReader {
   const Schema* schema_at(const OrderedJson& json) {
     const auto found = known_.find(&json);
     if (found != known_.end()) return found->second;
-    if (store_.size() > kMostSchemas) throw Error("the schema is too large: it has more than {} parts", kMostSchemas);
+    if (store_.size() > kMostSchemas)
+      throw Error("the schema is too large: it has more than {} parts", kMostSchemas);
     Schema* schema = store_.make();
     known_.emplace(&json, schema);
     to_read_.emplace_back(&json, schema);
@@ -119,12 +121,15 @@ class SchemaReader {
       schema.never = !json.get<bool>();
       return;
     }
-    if (!json.is_object()) throw Error("a part of the schema is neither an object nor true or false: {}", json.dump().substr(0, 60));
+    if (!json.is_object())
+      throw Error("a part of the schema is neither an object nor true or false: {}",
+                  json.dump().substr(0, 60));
     if (const auto ref = json.find("$ref"); ref != json.end()) {
       if (!ref->is_string()) refuse("$ref", "it must be a text");
       const OrderedJson* target = places_.find(ref->get<std::string>(), json);
       if (target == nullptr)
-        refuse("$ref", fmt::format("'{}' is not in the schema itself", ref->get<std::string>().substr(0, 200)));
+        refuse("$ref",
+               fmt::format("'{}' is not in the schema itself", ref->get<std::string>().substr(0, 200)));
       schema.all.push_back(schema_at(*target));
       if (places_.is_old()) return;  // what stands beside it says nothing, up to draft 7
     }
@@ -132,7 +137,8 @@ class SchemaReader {
     read_together(json, schema);
   }
 
-  void read_keyword(const std::string& keyword, const OrderedJson& value, const OrderedJson& json, Schema& schema) {
+  void read_keyword(const std::string& keyword, const OrderedJson& value, const OrderedJson& json,
+                    Schema& schema) {
     const char* k = keyword.c_str();
     if (keyword == "type") {
       schema.types = types(value);
@@ -147,10 +153,12 @@ class SchemaReader {
       const bool exclusive = strict != json.end() && *strict == true;  // as draft 4 has it
       schema.bounds.push_back({number(value, k), is_lower, exclusive});
     } else if (keyword == "exclusiveMinimum" || keyword == "exclusiveMaximum") {
-      if (!value.is_boolean()) schema.bounds.push_back({number(value, k), keyword == "exclusiveMinimum", true});
+      if (!value.is_boolean())
+        schema.bounds.push_back({number(value, k), keyword == "exclusiveMinimum", true});
     } else if (keyword == "multipleOf") {
       schema.multiple_of.push_back(number(value, k));
-      if (schema.multiple_of.back().is_zero() || schema.multiple_of.back().negative) refuse(k, "it must be above 0");
+      if (schema.multiple_of.back().is_zero() || schema.multiple_of.back().negative)
+        refuse(k, "it must be above 0");
     } else if (keyword == "minLength") {
       schema.least_length = count(value, k);
     } else if (keyword == "maxLength") {
@@ -168,7 +176,8 @@ class SchemaReader {
         schema.prefix = list_at(value, k);
       }
     } else if (keyword == "additionalItems") {
-      if (const auto items = json.find("items"); items != json.end() && items->is_array()) schema.items = schema_at(value);
+      if (const auto items = json.find("items"); items != json.end() && items->is_array())
+        schema.items = schema_at(value);
     } else if (keyword == "minItems") {
       schema.least_items = count(value, k);
     } else if (keyword == "maxItems") {
@@ -234,9 +243,11 @@ class SchemaReader {
   }
 
   // Where nothing else could evaluate anything, they are additionalProperties and items.
-  void read_unevaluated(const std::string& keyword, const OrderedJson& value, const OrderedJson& json, Schema& schema) {
+  void read_unevaluated(const std::string& keyword, const OrderedJson& value, const OrderedJson& json,
+                        Schema& schema) {
     if (value == true || (value.is_object() && value.empty())) return;
-    for (const char* other : {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "dependentSchemas"}) {
+    for (const char* other :
+         {"allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "dependentSchemas"}) {
       if (json.contains(other)) refuse(keyword, fmt::format("beside '{}' it is not supported", other));
     }
     if (keyword == "unevaluatedProperties") {
@@ -250,14 +261,16 @@ class SchemaReader {
   static void allow(Schema& schema, std::vector<OrderedJson> values) {
     if (schema.allowed)
       std::erase_if(values, [&](const OrderedJson& one) {
-        return std::ranges::none_of(*schema.allowed, [&](const OrderedJson& other) { return is_same_value(one, other); });
+        return std::ranges::none_of(*schema.allowed,
+                                    [&](const OrderedJson& other) { return is_same_value(one, other); });
       });
     schema.allowed = std::move(values);
   }
 
   void read_together(const OrderedJson& json, Schema& schema) {
     if (schema.then_holds == nullptr && schema.else_holds == nullptr) schema.condition = nullptr;
-    if (json.contains("prefixItems") && json.contains("items") && json["items"].is_array() && !places_.is_old())
+    if (json.contains("prefixItems") && json.contains("items") && json["items"].is_array() &&
+        !places_.is_old())
       refuse("items", "beside 'prefixItems' it must be a schema");
   }
 

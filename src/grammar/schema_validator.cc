@@ -62,11 +62,13 @@ bool SchemaValidator::holds_for_object(const Schema& schema, const OrderedJson& 
   }
   for (const auto& [name, needed] : schema.dependent_required) {
     if (!value.contains(name)) continue;
-    if (!std::ranges::all_of(needed, [&](const std::string& other) { return value.contains(other); })) return false;
+    if (!std::ranges::all_of(needed, [&](const std::string& other) { return value.contains(other); }))
+      return false;
   }
   for (const auto& [name, member] : value.items()) {
     if (schema.names != nullptr && !holds(schema.names, OrderedJson(name))) return false;
-    const auto named = std::ranges::find(schema.properties, name, [](const auto& entry) { return entry.first; });
+    const auto named =
+        std::ranges::find(schema.properties, name, [](const auto& entry) { return entry.first; });
     bool is_known = named != schema.properties.end();
     if (is_known && !holds(named->second, member)) return false;
     for (const auto& [pattern, one] : schema.pattern_properties) {
@@ -81,7 +83,8 @@ bool SchemaValidator::holds_for_object(const Schema& schema, const OrderedJson& 
 
 bool SchemaValidator::holds_with_others(const Schema& schema, const OrderedJson& value) {
   const auto this_holds = [&](const Schema* one) { return holds(one, value); };
-  if (!std::ranges::all_of(schema.all, this_holds) || std::ranges::any_of(schema.none, this_holds)) return false;
+  if (!std::ranges::all_of(schema.all, this_holds) || std::ranges::any_of(schema.none, this_holds))
+    return false;
   for (const auto& list : schema.any) {
     if (std::ranges::none_of(list, this_holds)) return false;
   }

@@ -39,7 +39,8 @@ std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpellin
     least = std::max(least, schema->least_length);
     most = std::min(most, schema->most_length);
     for (const std::string& pattern : schema->patterns) limits.push_back(pattern_content(pattern));
-    for (const std::string& pattern : schema->not_patterns) limits.push_back(pool_.complement(pattern_content(pattern)));
+    for (const std::string& pattern : schema->not_patterns)
+      limits.push_back(pool_.complement(pattern_content(pattern)));
     for (const std::string& format : schema->formats) {
       if (const auto pattern = format_pattern(format))
         limits.push_back(read_regex(pool_, *pattern, {.spelling = RegexSpelling::json}));
@@ -52,7 +53,8 @@ std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpellin
   }
   if (!limits.empty()) spelling = JsonSpelling::one;
   if (least > most) return {ExprPool::kNothing};
-  if (least > kMostCounted) throw Error("the schema's keyword 'minLength' cannot be more than {}", kMostCounted);
+  if (least > kMostCounted)
+    throw Error("the schema's keyword 'minLength' cannot be more than {}", kMostCounted);
   const uint32_t counted = most > kMostCounted ? ExprPool::kNoMost : uint32_t(most);
   limits.push_back(pool_.repeat(json_char(pool_, spelling), uint32_t(least), counted));
   return limits;

@@ -12,7 +12,8 @@ namespace {
 
 const std::string kDate =
     "(?:[1-9][0-9]{3}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|"
-    "02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])00)-02-29)";
+    "02-(?:0[1-9]|1[0-9]|2[0-8]))|(?:[1-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[2468][048]|[13579][26])"
+    "00)-02-29)";
 const std::string kTime =
     R"((?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9]))";
 // Without two hyphens together: after two letters they would mean that the rest is Punycode, which not everything is.
@@ -39,8 +40,8 @@ std::string ipv6() {
 std::string uri() {
   const std::string host = fmt::format(R"((?:{}|{}(?:\.{}){{0,3}}|\[{}\]))", kIpv4, kLabel, kLabel, ipv6());
   const std::string tail = fmt::format(R"((?:\?(?:{0}|[/?])*)?(?:#(?:{0}|[/?])*)?)", kPathCharacter);
-  return fmt::format(R"([A-Za-z][A-Za-z0-9+.-]*:(?://{0}(?::[0-9]{{1,4}})?(?:/{1}*)*|{1}+(?:/{1}*)*){2})", host,
-                     kPathCharacter, tail);
+  return fmt::format(R"([A-Za-z][A-Za-z0-9+.-]*:(?://{0}(?::[0-9]{{1,4}})?(?:/{1}*)*|{1}+(?:/{1}*)*){2})",
+                     host, kPathCharacter, tail);
 }
 
 std::string duration() {
@@ -59,7 +60,9 @@ std::optional<std::string> format_pattern(std::string_view format) {
       {"date-time", kDate + "T" + kTime},
       {"duration", duration()},
       {"uuid", "[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"},
-      {"email", fmt::format(R"([A-Za-z0-9_+%-]{{1,20}}(?:\.[A-Za-z0-9_+%-]{{1,20}}){{0,2}}@{0}(?:\.{0}){{1,3}})", kLabel)},
+      {"email",
+       fmt::format(R"([A-Za-z0-9_+%-]{{1,20}}(?:\.[A-Za-z0-9_+%-]{{1,20}}){{0,2}}@{0}(?:\.{0}){{1,3}})",
+                   kLabel)},
       {"hostname", fmt::format(R"({0}(?:\.{0}){{0,3}})", kLabel)},
       {"ipv4", kIpv4},
       {"ipv6", ipv6()},
@@ -69,7 +72,8 @@ std::optional<std::string> format_pattern(std::string_view format) {
   };
   static const std::set<std::string, std::less<>> kRefused = {
       "idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "relative-json-pointer", "regex"};
-  if (kRefused.contains(format)) throw Error("the schema's keyword 'format' cannot be '{}': it is not supported", format);
+  if (kRefused.contains(format))
+    throw Error("the schema's keyword 'format' cannot be '{}': it is not supported", format);
   const auto found = kPatterns.find(format);
   return found == kPatterns.end() ? std::nullopt : std::optional(found->second);
 }

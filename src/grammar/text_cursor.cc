@@ -9,14 +9,20 @@ namespace {
 uint32_t character_bytes(std::string_view text, uint32_t& value) {
   const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : 0u; };
   const uint32_t lead = byte(0);
-  const uint32_t count = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+  const uint32_t count = lead < 0x80   ? 1
+                         : lead < 0xC2 ? 0
+                         : lead < 0xE0 ? 2
+                         : lead < 0xF0 ? 3
+                         : lead < 0xF5 ? 4
+                                       : 0;
   value = count <= 1 ? lead : lead & (0x7Fu >> count);
   for (uint32_t i = 1; i < count; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
     value = value << 6 | (byte(i) & 0x3F);
   }
   constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (count > 1 && (value < kLeast[count] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))) return 0;
+  if (count > 1 && (value < kLeast[count] || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)))
+    return 0;
   return count;
 }
 
@@ -86,7 +92,8 @@ std::optional<uint32_t> TextCursor::take_hex(int digits) {
 
 std::optional<uint32_t> TextCursor::take_hex_up_to(int digits) {
   int count = 0;
-  while (count < digits && at_ + size_t(count) < text_.size() && hex_value(text_[at_ + size_t(count)]) >= 0) ++count;
+  while (count < digits && at_ + size_t(count) < text_.size() && hex_value(text_[at_ + size_t(count)]) >= 0)
+    ++count;
   return count == 0 ? std::nullopt : take_hex(count);
 }
 

@@ -39,8 +39,8 @@ struct OnePlace {
     }
   }
   // The rest of characters of `bytes` bytes whose lead is one of these.
-  void see_characters(Columns::Id from, uint8_t first, uint8_t last, uint8_t second_first, uint8_t second_last,
-                      int bytes) {
+  void see_characters(Columns::Id from, uint8_t first, uint8_t last, uint8_t second_first,
+                      uint8_t second_last, int bytes) {
     std::vector<Columns::Id> places;
     const auto follow = [&](std::span<const Columns::Id> origins, uint8_t low, uint8_t high) {
       std::vector<Columns::Id> reached;
@@ -96,7 +96,8 @@ std::string special_token_bytes(TokenId token) {
   return {'\xFF', char(token >> 16 & 0xFF), char(token >> 8 & 0xFF), char(token & 0xFF)};
 }
 
-TokenTrie::TokenTrie(std::vector<std::string> bytes) : bytes_(std::move(bytes)), next_same_(bytes_.size(), kNone) {
+TokenTrie::TokenTrie(std::vector<std::string> bytes)
+    : bytes_(std::move(bytes)), next_same_(bytes_.size(), kNone) {
   std::vector<TokenId> plain, long_plain, other;
   all_plain_.resize(mask_words());
   plain_up_to_.fill(all_plain_);
@@ -153,7 +154,8 @@ void TokenTrie::add_walking(const Tree& tree, Columns& columns, Columns::Id colu
       continue;
     }
     at[node.depth + 1] = to;
-    for (uint32_t token = node.token; token != kNone; token = next_same_[token]) mask[token / 32] |= 1u << token % 32;
+    for (uint32_t token = node.token; token != kNone; token = next_same_[token])
+      mask[token / 32] |= 1u << token % 32;
     ++i;
   }
 }

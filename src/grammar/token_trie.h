@@ -58,7 +58,8 @@ class TokenTrie {
 
   void build(Tree& tree, std::vector<TokenId> tokens);
   void add_walking(const Tree& tree, Columns& columns, Columns::Id column, TokenMask& mask) const;
-  void find_longest(const Tree& tree, std::string_view text, size_t& length, std::optional<TokenId>& token) const;
+  void find_longest(const Tree& tree, std::string_view text, size_t& length,
+                    std::optional<TokenId>& token) const;
   // How many plain characters may follow in any order, at most kMostChars + 1; nothing if it depends on which.
   static std::optional<size_t> plain_chars(Columns& columns, Columns::Id column);
 

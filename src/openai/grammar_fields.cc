@@ -34,12 +34,13 @@ void add_response_format(const JsonFields& fields, Found& found) {
     if (schema.is_null()) bad_field("response_format", "'response_format.json_schema.schema' is missing");
     found.emplace_back("response_format", schema_source(schema, "response_format.json_schema.schema"));
   } else if (type != "text") {
-    bad_field("response_format", "'response_format.type' must be text, json_object or json_schema, not '{}'", type);
+    bad_field("response_format", "'response_format.type' must be text, json_object or json_schema, not '{}'",
+              type);
   }
 }
 
-void add_named(const JsonFields& fields, const std::vector<std::pair<const char*, GrammarSource::Kind>>& names,
-               Found& found) {
+void add_named(const JsonFields& fields,
+               const std::vector<std::pair<const char*, GrammarSource::Kind>>& names, Found& found) {
   for (const auto& [name, kind] : names) {
     if (!fields.has(name)) continue;
     const OrderedJson& value = fields.get(name);
@@ -81,14 +82,16 @@ std::shared_ptr<grammar::Grammar> read_grammar(const JsonFields& fields, const M
             found);
   add_choice(fields, "guided_choice", found);
   if (const auto outputs = fields.object("structured_outputs")) {
-    add_named(*outputs, {{"json", Kind::json_schema}, {"regex", Kind::regex}, {"grammar", Kind::grammar}}, found);
+    add_named(*outputs, {{"json", Kind::json_schema}, {"regex", Kind::regex}, {"grammar", Kind::grammar}},
+              found);
     add_choice(*outputs, "choice", found);
     if (outputs->boolean("json_object").value_or(false))
       found.emplace_back("structured_outputs.json_object", GrammarSource::json_object());
   }
   if (found.empty()) return nullptr;
   if (found.size() > 1)
-    bad_field(found[1].first, "'{}' and '{}' cannot both say what the answer keeps to", found[0].first, found[1].first);
+    bad_field(found[1].first, "'{}' and '{}' cannot both say what the answer keeps to", found[0].first,
+              found[1].first);
   const auto& [field, source] = found[0];
   try {
     return text.compile_grammar(source);

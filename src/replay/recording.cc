@@ -120,7 +120,8 @@ RecordedAnswer read_answer(RecordingReader from) {
   request.ignore_end = from.choice(2) == 1;
   request.pruning = read_pruning(from);
   if (from.choice(2) == 1) {
-    const auto kind = grammar::GrammarSource::Kind(from.choice(size_t(grammar::GrammarSource::Kind::calls) + 1));
+    const auto kind =
+        grammar::GrammarSource::Kind(from.choice(size_t(grammar::GrammarSource::Kind::calls) + 1));
     answer.grammar = grammar::GrammarSource{kind, from.text()};
   }
   answer.tokens = from.numbers<TokenId>();

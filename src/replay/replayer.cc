@@ -75,7 +75,8 @@ ReplayOutcome replay(Engine& engine, const RecordedAnswer& recorded, const Model
   try {
     if (recorded.tokens.empty()) throw Error("no token of its answer was recorded");
     if (recorded.grammar) {
-      if (text == nullptr) throw Error("its answer kept to a grammar, and there is no tokenizer to read that with");
+      if (text == nullptr)
+        throw Error("its answer kept to a grammar, and there is no tokenizer to read that with");
       request.grammar = text->compile_grammar(*recorded.grammar);
     }
     return compare_answers(recorded, engine.run(std::move(request)));

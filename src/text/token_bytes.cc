@@ -11,12 +11,13 @@ namespace quire {
 namespace {
 
 bool has_byte_level(const TokenizerSpec& spec) {
-  return std::ranges::any_of(spec.decoder, [](const DecoderStep& step) { return std::holds_alternative<DecodeByteLevel>(step); });
+  return std::ranges::any_of(
+      spec.decoder, [](const DecoderStep& step) { return std::holds_alternative<DecodeByteLevel>(step); });
 }
 
 bool has_byte_fallback(const TokenizerSpec& spec) {
-  return std::ranges::any_of(spec.decoder,
-                             [](const DecoderStep& step) { return std::holds_alternative<DecodeByteFallback>(step); });
+  return std::ranges::any_of(
+      spec.decoder, [](const DecoderStep& step) { return std::holds_alternative<DecodeByteFallback>(step); });
 }
 
 // A word that no decoder changes.
@@ -48,7 +49,8 @@ std::vector<std::string> token_bytes(const Tokenizer& tokenizer) {
     if (byte_level && is_valid_utf8(text)) {
       const auto raw = chars_to_bytes(text);
       // An added token may be left as it is spelled.
-      const bool added = std::ranges::any_of(spec.added_tokens, [&](const AddedToken& one) { return one.id == id; });
+      const bool added =
+          std::ranges::any_of(spec.added_tokens, [&](const AddedToken& one) { return one.id == id; });
       bytes[id] = raw && !(added && spec.added_verbatim) ? *raw : std::string(text);
       continue;
     }

@@ -40,8 +40,14 @@ TEST_F(Sampling, OnlyAllowedTokensAreDrawnAndAreDrawnAsIfTheOthersWereImpossible
   std::vector<float> impossible = logits_;
   for (const TokenId token : {1u, 2u, 4u}) impossible[token] = -std::numeric_limits<float>::infinity();
   for (uint32_t position = 0; position < 300; ++position) {
-    const SampleParams with{.logits = logits_, .temperature = 1.5f, .top_p = 0.95f, .allowed = allowed, .seed = 3, .position = position};
-    const SampleParams without{.logits = impossible, .temperature = 1.5f, .top_p = 0.95f, .seed = 3, .position = position};
+    const SampleParams with{.logits = logits_,
+                            .temperature = 1.5f,
+                            .top_p = 0.95f,
+                            .allowed = allowed,
+                            .seed = 3,
+                            .position = position};
+    const SampleParams without{
+        .logits = impossible, .temperature = 1.5f, .top_p = 0.95f, .seed = 3, .position = position};
     EXPECT_EQ(draw(with), draw(without));
   }
   const std::vector<uint32_t> one = {1u << 3};
