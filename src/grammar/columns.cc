@@ -11,6 +11,23 @@ namespace {
 
 constexpr size_t kMostItems = 20'000;
 
+// Rules that have ended at one place, and since when. Mostly a few.
+class EndedRules {
+ public:
+  // False: it is there already.
+  bool insert(std::pair<uint32_t, uint32_t> rule) {
+    if (std::ranges::find(few_, rule) != few_.end()) return false;
+    if (few_.size() == kFew) return many_.insert(rule).second;
+    few_.push_back(rule);
+    return true;
+  }
+
+ private:
+  static constexpr size_t kFew = 24;
+  std::vector<std::pair<uint32_t, uint32_t>> few_;
+  std::set<std::pair<uint32_t, uint32_t>> many_;
+};
+
 }  // namespace
 
 size_t Columns::KernelHash::operator()(const std::vector<Item>& items) const {
@@ -61,7 +78,7 @@ Columns::Id Columns::start() {
 
 void Columns::advance(Item item, std::vector<Item>& out) {
   std::vector<Item> todo{item};
-  std::set<std::pair<uint32_t, Id>> ended;
+  EndedRules ended;
   while (!todo.empty()) {
     const Item one = todo.back();
     todo.pop_back();
@@ -75,7 +92,7 @@ void Columns::advance(Item item, std::vector<Item>& out) {
       continue;
     }
     // What is empty was gone past when it was met.
-    if (one.origin == kSelf || !ended.emplace(one.goal, one.origin).second) continue;
+    if (one.origin == kSelf || !ended.insert({one.goal, one.origin})) continue;
     const std::vector<Item>& waiting = columns_[one.origin].waiting;
     const auto is_before = [&](const Item& w, uint32_t goal) { return rules_.at(w.place).index() < goal; };
     for (auto w = std::lower_bound(waiting.begin(), waiting.end(), one.goal, is_before);
@@ -90,10 +107,9 @@ Columns::Id Columns::compute(Id column, uint8_t byte) {
   std::vector<Item> kernel;
   ByteSet alike;
   alike.words.fill(~uint64_t(0));
-  const std::vector<Item> lexing = columns_[column].lexing;  // a copy: the list of columns grows
   ExprPool& pool = rules_.pool();
-  for (const Item& item : lexing) {
-    const ByteSet same = pool.alike(item.text, byte);
+  for (const Item& item : columns_[column].lexing) {
+    const ByteSet& same = pool.alike(item.text, byte);
     for (size_t i = 0; i < same.words.size(); ++i) alike.words[i] &= same.words[i];
     const ExprId text = pool.next(item.text, byte);
     if (text == ExprPool::kNothing) continue;

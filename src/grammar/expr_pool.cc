@@ -240,7 +240,7 @@ void ExprPool::refine_by(ExprId part, Steps& refined) {
 const ExprPool::Steps& ExprPool::steps(ExprId a) {
   if (!steps_[a]) {
     auto made = std::make_unique<Steps>(make_steps(a));
-    charge(sizeof(Steps) + made->to.size() * sizeof(ExprId) + 32);
+    charge(sizeof(Steps) + made->to.size() * (sizeof(ExprId) + sizeof(ByteSet)) + 32);
     steps_[a] = std::move(made);
   }
   return *steps_[a];
@@ -275,6 +275,8 @@ ExprPool::Steps ExprPool::make_steps(ExprId a) {
     classes = std::max(classes, made.class_of[byte] + 1);
   }
   made.to.resize(size_t(classes), kNothing);
+  made.bytes.resize(size_t(classes));
+  for (int byte = 0; byte < 256; ++byte) made.bytes[made.class_of[byte]].add(uint8_t(byte));
   for (int c = 0; c < classes; ++c) {
     if (example[c] < 0) continue;  // no byte is of it
     const uint8_t byte = uint8_t(example[c]);
@@ -334,13 +336,9 @@ ExprId ExprPool::next(ExprId a, uint8_t byte) {
   return is_live(to) ? to : kNothing;
 }
 
-ByteSet ExprPool::alike(ExprId a, uint8_t byte) {
+const ByteSet& ExprPool::alike(ExprId a, uint8_t byte) {
   const Steps& table = steps(a);
-  ByteSet set;
-  for (int other = 0; other < 256; ++other) {
-    if (table.class_of[other] == table.class_of[byte]) set.add(uint8_t(other));
-  }
-  return set;
+  return table.bytes[table.class_of[byte]];
 }
 
 bool ExprPool::matches(ExprId a, std::string_view text) {

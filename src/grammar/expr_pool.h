@@ -59,7 +59,7 @@ class ExprPool {
   // Whether anything but the empty text belongs to it.
   bool can_continue(ExprId a);
   // The bytes that lead where `byte` does.
-  ByteSet alike(ExprId a, uint8_t byte);
+  const ByteSet& alike(ExprId a, uint8_t byte);
   bool matches(ExprId a, std::string_view text);
   size_t size(ExprId a) const { return nodes_[a].size; }  // of its tree, up to a bound
   size_t used_bytes() const { return used_bytes_; }
@@ -83,6 +83,7 @@ class ExprPool {
   struct Steps {
     std::array<uint8_t, 256> class_of{};
     std::vector<ExprId> to;
+    std::vector<ByteSet> bytes;  // by class, as the next before
   };
 
   ExprId intern(Node node);
