@@ -9,6 +9,7 @@
 #include "cli/answer_line.h"
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
+#include "cli/grammar_flags.h"
 #include "cli/kv_curve.h"
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
@@ -22,6 +23,7 @@ struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
   PruningFlags pruning;
+  GrammarFlags grammar;
   std::string prompt = "-";
   std::string system;
   bool raw = false;
@@ -61,6 +63,7 @@ struct RunCommand {
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
     request.pruning = prunes;
+    request.grammar = grammar.grammar(loaded->text());
     request.prompt = prompt_tokens(*loaded);
     KeepChooser::Choice choice;
     if (curve) {
@@ -134,6 +137,7 @@ void add_run(CLI::App& app) {
   command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
   command->pruning.add_to(*run);
+  command->grammar.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");

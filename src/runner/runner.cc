@@ -126,6 +126,7 @@ void Runner::draw(Flight& flight, const Rows& logits) {
     params.seen = part(input.seen, draw.seen);
     params.logit_bias = part(input.logit_bias, draw.logit_bias);
     params.watched = part(input.watched, draw.watched);
+    params.allowed = part(input.allowed, draw.allowed);
   }
   model_.backend->sample(flight.params, *flight.draws);
 }
