@@ -2,7 +2,7 @@
 PACKAGES := build-essential cmake ninja-build pkg-config ccache \
             libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev
 TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3
-CLIENT_PACKAGES := python3-venv chromium chromium-driver
+CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 JOBS := $(shell nproc)
 
 .PHONY: run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean

@@ -247,7 +247,7 @@ TEST_P(EngineDisk, WhatIsComputedFasterThanReadIsComputed) {
   engine->check_invariants();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineDisk, testing::Values("llama3", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineDisk, testing::Values("llama3", "gemma3", "deepseek_v3"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_P(PinsAndPruning, ARequestIsAnsweredOrToldThatThereIsNoRoomAndNeverHangs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, PinsAndPruning, testing::ValuesIn(kPruningPolicies),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& info) { return parameter_name(name(info.param)); });
 
 }  // namespace
 }  // namespace quire

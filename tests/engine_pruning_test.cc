@@ -59,6 +59,7 @@ TEST_P(EnginePruning, AnswersAreTheSameWhateverTheChunksTheMemoryAndTheNeighbour
 
 INSTANTIATE_TEST_SUITE_P(Models, EnginePruning,
                          testing::Values(SharingCase{"llama3", "llama3"}, SharingCase{"gemma3", "gemma3"},
+                                         SharingCase{"latent_rows", "deepseek_v3"},
                                          SharingCase{"llama3_int8", "llama3", exact_kernels, KvFormat::int8},
                                          SharingCase{"gemma3_q4", "gemma3", exact_kernels, KvFormat::q4},
                                          SharingCase{"gemma3_wide", "gemma3", exact_kernels, {}, 16},
@@ -105,7 +106,7 @@ TEST_P(PruningAccount, HasNoChunkWithoutTokensAndSaysWhatChoosingTook) {
     computed += chunk.tokens;
   }
   const bool computes_prompt_once =
-      GetParam() != PruningPolicy::zip && GetParam() != PruningPolicy::evaluator;
+      GetParam() != PruningPolicy::zip && GetParam() != PruningPolicy::evaluator_prompt;
   EXPECT_EQ(computed == kPrompt, computes_prompt_once) << computed;
   // Of all policies one asks the rows themselves, and nothing is computed for it.
   EXPECT_EQ(pruned.choosing_ms > 0, GetParam() == PruningPolicy::expected);
@@ -113,7 +114,7 @@ TEST_P(PruningAccount, HasNoChunkWithoutTokensAndSaysWhatChoosingTook) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, PruningAccount, testing::ValuesIn(kPruningPolicies),
-                         [](const auto& info) { return std::string(name(info.param)); });
+                         [](const auto& info) { return parameter_name(name(info.param)); });
 
 }  // namespace
 }  // namespace quire

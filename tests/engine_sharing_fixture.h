@@ -11,6 +11,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "engine/model_drafter.h"
+#include "grammar/grammar_compiler.h"
 #include "split_case.h"
 #include "synth_file.h"
 
@@ -184,9 +185,20 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
       request.logprobs = true;
       request.priority = i % 13 == 0 ? 1 : 0;
       request.client = i % 2 == 0 ? "even" : "odd";
+      if (i % 4 == 1) request.grammar = grammar_of(i / 4, vocab);
       requests.push_back(std::move(request));
     }
     return requests;
+  }
+
+  // Some that go on for ever, and some that must end.
+  static std::shared_ptr<grammar::Grammar> grammar_of(uint32_t which, uint32_t vocab) {
+    std::vector<std::string> bytes;
+    for (uint32_t token = 0; token < vocab; ++token) bytes.emplace_back(1 + token % 3, char('a' + token % 5));
+    static const char* const kPatterns[] = {"([a-c]+d{1,2}e?)*", "(ab|b+c|de)+", "a{1,9}[b-e]{2}",
+                                            "(aabbccddee)*"};
+    grammar::GrammarCompiler compiler(std::move(bytes));
+    return compiler.compile({grammar::GrammarSource::Kind::regex, kPatterns[which % 4]});
   }
 
   BareModel model_;

@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "eval/evaluator_heads.h"
 #include "eval/house_eval.h"
+#include "eval/keep_chooser.h"
 
 namespace quire {
 namespace {
@@ -54,6 +56,70 @@ TEST_F(HouseModel, AnswersMostOfAllFromHalfOfATextThatItWasAskedToRepeat) {
   HouseEval eval(model_, options_, data_, 24, {});
   eval.prune({.policy = PruningPolicy::zip, .share = 0.5, .window = usual_window(PruningPolicy::zip)});
   EXPECT_GE(eval.reading("new").share(), 0.8);
+}
+
+TEST_F(HouseModel, RecallsAFactFromHalfOfAPromptBothWaysWithTheHeadsThatItShips) {
+  const FoundHeads found = read_evaluator_heads(evaluator_heads_path(kHouse + "/house.gguf"), model_);
+  EXPECT_TRUE(found.warning().empty()) << found.warning();
+  for (const PruningPolicy policy : {PruningPolicy::evaluator, PruningPolicy::evaluator_prompt}) {
+    HouseEval eval(model_, options_, data_, 8, {});
+    eval.prune({.policy = policy, .share = 0.5, .evaluator = found.best}, HouseEval::Question::seen);
+    EXPECT_EQ(eval.needles(1024).tally.right, 8u) << name(policy);
+  }
+}
+
+// Two formats, two ways: what is chosen depends on the target and on the prompt's end.
+class Curve : public HouseModel {
+ protected:
+  static KvCurve::Point point(const std::string& format, std::optional<PruningPolicy> policy, double share,
+                              bool sees_question, KvCurve::Tally kept) {
+    const double whole = format == "f16" ? 3584 : 1848;
+    return {format, policy, share, sees_question, kept, whole * share};
+  }
+  KvCurve curve_{.tokens = 1024,
+                 .asked = {60, 60},
+                 .answered = {50, 40},
+                 .points = {point("f16", {}, 1, true, {50, 40}), point("int8", {}, 1, true, {50, 40}),
+                            point("int8", PruningPolicy::evaluator, 0.5, true, {50, 40}),
+                            point("int8", PruningPolicy::evaluator, 0.3, true, {50, 36}),
+                            point("int8", PruningPolicy::zip, 0.5, false, {50, 40})}};
+
+  std::vector<TokenId> prompt(const std::string& end) const {
+    std::string text;
+    for (uint32_t i = 0; i < 60; ++i) text += "The clerk counted the lamps again. ";
+    return model_.text().tokenizer.encode(text + end);
+  }
+};
+
+TEST_F(Curve, TheSmallestCacheThatKeepsTheAnswersIsChosenByWhatThePromptEndsWith) {
+  EXPECT_EQ(smallest_format(curve_, 0.98), "int8");
+  const KeepChooser chooser(curve_, {.layer = 6, .heads = {1}}, "int8", model_.text().tokenizer);
+  const auto chosen = chooser.choose(prompt("What did the clerk count?"), 0.98);
+  ASSERT_TRUE(chosen.pruning);
+  EXPECT_EQ(chosen.pruning->policy, PruningPolicy::evaluator);
+  EXPECT_EQ(chosen.pruning->share, 0.5);
+  EXPECT_EQ(chosen.pruning->evaluator.layer, 6u);
+  EXPECT_NEAR(chosen.bytes, 0.5 * 1848 / 3584, 1e-9);
+  EXPECT_EQ(chooser.choose(prompt("What did the clerk count?"), 0.9).pruning->share, 0.3)
+      << "36 of 40 and 50 of 50";
+  EXPECT_EQ(chooser.choose(prompt("Then he slept."), 0.98).pruning->policy, PruningPolicy::zip);
+  EXPECT_FALSE(chooser.choose(prompt("Then he slept."), 1.01).pruning) << "nothing keeps that";
+  const std::vector<TokenId> brief = model_.text().tokenizer.encode("Who are you?");
+  EXPECT_FALSE(chooser.choose(brief, 0.98).pruning) << "it is not worth it";
+  EXPECT_NE(chooser.choose(brief, 0.98).words, "");
+}
+
+TEST_F(Curve, IsReadAsItWasWrittenAndRefusedIfItIsAnotherModels) {
+  const std::string path = testing::TempDir() + "/quire_curve_" + std::to_string(::getpid()) + ".json";
+  write_kv_curve(path, curve_, model_);
+  const KvCurve read = read_kv_curve(path, model_.file());
+  ASSERT_EQ(read.points.size(), curve_.points.size());
+  EXPECT_EQ(read.answered.texts, 40u);
+  EXPECT_EQ(read.points[3].kept.texts, 36u);
+  EXPECT_EQ(read.points[4].policy, PruningPolicy::zip);
+  EXPECT_FALSE(read.points[4].sees_question);
+  EXPECT_THROW(read_kv_curve(path, *open_model_file(kHouse + "/draft.gguf")), Error);
+  std::filesystem::remove(path);
 }
 
 TEST_F(HouseModel, ExplainsInference) {

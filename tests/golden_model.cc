@@ -85,6 +85,12 @@ void set_window_pages(ModelSpec& spec, uint32_t page_tokens) {
   }
 }
 
+std::string parameter_name(std::string_view name) {
+  std::string text(name);
+  std::ranges::replace(text, '-', '_');
+  return text;
+}
+
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
                               const KvFormats& formats) {
   TextRunner runner(model.engine_model(), formats, uint32_t(tokens.size()), chunk);

@@ -44,6 +44,9 @@ std::unique_ptr<Backend> open_gpu(const std::string& kernels = "auto");
 // The layers with a window keep their rows in pages of so many tokens.
 void set_window_pages(ModelSpec& spec, uint32_t page_tokens);
 
+// A name as a test's parameter may have it: "evaluator-prompt" has a character that none may have.
+std::string parameter_name(std::string_view name);
+
 // Logits of every token of `tokens`, computed as runs of at most `chunk` tokens: [tokens, vocab].
 std::vector<float> all_logits(BareModel& model, std::span<const TokenId> tokens, uint32_t chunk,
                               const KvFormats& formats = KvFormat::f32);

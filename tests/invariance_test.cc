@@ -263,6 +263,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"shared_rows_of_narrow_pages", "gemma4", exact_kernels, KvFormat::int8, 8},
         Case{"keys_as_values", "gemma4_unified", fastest_kernels, KvFormat::q4},
         Case{"experts_beside_an_mlp", "gemma4_moe", fastest_kernels, KvFormat::f16},
+        Case{"latent_rows", "deepseek_v3", exact_kernels, KvFormat::f32},
+        Case{"latent_rows_fast", "deepseek_v3", fastest_kernels, KvFormat::f16},
+        Case{"latent_rows_bf16_pages", "glm4_moe_lite", fastest_kernels, KvFormat::bf16},
+        Case{"latent_rows_int8_pages", "deepseek_v2", fastest_kernels, KvFormat::int8},
+        Case{"latent_rows_q4_pages", "deepseek_v3_fp8", fastest_kernels, KvFormats::parse("k=f16,v=q4")},
+        Case{"latent_rows_of_growing_queries", "mistral4", scalar_kernels, KvFormat::fp8},
         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
@@ -281,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"post_norms", "olmo2", exact_kernels, KvFormat::f16, 0, {.device_layers = 1}},
         Case{"learned_positions", "gpt2", exact_kernels, KvFormat::f16, 0, {.device_layers = 2}},
         Case{"experts", "qwen3_moe", exact_kernels, KvFormat::f32, 0, {.host_experts = 2}},
+        Case{"latent_rows", "deepseek_v3", exact_kernels, KvFormat::f32, 0, {.device_layers = 1}},
         Case{"the_last_experts", "gpt_oss_mxfp4", fastest_kernels, KvFormat::f16, 8, {.host_experts = 1}},
         Case{"layers_and_experts", "mixtral", exact_kernels, KvFormat::f16, 0, {1, 1}}),
     [](const auto& info) { return info.param.name; });
@@ -323,7 +330,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(Models, LongPrompts,
                          testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
-                                         Case{"windows", "gemma3", fastest_kernels, KvFormat::int8}),
+                                         Case{"windows", "gemma3", fastest_kernels, KvFormat::int8},
+                                         Case{"latent_rows", "deepseek_v2_groups", fastest_kernels,
+                                              KvFormat::f16}),
                          [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(OnAGpu, LongPrompts,

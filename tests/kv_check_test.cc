@@ -92,27 +92,70 @@ TEST_F(Cli, KvCheckRemembersItsVerdictIfAsked) {
   EXPECT_EQ(kept["fp8"]["verdict"], result["verdict"]);
 }
 
-TEST_F(Cli, TheEvaluatorPolicyWantsHeadsThatSuitTheModel) {
-  const std::string model = path("model.gguf"), heads = "model.gguf.kv-heads.json";
-  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/house.gguf", model);
+const char* const kCounting =
+    " 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four'";
+
+TEST_F(Cli, TheEvaluatorPoliciesFindTheirHeadsAtFirstUseAndKeepThemBesideTheModel) {
+  const std::string model = path("model.gguf"), heads = model + ".kv-heads.json";
+  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/draft.gguf", model);
   const std::string run =
-      "run --json -n 2 --temperature 0 --raw --kv-keep 40 --kv-policy evaluator -m " + model +
-      " 'one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-      "sixteen seventeen eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four'";
-  const auto refused_with = [&](const std::string& words) {
-    const Outcome outcome = quire(run);
-    EXPECT_NE(outcome.code, 0);
-    EXPECT_TRUE(contains(outcome.err, words)) << outcome.err;
-  };
-  refused_with("quire kv-heads");
-  write(heads, R"({"layer": 1, "heads": "all"})");
-  refused_with("does not say which heads");
-  write(heads, R"({"layer": 70, "heads": [1]})");
-  refused_with("are those of another model");
-  write(heads, R"({"layer": 1, "heads": [1, 3]})");
-  const Json pruned = quire_json(run);
+      "run --json -n 2 --temperature 0 --raw --kv-keep 40 -m " + model + kCounting + " --kv-policy ";
+  const Outcome first = quire(run + "evaluator");
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(contains(first.err, "kept in " + heads)) << first.err;
+  const Json found = parse_json(slurp(heads), "the heads");
+  EXPECT_EQ(found["asked"], 50);
+  EXPECT_EQ(found["layers"].size(), 2u) << "all layers are searched";
+  const Json pruned = parse_json(first.out, "the answer");
   EXPECT_EQ(pruned["account"]["pruned_tokens"], pruned["prompt_tokens"].get<int>() - 40);
   EXPECT_EQ(pruned["kv"]["pages"], 2);
+  for (const char* policy : {"evaluator", "evaluator-prompt"}) {
+    const Outcome next = quire(run + policy);
+    EXPECT_EQ(next.code, 0) << next.err;
+    EXPECT_FALSE(contains(next.err, "finding")) << next.err;
+    EXPECT_EQ(parse_json(next.out, "the answer")["account"]["pruned_tokens"],
+              pruned["account"]["pruned_tokens"]);
+  }
+}
+
+TEST_F(Cli, HeadsOfAnotherModelOrOfADamagedFileAreRefusedInASentence) {
+  const std::string house = std::string(QUIRE_BINARY_DIR) + "/house/";
+  const std::string model = path("model.gguf"), heads = "model.gguf.kv-heads.json";
+  std::filesystem::copy_file(house + "draft.gguf", model);
+  const auto refused_with = [&](const std::string& words) {
+    const Outcome outcome =
+        quire("run -n 2 --raw --kv-keep 40 --kv-policy evaluator -m " + model + kCounting);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_TRUE(contains(outcome.err, words)) << outcome.err;
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  };
+  write(heads, "{");
+  refused_with("kv-heads.json");
+  write(heads, R"({"heads": "all"})");
+  refused_with("does not say which heads");
+  write(heads, R"({"layer": 1, "heads": [1, 3], "prompts": 16})");
+  refused_with("as this version writes it");
+  const std::string of_house = slurp(house + "house.gguf.kv-heads.json");
+  write(heads, of_house);
+  refused_with("is of another model");
+  std::string changed = slurp(house + "draft.gguf.kv-heads.json");
+  write(heads, changed);
+  EXPECT_EQ(quire("run -n 2 --raw --kv-keep 40 --kv-policy evaluator -m " + model + kCounting).code, 0);
+  const size_t digit = changed.find("\"tokens\": 1024");
+  ASSERT_NE(digit, std::string::npos);
+  changed[digit + 10] = '2';
+  write(heads, changed);
+  refused_with("is damaged");
+}
+
+TEST_F(Cli, TheHouseModelsHaveTheirHeadsWithThem) {
+  for (const char* model : {"house", "house-draft"}) {
+    const Outcome outcome = quire("run --json -n 2 --raw --kv-keep 40 --kv-policy evaluator -m " +
+                                  std::string(model) + kCounting);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_FALSE(contains(outcome.err, "finding")) << outcome.err;
+  }
 }
 
 }  // namespace

@@ -145,6 +145,9 @@ class LateBackend : public Backend {
   void split_heads(const SplitHeadsParams& params) override {
     later([=, this] { device_.split_heads(params); });
   }
+  void project_heads(const ProjectHeadsParams& params) override {
+    later([=, this] { device_.project_heads(params); });
+  }
   void convolve(const ConvolveParams& params) override {
     later([=, this] { device_.convolve(params); });
   }

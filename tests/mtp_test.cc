@@ -25,6 +25,26 @@ Metadata predicting_llama() {
   return metadata;
 }
 
+// The same with latent rows.
+Metadata predicting_deepseek() {
+  Metadata metadata = predicting_llama();
+  metadata.set("general.architecture", std::string("deepseek2"));
+  const std::pair<const char*, uint64_t> kCounts[] = {{"block_count", 5},
+                                                      {"nextn_predict_layers", 1},
+                                                      {"context_length", 256},
+                                                      {"embedding_length", 32},
+                                                      {"feed_forward_length", 48},
+                                                      {"attention.head_count", 4},
+                                                      {"attention.key_length", 16},
+                                                      {"attention.value_length", 12},
+                                                      {"attention.kv_lora_rank", 20},
+                                                      {"attention.q_lora_rank", 14},
+                                                      {"rope.dimension_count", 8},
+                                                      {"vocab_size", 40}};
+  for (const auto& [key, value] : kCounts) metadata.set(std::string("deepseek2.") + key, value);
+  return metadata;
+}
+
 std::vector<float> random_values(uint32_t seed, size_t count) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> between(-1, 1);
@@ -34,7 +54,7 @@ std::vector<float> random_values(uint32_t seed, size_t count) {
 }
 
 struct PredictingFile : MadeFile {
-  PredictingFile() : MadeFile(predicting_llama()) {
+  explicit PredictingFile(const Metadata& metadata = predicting_llama()) : MadeFile(metadata) {
     add(read_predictor_spec(*this));
     // Results that are not small beside those of the layers, or all answers would be one token.
     set("output_norm.weight", std::vector<float>(32, 1.0f));
@@ -170,7 +190,7 @@ TEST(Mtp, AModelWithoutSuchALayerSaysSo) {
               HasSubstr("blk.4.nextn.eh_proj.weight is missing"));
 }
 
-enum class Kind { random, right };
+enum class Kind { random, right, latent };
 
 class MtpDrafts : public testing::TestWithParam<Kind> {
  protected:
@@ -188,7 +208,8 @@ class MtpDrafts : public testing::TestWithParam<Kind> {
     }
   }
   static std::shared_ptr<const PredictingFile> file() {
-    auto made = std::make_shared<PredictingFile>();
+    const bool latent = GetParam() == Kind::latent;
+    auto made = std::make_shared<PredictingFile>(latent ? predicting_deepseek() : predicting_llama());
     if (GetParam() == Kind::right) made->make_right();
     return made;
   }
@@ -285,8 +306,12 @@ TEST_P(MtpDrafts, APromptThatWasCachedIsGuessedToo) {
   EXPECT_EQ(plain->run(request).tokens, second.tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MtpDrafts, testing::Values(Kind::random, Kind::right),
-                         [](const auto& info) { return info.param == Kind::right ? "right" : "random"; });
+INSTANTIATE_TEST_SUITE_P(Models, MtpDrafts, testing::Values(Kind::random, Kind::right, Kind::latent),
+                         [](const auto& info) {
+                           return info.param == Kind::right    ? "right"
+                                  : info.param == Kind::latent ? "latent"
+                                                               : "random";
+                         });
 
 }  // namespace
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/kernel_choice.h"
+#include "base/error.h"
 #include "engine/drafter.h"
 #include "golden_model.h"
 #include "kv/tiers/kv_snapshot.h"
@@ -142,6 +143,44 @@ TEST_P(Recurrent, AnswersAreTheSameSharedInChunksPreemptedGuessedAndFromTheDisk)
   EXPECT_EQ(answers(*disk), alone);
   EXPECT_EQ(answers(*disk), alone);
   EXPECT_GT(disk->kv().events().count(KvEventKind::loaded), 5u);
+}
+
+TEST_P(Recurrent, PrunedPromptsLeaveTheStateAsItIsAndTheAnswersAsTheyAre) {
+  constexpr PruningPolicy kPolicies[] = {PruningPolicy::evaluator, PruningPolicy::snap,
+                                         PruningPolicy::streaming, PruningPolicy::expected};
+  const auto judge = std::ranges::find_if(model_.spec.layers, [](const LayerSpec& layer) {
+    return std::holds_alternative<GqaSpec>(layer.mixer) && layer.window() == 0;
+  });
+  const std::vector<Result> whole = this->alone();
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i].prompt.size() < 12 || i % 5 == 4) continue;
+    PruningOptions pruning{.policy = kPolicies[i % 4], .share = 0.25 * double(1 + i % 3), .window = 4};
+    pruning.evaluator = {.layer = uint32_t(judge - model_.spec.layers.begin()), .heads = {0, 1}};
+    if (i % 3 == 0) pruning.scored = uint32_t(requests_[i].prompt.size()) - 3;
+    requests_[i].pruning = pruning;
+  }
+  if (judge == model_.spec.layers.end()) {  // there are states alone
+    const auto pruned =
+        std::ranges::find_if(requests_, [](const Request& r) { return r.pruning.has_value(); });
+    EXPECT_THROW(make_engine({})->submit(*pruned), Error);
+    return;
+  }
+  const std::vector<Result> alone = this->alone();
+  EXPECT_NE(alone, whole);
+  const auto shared = make_engine({});
+  EXPECT_EQ(answers(*shared), alone);
+  cached_ = 0;
+  EXPECT_EQ(answers(*shared), alone) << "with everything cached";
+  EXPECT_GT(cached_, 100u);
+  EXPECT_EQ(answers(*make_engine({.chunk = 5, .pipeline = 2})), alone);
+  EXPECT_EQ(answers(*make_engine({.kv_bytes = small_memory()})), alone);
+  EXPECT_EQ(answers(*make_engine({.drafts = true})), alone);
+  const auto disk = make_engine({.kv_bytes = small_memory(), .drafts = true, .disk = true});
+  EXPECT_EQ(answers(*disk), alone);
+  EXPECT_EQ(answers(*disk), alone);
+  Request again = requests_[0];
+  again.pruning = PruningOptions{.policy = PruningPolicy::zip, .share = 0.5, .window = 4};
+  EXPECT_THROW(make_engine({})->submit(again), Error) << "a state is not gone back from";
 }
 
 TEST_P(Recurrent, SeveralAnswersToOnePromptShareItsState) {

@@ -264,6 +264,7 @@ TEST_F(ServerCache, MetricsAreInPrometheusFormatAndMove) {
   EXPECT_EQ(metric("quire_requests_refused_total"), 1);
   EXPECT_EQ(metric("vllm:num_requests_running"), 0);
   EXPECT_EQ(metric("vllm:time_to_first_token_seconds_count"), 2);
+  EXPECT_EQ(metric("vllm:cache_config_info"), 1);
   EXPECT_GE(metric("quire_connections"), 1);
   for (const char* name :
        {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:e2e_request_latency_seconds_sum",

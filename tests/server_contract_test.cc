@@ -235,6 +235,9 @@ TEST_F(ServerContract, TokenizingMessagesGivesTheTokensThatAChatCounts) {
 TEST_F(ServerContract, SaysThatItIsWellAndWhichVersionItIs) {
   EXPECT_EQ(good(get("/health"))["status"], "ok");
   EXPECT_EQ(good(get("/version"))["version"], "1.2.3");
+  EXPECT_EQ(good(get("/server_info"))["version"], "1.2.3");
+  EXPECT_EQ(good(get("/server_info"))["served_model_name"], good(get("/v1/models"))["data"][0]["id"]);
+  EXPECT_EQ(good(get("/model_info"))["is_generation"], true);
 }
 
 TEST_F(ServerContract, AReportSaysWhereTheTimeWentAndWhatWasCached) {

@@ -274,8 +274,6 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
       {"tool_choice", "required"},
       {"functions", {{{"name", "clock"}}}},
       {"function_call", "auto"},
-      {"response_format", {{"type", "json_object"}}},
-      {"response_format", {{"type", "json_schema"}, {"json_schema", Json::object()}}},
       {"audio", {{"voice", "alloy"}}},
       {"modalities", {"text", "audio"}},
       {"prediction", {{"type", "content"}, {"content", "x"}}},
@@ -283,11 +281,6 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
       {"store", true},
       {"min_tokens", 3},
       {"bad_words", {"x"}},
-      {"guided_json", {{"type", "object"}}},
-      {"guided_regex", "a+"},
-      {"guided_choice", {"a", "b"}},
-      {"guided_grammar", "x"},
-      {"structured_outputs", {{"regex", "a"}}},
       {"allowed_token_ids", {5}},
       {"truncate_prompt_tokens", 5},
       {"include_stop_str_in_output", true},
@@ -298,6 +291,36 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
   refuse_completion("prompt_logprobs", 1);
   refuse_completion("use_beam_search", true);
   expect_refused("/v1/completions", {{"prompt", "Hi"}, {"echo", true}, {"logprobs", 1}}, "logprobs");
+}
+
+TEST_F(ServerFields, AnAnswerKeepsToWhatItIsAskedToUnderEveryName) {
+  const Json schema = {{"type", "array"}, {"items", {{"enum", {1, 2}}}}, {"minItems", 1}, {"maxItems", 2}};
+  const Json format = {{"type", "json_schema"},
+                       {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", schema}}}};
+  const std::vector<std::pair<const char*, Json>> fields = {{"response_format", format},
+                                                            {"guided_json", schema},
+                                                            {"json_schema", schema},
+                                                            {"guided_regex", "\\[[12]\\]"},
+                                                            {"guided_choice", {"[1]", "[2]"}},
+                                                            {"structured_outputs", {{"json", schema}}},
+                                                            {"grammar", "root ::= \"[\" [12] \"]\""},
+                                                            {"guided_grammar", "start: \"[\" /[12]/ \"]\""}};
+  for (const auto& [field, value] : fields) {
+    const Json answer = chat({{field, value}, {"max_tokens", 60}, {"temperature", 2}, {"seed", 3}});
+    const Json said = Json::parse(answer["choices"][0]["message"]["content"].get<std::string>());
+    EXPECT_TRUE(said.is_array() && !said.empty() && said.size() <= 2) << field << " " << said;
+    EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop") << field;
+  }
+}
+
+TEST_F(ServerFields, WhatCannotBeKeptToIsRefusedByName) {
+  refuse_chat("response_format", {{"type", "json_schema"}, {"json_schema", Json::object()}});
+  refuse_chat("response_format", {{"type", "yaml"}});
+  refuse_chat("guided_json", {{"type", "array"}, {"uniqueItems", true}});
+  refuse_chat("guided_regex", "(?=a)b");
+  refuse_chat("guided_grammar", "root ::= other");
+  refuse_chat("guided_choice", Json::array({1}));
+  refuse_chat("structured_outputs", {{"regex", "("}}, "structured_outputs.regex");
 }
 
 TEST_F(ServerFields, FieldsThatChangeNothingAreIgnored) {

@@ -172,7 +172,8 @@ TEST_F(ServerHttp, AKeyIsAskedForEverywhereButForHealthAndThePage) {
   options.service.api_keys = {"sesame", "second"};
   serve(options);
   EXPECT_EQ(get("/health").status, 200);
-  for (const char* target : {"/v1/models", "/metrics", "/kv", "/requests", "/version"}) {
+  for (const char* target :
+       {"/v1/models", "/metrics", "/kv", "/requests", "/version", "/server_info", "/model_info"}) {
     const HttpReply reply = get(target);
     EXPECT_EQ(reply.status, 401) << target;
     EXPECT_EQ(reply.error("type"), "authentication_error");

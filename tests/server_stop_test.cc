@@ -56,6 +56,25 @@ TEST_F(ServerStop, WhatIsNotDoneWhenTheGraceEndsIsToldSo) {
   server_.reset();
 }
 
+TEST_F(ServerStop, WhoIsToLeaveSaysSoBeforeAnythingIsRefused) {
+  options_.drain_seconds = 1e6;
+  options_.grace_seconds = 1e6;
+  start();
+  EXPECT_EQ(server_->get("/health").status, 200);
+  ::kill(::getpid(), SIGTERM);
+  wait_until([&] { return server_->get("/health").status == 503; });
+  EXPECT_EQ(server_->get("/health").json()["status"], "draining");
+  RawClient late = asking(question("late", 40));  // over a connection of its own
+  expect_right_answer(late, "late", 40);
+  RawClient running = asking(streamed("last", 400));
+  wait_until([&] { return server_->get("/requests").json()["running"] == 1; });
+  ::kill(::getpid(), SIGTERM);  // long enough: now nothing new
+  wait_until([&] { return !RawClient(server_->port()).connected(); });
+  expect_right_answer(running, "last", 400);
+  server_->wait();
+  server_.reset();
+}
+
 TEST_F(ServerStop, ASecondSignalEndsAtOnce) {
   options_.grace_seconds = 1e6;
   start();

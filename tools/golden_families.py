@@ -70,6 +70,20 @@ GEMMA4_EXPERTS = dict(num_hidden_layers=3, hidden_size_per_layer_input=0, attent
 GEMMA4_GAIN = {"embed_tokens.": 0.4, "router.proj": 6.0, "q_proj": 2.5, "k_proj": 2.5}
 
 
+# One layer of each kind with rows of its own, one of each that reads others'.
+GEMMA3N = dict(num_hidden_layers=5, intermediate_size=[48, 40, 48, 32, 48], hidden_size_per_layer_input=8,
+               vocab_size_per_layer_input=64, num_kv_shared_layers=2, altup_num_inputs=3, laurel_rank=6,
+               activation_sparsity_pattern=[0.7, 0.5, 0.0, 0.0, 0.8],
+               rope_parameters={"sliding_attention": rope(theta=1000.0), "full_attention": rope(theta=100000.0)},
+               layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"])
+GEMMA3N_GAIN = {"embed_tokens.": 0.4, "q_proj": 2.5, "k_proj": 2.5, "modality_router": 4.0, "correct_output_scale": 1.0}
+
+
+def gemma3n(**changes):
+    return transformers.Gemma3nTextConfig(**tiny(head_dim=8, sliding_window=16, max_position_embeddings=512,
+                                                 final_logit_softcapping=20.0, **{**GEMMA3N, **changes}))
+
+
 def families(Golden):
     def golden(config, **how):
         return Golden(config, dtype=how.pop("dtype", torch.bfloat16), **how)
@@ -120,6 +134,11 @@ def families(Golden):
                                                                               high_freq_factor=4.0,
                                                                               original_max_position_embeddings=64)))),
         "gemma": golden(lambda: t.GemmaConfig(**tiny(head_dim=16)), gain=GEMMA_GAIN),
+        "gemma3n": golden(gemma3n, gain=GEMMA3N_GAIN, prompt_tokens=300),
+        "gemma3n_nested": golden(lambda: gemma3n(num_hidden_layers=3, intermediate_size=48, layer_types=["sliding_attention"] * 2 + ["full_attention"],
+                                                 num_kv_shared_layers=0, altup_num_inputs=4, activation_sparsity_pattern=None,
+                                                 vocab_size_per_layer_input=64),
+                                 gain=GEMMA3N_GAIN, nested="gemma3n"),
         "gemma4": golden(lambda: t.Gemma4TextConfig(**gemma4(**GEMMA4_INPUTS)), gain=GEMMA4_GAIN, prompt_tokens=300),
         "gemma4_moe": golden(lambda: t.Gemma4TextConfig(**gemma4(**GEMMA4_EXPERTS)), gain=GEMMA4_GAIN, margin=0.001, nested="gemma4"),
         "gemma4_unified": golden(lambda: t.Gemma4UnifiedTextConfig(**gemma4(
@@ -139,6 +158,8 @@ def families(Golden):
                                                        attention_bias=True, lm_head_bias=True, router_jitter_noise=0.2))),
         "dots1": golden(lambda: t.Dots1Config(**tiny(num_hidden_layers=3, n_group=1, topk_group=1, routed_scaling_factor=1.5,
                                                      sliding_window=None, **SIGMOID_EXPERTS)), gain=LARGE_BIAS),
+        "hy_v3": golden(lambda: t.HYV3Config(**tiny(num_hidden_layers=3, head_dim=8, num_experts=6, num_experts_per_tok=2, num_shared_experts=1,
+                                                    moe_intermediate_size=16, router_scaling_factor=1.5)), gain=LARGE_BIAS),
         "hunyuan_dense": golden(lambda: t.HunYuanDenseV1Config(**tiny(head_dim=16))),
         "hunyuan_moe": golden(lambda: t.HunYuanMoEV1Config(**tiny(head_dim=8, num_experts=6, moe_topk=2, intermediate_size=16))),
         "gpt_neox": golden(lambda: t.GPTNeoXConfig(**{k: v for k, v in tiny(

@@ -46,6 +46,16 @@ def nemotron(**changes):
     return transformers.NemotronHConfig(**{**values, **changes})
 
 
+def falcon_h1(**changes):
+    """Attention and Mamba-2 beside each other, every multiplier another number."""
+    values = long(head_dim=16, mamba_d_ssm=48, mamba_n_heads=6, mamba_n_groups=2, mamba_d_state=16, mamba_d_conv=4,
+                  mamba_chunk_size=16, mamba_norm_before_gate=False, embedding_multiplier=1.7, lm_head_multiplier=0.6,
+                  key_multiplier=0.8, attention_in_multiplier=1.2, attention_out_multiplier=0.7, ssm_in_multiplier=1.3,
+                  ssm_out_multiplier=0.9, ssm_multipliers=[0.7, 1.1, 0.9, 1.2, 0.8], mlp_multipliers=[0.9, 1.3],
+                  rope_parameters=rope(theta=1000000.0))
+    return transformers.FalconH1Config(**{**values, **changes})
+
+
 def without(values, *keys):
     return {key: value for key, value in values.items() if key not in keys}
 
@@ -80,6 +90,10 @@ def hybrids(Golden):
         "nemotron_h_moe": with_experts(lambda: nemotron(
             layers_block_type=["linear_attention", "moe", "full_attention", "moe"], n_routed_experts=6, num_experts_per_tok=2,
             moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, routed_scaling_factor=1.5, moe_latent_size=16)),
+        # In f32, because what the multipliers make of matrices is rounded to their type.
+        "falcon_h1": golden(falcon_h1, dtype=torch.float32, prompt_tokens=LONG_PROMPT),
+        "falcon_h1_norm": golden(lambda: falcon_h1(mamba_rms_norm=True, mamba_n_groups=1, tie_word_embeddings=True, embedding_multiplier=1.0,
+                                                   lm_head_multiplier=1.0), dtype=torch.float32),
         "jamba": with_experts(lambda: t.JambaConfig(**long(
             num_hidden_layers=3, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=4,
             num_experts_per_tok=2, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=4, use_mamba_kernels=False))),

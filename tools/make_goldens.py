@@ -21,11 +21,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from golden_families import families
-<<<<<<< HEAD
 from golden_hybrids import hybrids
-=======
+from golden_latent import latents
 from golden_schemes import schemes
->>>>>>> 0acab30 (model: folders packed by compressed-tensors, modelopt, AWQ, GPTQ, bitsandbytes and MLX; types of one or two bits are multiplied as Q4_0)
 
 PROMPT_TOKENS = 40
 GREEDY_TOKENS = 12
@@ -185,12 +183,7 @@ MODELS = {
     "qwen3_5_moe": Golden(lambda: hybrid(transformers.Qwen3_5MoeTextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN, margin=0.001),
     "qwen3_next": Golden(lambda: hybrid(transformers.Qwen3NextConfig, **HYBRID_EXPERTS), gain=HYBRID_EXPERT_GAIN, margin=0.001),
 }
-<<<<<<< HEAD
-MODELS |= families(Golden) | hybrids(Golden)
-=======
-MODELS |= families(Golden)
-MODELS |= schemes(Golden, llama)
->>>>>>> 0acab30 (model: folders packed by compressed-tensors, modelopt, AWQ, GPTQ, bitsandbytes and MLX; types of one or two bits are multiplied as Q4_0)
+MODELS |= families(Golden) | hybrids(Golden) | latents(Golden) | schemes(Golden, llama)
 
 
 # ---- weights -------------------------------------------------------------------------------------------------------------------
@@ -203,7 +196,7 @@ def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
     kind = model.config.model_type
-    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith("gemma4")  # how they store a norm's weight
+    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith(("gemma3n", "gemma4"))  # how they store a norm's weight
     centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
         for name, buffer in stored_buffers(model):

@@ -52,8 +52,8 @@ struct Gate {
 };
 
 struct EmbedParams {
-  Rows out;  // [tokens, dim]
-  Weight table;
+  Rows out;          // [tokens, dim]
+  Weight table;      // tokens that it has no row for have the first
   Weight positions;  // learned position rows, or nothing
   float scale = 1;
 };
@@ -118,10 +118,10 @@ struct QueryTemperature {
 enum class HeadNormOrder : uint8_t { before_rotation, after_rotation };
 
 struct RopeStoreParams {
-  Rows query;  // [tokens, heads * head_dim], rotated in place
+  Rows query;  // [tokens, heads * head_dim], the first of each head rotated in place
   Rows key;    // [tokens, kv_heads * head_dim], or nothing: the rows are another layer's, and there already
   Rows value;  // [tokens, kv_heads * value_dim], or nothing where a stream has none
-  uint32_t head_dim = 0;
+  uint32_t head_dim = 0;  // of a query: KvStream::query_dim
   const Norm* query_norm =
       nullptr;  // over a head, or over the whole row if its weight is that wide; or nothing
   const Norm* key_norm = nullptr;
@@ -137,7 +137,7 @@ struct RopeStoreParams {
 };
 
 struct AttendParams {
-  Rows query;  // [tokens, heads * head_dim]
+  Rows query;  // [tokens, heads * query_dim]
   uint32_t heads = 0;
   KvView kv;           // the window is in its layer's shape
   uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
@@ -152,6 +152,14 @@ struct SplitHeadsParams {
   Rows both;  // [tokens, heads * 2 * head_dim]
   uint32_t head_dim = 0;
   Rows first, second;  // [tokens, heads * head_dim]
+};
+
+// A matrix for each head: the first of a head's numbers are multiplied with its own, and what is left of them stands before the results.
+struct ProjectHeadsParams {
+  Rows in;  // [tokens, heads * (cols + rest)]
+  uint32_t heads = 0;
+  Weight weight;   // [heads * rows, cols], stacked
+  Activation out;  // [tokens, heads * (rest + rows)]
 };
 
 // Which key head a value head goes with: heads of one key stand together, or come round in turn.
@@ -277,7 +285,29 @@ struct ProjectExpertsParams {
   Weight gate, up, down;                 // [experts * out, in]; or no gate
   Weight gate_bias, up_bias, down_bias;  // [experts * out], or nothing
   Gate function;
-  Rows out;  // [tokens, dim]
+  Rows out;                                                 // [tokens, dim]
+  ColumnSums gate_sums = {}, up_sums = {}, down_sums = {};  // of what each of them reads
+};
+
+// Beside the residual stream a model may have others of its width. All of them are foretold from each other before a layer, and corrected
+// after it by what has become of the first.
+struct MixStreamsParams {
+  enum class What : uint8_t {
+    open,     // the others, which hold what matrices made of the stream, are made as large as it
+    predict,  // each gets a mix of all: the others at once, the stream by `out`
+    correct,  // each gets a share of what the stream is now and was not foretold to be
+    close,    // the stream becomes the mean of all, the others being made as large as it
+  };
+  What what = What::open;
+  Rows stream;   // [tokens, dim]
+  Rows streams;  // [tokens, count * dim]: what the first was foretold to be, then the others
+  uint32_t count = 0;
+  Rows routed = {};  // [tokens, count], of predict and correct
+  Weight coefficients =
+      {};  // of them what tanh(routed) is multiplied with: [count * count, count], or [count, count]
+  Weight scale = {};          // [dim], of correct
+  Rows out = {};              // [tokens, dim], of both: what is to be added to the stream
+  Activation corrected = {};  // [tokens, dim], of correct: the stream with it, times scale
 };
 
 struct LogitsParams {
@@ -373,6 +403,11 @@ class Backend {
   virtual void attend(const AttendParams& params) = 0;
   // `attend`: what attend gets at the tap's layer. REQUIRES: the token's keys are stored.
   virtual void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) = 0;
+  // What a product reads. `matrices`: which of them reads each row; empty: there is one. REQUIRES: the traits say that it can.
+  virtual void tap_columns(const Rows& /*rows*/, std::span<const uint32_t> /*matrices*/,
+                           const ColumnSums& /*sums*/) {
+    CHECK(false);
+  }
   // REQUIRES: the rows are stored.
   virtual void expected_scores(const ExpectedScoresParams& params) = 0;
   // REQUIRES: the traits say that it has them.
@@ -381,6 +416,10 @@ class Backend {
   virtual void delta_net(const DeltaNetParams& /*params*/) { CHECK(false); }
   virtual void state_space(const StateSpaceParams& /*params*/) { CHECK(false); }
   virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
+  virtual void project_heads(const ProjectHeadsParams& /*params*/) { CHECK(false); }
+  virtual void mix_streams(const MixStreamsParams& /*params*/) { CHECK(false); }
+  // Each row less its mean and so many times its standard deviation, and what is then below 0 becomes 0.
+  virtual void cut_below(const Rows& /*rows*/, float /*spread*/) { CHECK(false); }
   virtual void route_experts(const RouteExpertsParams& params) = 0;
   virtual void project_experts(const ProjectExpertsParams& params) = 0;
   virtual void logits(const LogitsParams& params) = 0;

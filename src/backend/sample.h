@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// How one token is drawn from one row of logits, in this order: bias, penalties, temperature, top-k, typical,
+// How one token is drawn from one row of logits, in this order: what is allowed, bias, penalties, temperature, top-k, typical,
 // top-p, min-p, draw. Values that switch a filter off are the defaults.
 struct SampleParams {
   std::span<const float> logits;
@@ -27,6 +27,8 @@ struct SampleParams {
   };
   std::span<const Seen> seen = {};
   std::span<const std::pair<TokenId, float>> logit_bias = {};
+  std::span<const uint32_t> allowed =
+      {};             // the only tokens that may be drawn, as bits from the lowest on; empty: all
   uint64_t seed = 0;  // with choice and position: the key of the draw
   uint32_t choice = 0;
   uint32_t position = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace quire {
 
@@ -23,6 +24,25 @@ struct Tap {
   size_t at = 0;               // of the first row in the step's values; the others follow
 
   uint32_t rows() const { return heads / heads_per_row; }
+};
+
+// How large the columns are that a product of the model multiplies: their squares, summed over the tokens of a step, of experts each
+// for itself over those that chose it. Like a Tap it joins the step's values.
+struct ColumnTap {
+  uint32_t block = 0;  // of the model's, in the order in which they are computed
+  uint32_t role = 0;   // of the block's
+  uint32_t matrices = 1;
+  uint32_t columns = 0;
+  size_t at = 0;  // in the step's values: [matrices, columns], and then how many tokens each has seen
+
+  size_t squares() const { return size_t(matrices) * columns; }
+  size_t size() const { return squares() + matrices; }
+};
+
+// Where they are summed up; empty: nobody asks.
+struct ColumnSums {
+  std::span<float> squares = {};  // [matrices, columns]
+  std::span<float> tokens = {};   // [matrices]
 };
 
 // What queries to come are expected to make of the first rows of a run at one layer, from samples of such queries.

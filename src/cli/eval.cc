@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/evaluator_choice.h"
 #include "cli/house.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
@@ -29,6 +30,7 @@ struct EvalCommand {
   std::vector<uint32_t> needle_tokens = {1024, 2048, 3900};
   uint32_t limit = 0;
   bool sentences = false;
+  bool sees_question = false;
   bool json = false;
 
   bool wants(const std::string& part) const {
@@ -40,6 +42,9 @@ struct EvalCommand {
     const auto [loaded, engine, no_draft, no_predictor, no_drafter] = model.open();
     if (!loaded->text().chat_template)
       throw Error("{} has no chat template: it cannot be asked", model.model);
+    if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run: questions are asked one way here");
+    std::optional<PruningOptions> prunes = pruning.options();
+    if (prunes && asks_evaluator(prunes->policy)) prunes->evaluator = choose_heads(*loaded, model.path());
     OrderedJson result = {
         {"suite", suite}, {"model", model.model}, {"kv", model.kv}, {"kernels", model.kernels}};
     std::vector<Judged> judged;
@@ -54,10 +59,11 @@ struct EvalCommand {
         shown = part;
         progress->update(done, of);
       });
-      if (const auto options = pruning.options(model.path())) {
-        eval.prune(*options);
+      if (prunes) {
+        eval.prune(*prunes, sees_question ? HouseEval::Question::seen : HouseEval::Question::hidden);
         result["kv_keep"] = pruning.keep;
         result["kv_policy"] = pruning.policy;
+        result["question"] = sees_question ? "visible" : "hidden";
       }
       if (sentences) eval.accept_sentences();
       measure(eval, result);
@@ -153,6 +159,8 @@ void add_eval(CLI::App& app) {
   eval->add_option("--limit", command->limit, "most questions of each part (0: all)")->capture_default_str();
   eval->add_flag("--sentences", command->sentences,
                  "right is an answer that says the expected somewhere: for models that answer in sentences");
+  eval->add_flag("--see-question", command->sees_question,
+                 "--kv-keep prunes the whole prompt, its question too (otherwise what stands before it)");
   eval->add_option("--data", command->data,
                    "the folder with the questions (default: beside the house model)");
   eval->add_option("--draft", command->draft, "the draft model that is compared")->capture_default_str();

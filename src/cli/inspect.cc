@@ -109,7 +109,9 @@ struct InspectCommand {
     for (const LayerSpec& layer : spec.layers) {
       const BlockSpec* block = nullptr;
       if constexpr (std::is_same_v<BlockSpec, GqaSpec>) {
-        block = std::get_if<GqaSpec>(&layer.mixer);
+        block = layer.attention();
+      } else if constexpr (std::is_same_v<BlockSpec, LatentSpec>) {
+        block = std::get_if<LatentSpec>(&layer.mixer);
       } else {
         block = std::get_if<BlockSpec>(&layer.mlp);
         if (const auto* both = std::get_if<ParallelMlpSpec>(&layer.mlp)) block = part_of<BlockSpec>(*both);
@@ -177,10 +179,16 @@ struct InspectCommand {
       fmt::print("  text only     of {}, which also sees images\n", *whole);
     fmt::print("  weights       {} in {} tensors: {}\n", human_bytes(sum.bytes), file.tensors().size(),
                types);
-    fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
-               spanned(of_layers(spec, &GqaSpec::heads), "query head"),
-               spanned(of_layers(spec, &GqaSpec::kv_heads), "KV head"),
-               spanned(of_layers(spec, &GqaSpec::key_dim)));
+    if (const std::vector<uint32_t> plain = of_layers(spec, &LatentSpec::plain_dim); !plain.empty()) {
+      fmt::print("  layers        {}, width {}, {}, which share a latent row of {} values and {} rotated\n",
+                 spec.layers.size(), spec.dim, spanned(of_layers(spec, &GqaSpec::heads), "query head"),
+                 spanned(of_layers(spec, &GqaSpec::value_dim)), spanned(of_layers(spec, &GqaSpec::key_dim)));
+    } else {
+      fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
+                 spanned(of_layers(spec, &GqaSpec::heads), "query head"),
+                 spanned(of_layers(spec, &GqaSpec::kv_heads), "KV head"),
+                 spanned(of_layers(spec, &GqaSpec::key_dim)));
+    }
     print_mlps(spec);
     if (layout.has_states()) {
       fmt::print("  recurrent     {} of {} layers, a state of {} for each sequence\n",
@@ -261,6 +269,11 @@ struct InspectCommand {
                             {"left_beside_weights_bytes", left},
                             {"full_sequences", left / full_context_bytes(spec, layout)}}},
                           {"kv_formats", kv_json(kv_by_format(spec, kv, spec.context, left))}};
+    if (const std::vector<uint32_t> plain = of_layers(spec, &LatentSpec::plain_dim); !plain.empty()) {
+      object["head_dim"] = plain.front() + spec.layers.front().gqa().key_dim;
+      object["latent"] = {{"values", alike(of_layers(spec, &GqaSpec::value_dim))},
+                          {"rotated", alike(of_layers(spec, &GqaSpec::key_dim))}};
+    }
     if (layout.has_states()) {
       object["recurrent_layers"] = std::ranges::count_if(spec.layers, &LayerSpec::is_recurrent);
       object["kv"]["state_bytes"] = layout.state_bytes();

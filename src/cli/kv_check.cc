@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/kv_check_svg.h"
 #include "cli/kv_choice.h"
+#include "cli/kv_curve.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "eval/kv_verdicts.h"
@@ -17,6 +18,7 @@ namespace {
 
 struct KvCheckCommand {
   ModelOptions model;
+  CurveFlags curve;
   std::string file;
   std::string svg;
   bool json = false;
@@ -25,6 +27,7 @@ struct KvCheckCommand {
   std::string text() const { return file.empty() ? kv_check_text() : read_text(file); }
 
   void operator()() const {
+    if (curve.wanted) return curve.measure(model, json);
     ModelOptions windowed = model;
     if (!windowed.context) windowed.context = kDefaultWindow;
     const KvFormats formats = parse_kv_formats(model.kv);
@@ -127,6 +130,7 @@ void add_kv_check(CLI::App& app) {
   check->add_option("--tokens", command->most_tokens, "most tokens of the text that are read")
       ->capture_default_str()
       ->check(CLI::Range(2u, 1u << 24));
+  command->curve.add_to(*check);
   check->add_flag("--json", command->json, "print one JSON object");
   check->add_flag(
       "--remember", command->remember,

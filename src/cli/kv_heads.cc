@@ -1,14 +1,12 @@
 #include <iostream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/house.h"
+#include "cli/evaluator_choice.h"
 #include "cli/model_options.h"
-#include "cli/progress.h"
-#include "eval/evaluator_heads.h"
 
 namespace quire::cli {
 namespace {
@@ -20,42 +18,66 @@ struct KvHeadsCommand {
   bool json = false;
 
   void operator()() const {
-    const HouseData house = read_house_data(data.empty() ? house_path("eval") : data);
     const ModelOptions::Opened opened = model.open();
-    if (search.tokens > opened.engine.context)
-      throw Error("prompts of {} tokens do not fit the context of {}", search.tokens, opened.engine.context);
-    FoundHeads found;
-    {
-      Progress progress("looking at the heads");
-      found = find_evaluator_heads(*opened.model, house, search,
-                                   [&](size_t done) { progress.update(done, search.prompts); });
+    const LoadedModel& loaded = *opened.model;
+    const FoundHeads found = find_heads(loaded, data, search);
+    std::string path = out;
+    if (out.empty()) {
+      path = keep_heads(found, loaded, model.path());
+    } else {
+      write_evaluator_heads(out, found, loaded);
     }
-    const std::string path = out.empty() ? evaluator_heads_path(model.path()) : out;
-    write_evaluator_heads(path, found, search);
-    const auto is_chosen = [&](const HeadShare& head) {
-      return head.layer == found.best.layer && std::ranges::count(found.best.heads, head.head) > 0;
-    };
     if (json) {
-      OrderedJson heads = OrderedJson::array();
-      for (const HeadShare& head : found.heads)
-        heads.push_back(
-            {{"layer", head.layer}, {"head", head.head}, {"share", head.share}, {"chosen", is_chosen(head)}});
-      std::cout << OrderedJson{{"layer", found.best.layer},
-                               {"heads", found.best.heads},
-                               {"all", heads},
-                               {"file", path}}
-                       .dump()
-                << "\n";
-      return;
+      print_json(found, path);
+    } else {
+      print(found, path);
     }
-    fmt::print("how much of the attention of a prompt's last {} tokens goes to the fact they ask for\n\n",
-               search.window);
-    fmt::print("{:>6} {:>6} {:>8}\n", "layer", "head", "share");
-    for (const HeadShare& head : std::span(found.heads).first(std::min<size_t>(10, found.heads.size())))
-      fmt::print("{:>6} {:>6} {:>6.1f} % {}\n", head.layer, head.head, 100 * head.share,
-                 is_chosen(head) ? "chosen" : "");
+  }
+
+  static void print_json(const FoundHeads& found, const std::string& path) {
+    OrderedJson layers = OrderedJson::array();
+    for (const LayerHeads& layer : found.layers) {
+      OrderedJson object = {{"layer", layer.evaluator.layer},
+                            {"heads", layer.evaluator.heads},
+                            {"share", layer.share},
+                            {"prefill_saved_at_half", layer.saved},
+                            {"chosen", layer.evaluator.layer == found.best.layer}};
+      if (layer.kept) {
+        object["kept"] = layer.kept->whole;
+        object["kept_by_prompt_at_half"] =
+            layer.kept->before ? OrderedJson(*layer.kept->before) : OrderedJson();
+      }
+      layers.push_back(std::move(object));
+    }
+    OrderedJson result = {{"layer", found.best.layer},  {"heads", found.best.heads},
+                          {"asked", found.asked},       {"answered", found.answered},
+                          {"kept_of", kTriedShares},    {"layers", std::move(layers)},
+                          {"warning", found.warning()}, {"file", path}};
+    if (found.other) result["better"] = {{"policy", name(found.other->policy)}, {"kept", found.other->kept}};
+    std::cout << result.dump() << "\n";
+  }
+
+  void print(const FoundHeads& found, const std::string& path) const {
+    fmt::print(
+        "share: of the attention of a prompt's last {} tokens that a layer's best heads pay the fact asked "
+        "for\n"
+        "answers: of {} facts in prompts of {} tokens that the whole cache gives, those that less of it "
+        "gives\n\n",
+        found.window, found.answered, found.tokens);
+    fmt::print("{:32}{:^24}{:>18}\n", "", "evaluator", "evaluator-prompt");
+    fmt::print("{:>6} {:<16} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}\n", "layer", "heads", "share", "70 %",
+               "50 %", "30 %", "50 %", "saves");
+    for (const LayerHeads& layer : found.layers) {
+      if (!layer.kept) continue;
+      fmt::print("{:>6} {:<16} {:>5.1f} %", layer.evaluator.layer,
+                 fmt::format("{}", fmt::join(layer.evaluator.heads, ",")), 100 * layer.share);
+      for (const uint32_t kept : layer.kept->whole) fmt::print(" {:>7}", kept);
+      fmt::print(" {:>7} {:>7.0f} % {}\n", layer.kept->before ? fmt::format("{}", *layer.kept->before) : "-",
+                 100 * layer.saved, layer.evaluator.layer == found.best.layer ? "chosen" : "");
+    }
     fmt::print("\nlayer {} is the evaluator, with {}; written to {}\n", found.best.layer,
                counted(found.best.heads.size(), "head"), path);
+    if (const std::string warning = found.warning(); !warning.empty()) fmt::print("{}\n", warning);
   }
 };
 
@@ -70,12 +92,15 @@ void add_kv_heads(CLI::App& app) {
   heads->add_option("--tokens", command->search.tokens, "of a prompt that hides a fact")
       ->capture_default_str()
       ->check(CLI::Range(128u, 1u << 17));
-  heads->add_option("--prompts", command->search.prompts, "how many")
+  heads->add_option("--prompts", command->search.prompts, "facts that the heads are searched with")
       ->capture_default_str()
       ->check(CLI::Range(1u, 1000u));
-  heads->add_option("--layers", command->search.layers, "the share of the layers that is looked at")
+  heads->add_option("--cases", command->search.cases, "other facts, that the best layers are tried with")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(CLI::Range(1u, 1000u));
+  heads->add_option("--layers", command->search.layers, "how many of the best layers are tried")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 1000u));
   heads->add_option("--data", command->data, "the folder with the texts (default: beside the house model)");
   heads->add_option("-o,--output", command->out, "the file to write (default: beside the model)");
   heads->add_flag("--json", command->json, "print one JSON object");

@@ -26,10 +26,12 @@ int main(int argc, char** argv) {
   quire::cli::add_inspect(app);
   quire::cli::add_template(app);
   quire::cli::add_tokenize(app);
+  quire::cli::add_grammar(app);
   quire::cli::add_perplexity(app);
   quire::cli::add_kv_check(app);
   quire::cli::add_kv_heads(app);
   quire::cli::add_quantize(app);
+  quire::cli::add_imatrix(app);
   quire::cli::add_synth(app);
   quire::cli::add_eval(app);
   quire::cli::add_devices(app);

@@ -28,7 +28,7 @@ struct PerplexityCommand {
     if (!parted.context) parted.context = kPartTokens;
     const auto [loaded, engine, no_draft, no_predictor, no_drafter] = parted.open();
     const uint32_t part = engine.context;
-    const std::vector<TokenId> tokens = parts(loaded->text().tokenizer, text, part);
+    const std::vector<TokenId> tokens = tokens_in_parts(loaded->text().tokenizer, text, part);
     if (tokens.size() < 2) throw Error("{} has {} tokens: too few to score any", file, tokens.size());
     // Without a cache, a part is computed in one step.
     const uint32_t chunk = engine.kv_cache ? engine.prefill_chunk : part;
@@ -52,20 +52,6 @@ struct PerplexityCommand {
                           {"perplexity", std::exp(mean)}};
     if (per_token) object["nll"] = nll;
     std::cout << object.dump() << "\n";
-  }
-
-  // The tokens of the text, with the tokenizer's BOS (if it adds one) at the start of every part.
-  static std::vector<TokenId> parts(const Tokenizer& tokenizer, const std::string& text, uint32_t part) {
-    const std::vector<TokenId> plain = tokenizer.encode(text, {.add_special = false});
-    const std::vector<TokenId> empty = tokenizer.encode("", {});
-    const bool adds_bos = tokenizer.bos() && !empty.empty() && empty.front() == *tokenizer.bos();
-    if (!adds_bos) return plain;
-    std::vector<TokenId> tokens;
-    for (TokenId token : plain) {
-      if (tokens.size() % part == 0) tokens.push_back(*tokenizer.bos());
-      tokens.push_back(token);
-    }
-    return tokens;
   }
 };
 

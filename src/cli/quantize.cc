@@ -15,6 +15,7 @@ struct QuantizeCommand {
   ModelChoice model;
   std::string type;
   std::string out;
+  std::string imatrix;
   std::optional<uint32_t> threads;
 
   void operator()() const {
@@ -25,16 +26,24 @@ struct QuantizeCommand {
     if (std::filesystem::equivalent(path, out, ignored))
       throw Error("{} would be written over while it is read", out);
     const ModelSpec spec = read_model_spec(*file);  // refuses what could not be run before it is written
+    std::optional<Importance> importance;
+    if (!imatrix.empty()) importance = Importance::read(imatrix);
     ThreadPool pool(threads.value_or(usable_cpus()));
     Progress progress("writing " + out);
-    const size_t bytes =
+    Metadata metadata = metadata_with_text(*file, spec);
+    if (importance) metadata.set("quantize.imatrix.file", imatrix);
+    const Converted written =
         convert_to_gguf(*file, mix, out,
-                        {.metadata = metadata_with_text(*file, spec),
+                        {.metadata = std::move(metadata),
                          .layers = uint32_t(spec.layers.size()),
+                         .importance = importance ? &*importance : nullptr,
                          .progress = [&](size_t done, size_t total) { progress.update(done, total); }},
                         pool);
     progress.clear();
-    std::cerr << out << ": " << human_bytes(bytes) << " of weights as " << mix.name() << "\n";
+    std::cerr << out << ": " << human_bytes(written.bytes) << " of weights as " << mix.name() << "\n";
+    if (importance && written.unknown > 0)
+      std::cerr << imatrix << " tells nothing of " << written.unknown << " of " << written.matrices
+                << " tensors: their columns count alike\n";
   }
 
   static Metadata metadata_with_text(const ModelFile& file, const ModelSpec& spec) {
@@ -60,6 +69,9 @@ void add_quantize(CLI::App& app) {
   command->model.add_to(*quantize);
   quantize->add_option("--type", command->type, "f32, f16, bf16, q8_0, q4_0, q4_k_m, ...")->required();
   quantize->add_option("-o,--output", command->out, "the file to write")->required();
+  quantize->add_option(
+      "--imatrix", command->imatrix,
+      "which columns matter, as quire imatrix or llama.cpp wrote it: less is lost where it counts");
   quantize->add_option("--threads", command->threads, "threads that compute")->check(CLI::Range(1u, 1024u));
   quantize->callback([command] { (*command)(); });
 }

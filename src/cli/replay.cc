@@ -66,7 +66,7 @@ struct ReplayCommand {
     size_t differ = 0, tokens = 0;
     OrderedJson rows = OrderedJson::array();
     for (const RecordedAnswer& answer : recording.answers) {
-      const ReplayOutcome outcome = replay(engine, answer);
+      const ReplayOutcome outcome = replay(engine, answer, &opened.model->text());
       differ += outcome.same() ? 0 : 1;
       tokens += answer.tokens.size();
       if (json) {

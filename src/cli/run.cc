@@ -8,6 +8,9 @@
 #include "base/json.h"
 #include "cli/answer_line.h"
 #include "cli/commands.h"
+#include "cli/evaluator_choice.h"
+#include "cli/grammar_flags.h"
+#include "cli/kv_curve.h"
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
@@ -20,6 +23,7 @@ struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
   PruningFlags pruning;
+  GrammarFlags grammar;
   std::string prompt = "-";
   std::string system;
   bool raw = false;
@@ -45,15 +49,29 @@ struct RunCommand {
   void operator()() {
     if (watch.drafts && model.draft.empty())
       wrong_usage("--show-drafts wants a drafter: --draft MODEL, lookup or mtp");
-    const std::optional<PruningOptions> prunes = pruning.options(model.path());
+    std::optional<PruningOptions> prunes = pruning.options();
     if (prunes) model.prunes_with = prunes->policy;
+    std::optional<KvCurve> curve;
+    if (pruning.is_auto()) {
+      curve = known_curve(model.path());
+      if (model.kv.empty()) model.kv = smallest_format(*curve, pruning.wanted_answers());
+    }
     ModelOptions::Opened opened = model.open();
     const LoadedModel* loaded = opened.model.get();
+    if (prunes && asks_evaluator(prunes->policy)) prunes->evaluator = choose_heads(*loaded, model.path());
     const std::unique_ptr<Engine> owned = opened.make_engine();
     Engine& engine = *owned;
     Request request = sampling.request(*loaded);
     request.pruning = prunes;
+    request.grammar = grammar.grammar(loaded->text());
     request.prompt = prompt_tokens(*loaded);
+    KeepChooser::Choice choice;
+    if (curve) {
+      choice = make_chooser(*curve, *loaded, model.path(), model.kv)
+                   .choose(request.prompt, pruning.wanted_answers());
+      request.pruning = choice.pruning;
+      fmt::print(stderr, "[--kv-keep auto, --kv {}: {}]\n", model.kv, choice.words);
+    }
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0 || watch.steps();
     request.top_logprobs = std::max(top_logprobs, watch.top);
@@ -74,7 +92,7 @@ struct RunCommand {
     if (!load_kv_file.empty()) load_kv(engine, *loaded, load_kv_file);
     const Answer answer = engine.run(std::move(request));
     if (json) {
-      print_json(answer, engine, std::move(logprob_list), std::move(steps));
+      print_json(answer, engine, choice, std::move(logprob_list), std::move(steps));
     } else {
       if (watch.steps()) std::cout << "\n" << answer.text;
       std::cout << std::endl;
@@ -85,9 +103,17 @@ struct RunCommand {
     save_kv(engine, *loaded, tokens, save_kv_file);
   }
 
-  void print_json(const Answer& answer, const Engine& engine, OrderedJson logprob_list,
-                  OrderedJson steps) const {
+  void print_json(const Answer& answer, const Engine& engine, const KeepChooser::Choice& choice,
+                  OrderedJson logprob_list, OrderedJson steps) const {
     OrderedJson object = answer_json(answer, engine, model.kv);
+    if (pruning.is_auto()) {
+      object["kv"]["choice"] = {
+          {"bytes", choice.bytes}, {"answers", choice.answers}, {"words", choice.words}};
+      if (choice.pruning) {
+        object["kv"]["choice"]["policy"] = name(choice.pruning->policy);
+        object["kv"]["choice"]["keep"] = choice.pruning->share;
+      }
+    }
     if (!logprob_list.empty()) object["logprobs"] = std::move(logprob_list);
     if (watch.any()) object["steps"] = std::move(steps);
     std::cout << object.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) << std::endl;
@@ -111,6 +137,7 @@ void add_run(CLI::App& app) {
   command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
   command->pruning.add_to(*run);
+  command->grammar.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");

@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cli/api_keys.h"
 #include "cli/commands.h"
+#include "cli/evaluator_choice.h"
 #include "cli/kv_choice.h"
 #include "cli/kv_plan.h"
 #include "cli/model_options.h"
@@ -107,7 +108,9 @@ struct ServeCommand {
     refuse_host_tier_if(model.device == "cpu" || (model.device == "auto" && usual_device() == "cpu"));
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
-    server.pruning = pruning.options(model.path());
+    if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
+    server.pruning = pruning.options();
+    const bool wants_heads = asks_evaluator(pruning_policy_from_name(pruning.policy));
     if (server.pruning) model.prunes_with = server.pruning->policy;
     ModelOptions::Opened opened = model.open();
     opened.engine.itl_target_ms = itl_target_ms;
@@ -121,7 +124,8 @@ struct ServeCommand {
     opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
     server.service.limits.open_answers = model.max_sequences + max_queue;
-    server.evaluator = PruningFlags::known_heads(model.path());
+    server.evaluator = evaluator_heads(loaded, wants_heads);
+    if (server.pruning) server.pruning->evaluator = server.evaluator;
     server.service.version = QUIRE_VERSION;
     server.service.kv_format = model.kv;
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
@@ -146,6 +150,18 @@ struct ServeCommand {
     service.run_to_the_end();
     if (!service.lost().empty()) throw Error("{}", service.lost());
     fmt::print(stderr, "stopped\n");
+  }
+
+  // Those that requests may ask: found now if they will surely be wanted, else those that are kept, if there are any.
+  EvaluatorHeads evaluator_heads(const LoadedModel& loaded, bool wanted) const {
+    if (wanted) return choose_heads(loaded, model.path());
+    try {
+      const std::optional<FoundHeads> kept = kept_heads(loaded, model.path());
+      return kept ? kept->best : EvaluatorHeads{};
+    } catch (const Error& error) {
+      fmt::print(stderr, "requests cannot have --kv-policy evaluator: {}\n", error.what());
+      return {};
+    }
   }
 
   bool is_local() const {
@@ -288,6 +304,11 @@ void add_serve(CLI::App& app) {
       ->add_option("--grace-seconds", server.grace_seconds,
                    "what running answers get when the server is told to stop")
       ->capture_default_str();
+  serve
+      ->add_option("--drain-seconds", server.drain_seconds,
+                   "after SIGTERM: how long requests are still taken, while /health says 503")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   serve->add_option("--metrics-names", command->metrics_names, "vllm: export metrics under vLLM's names too")
       ->check(CLI::IsMember({"vllm"}));
   serve->add_option("--kv-dir", server.kv_folder,

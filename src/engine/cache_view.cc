@@ -60,6 +60,7 @@ EngineFigures figures_of(const Engine& engine) {
   figures.waiting = load.waiting;
   figures.preemptions = load.preemptions;
   figures.steps = engine.steps().total();
+  figures.page_tokens = engine.kv().node_tokens();
   for (uint32_t g = 0; g < engine.kv().layout().groups.size(); ++g) {
     const KvCache::GroupStats stats = engine.kv().group_stats(g);
     figures.pages += stats.pages;

@@ -15,6 +15,7 @@ struct EngineFigures {
   uint32_t running = 0, waiting = 0;  // sequences
   uint64_t preemptions = 0, steps = 0;
   uint64_t pages = 0, held_pages = 0, cached_pages = 0;  // of all groups
+  uint32_t page_tokens = 0;                              // the steps in which prefixes are found
   uint64_t evicted_pages = 0, restored_pages = 0;        // ever
   double unused_share = 0;
   std::optional<HostTier::Stats> host;  // nothing: there is none

@@ -7,6 +7,7 @@
 #include "backend/device_lost.h"
 #include "base/check.h"
 #include "base/error.h"
+#include "engine/answer_constraint.h"
 #include "engine/memory_plan.h"
 
 namespace quire {
@@ -101,6 +102,11 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   auto sequence =
       std::make_unique<Sequence>(id, std::move(request), std::move(table), model_.tokenizer, options_.now());
   sequence->lead = lead;
+  if (const auto& grammar = sequence->request.grammar) {
+    const std::vector<TokenId> none;
+    sequence->constraint = std::make_shared<AnswerConstraint>(
+        grammar, sequence->request.ignore_end ? none : model_.end_tokens, model_.spec->vocab);
+  }
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
     if (pruning->kept_of(scored) < scored)

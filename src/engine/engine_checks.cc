@@ -40,19 +40,31 @@ void Engine::check(const Request& request) const {
 void Engine::check_pruning(const Request& request) const {
   const PruningOptions& pruning = *request.pruning;
   pruning.check();
+  pruning.check_heads();
   if (!options_.kv_cache) throw Error("without a KV cache there is nothing to prune");
   check_heads(pruning.policy, kv_.layout(), model_.backend->traits());
   if (pruning.scored > request.prompt.size())
     throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
                 request.prompt.size());
   const size_t layers = model_.spec->layers.size();
+  bool keeps_rows = false;
   for (const KvLayer& layer : kv_shapes(*model_.spec, KvFormats())) {
+    if (std::ranges::all_of(layer, &KvStream::state)) continue;  // or nothing
+    keeps_rows = true;
     if (layer.size() != 1 || layer.front().stride != 1)
       throw Error("layers of this model keep more than keys and values: such a cache cannot be pruned");
     if (layer.front().shares_with)
       throw Error("layers of this model read each other's keys and values: such a cache cannot be pruned");
   }
-  if (pruning.policy == PruningPolicy::evaluator) {
+  if (!keeps_rows) throw Error("no layer of this model keeps keys and values: there is nothing to prune");
+  const bool reads_again =
+      pruning.policy == PruningPolicy::zip || pruning.policy == PruningPolicy::evaluator_prompt;
+  if (reads_again && kv_.layout().has_states())
+    throw Error(
+        "the policy {} reads a prompt twice, which layers of this model that keep a state cannot: prune with "
+        "evaluator, snap, expected or streaming",
+        name(pruning.policy));
+  if (asks_evaluator(pruning.policy)) {
     if (pruning.evaluator.layer >= layers ||
         std::ranges::max(pruning.evaluator.heads) >= model_.spec->layers[pruning.evaluator.layer].gqa().heads)
       throw Error("the evaluator heads are those of another model");

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/answer_constraint.h"
 #include "engine/engine.h"
 #include "engine/plan_input.h"
 
@@ -55,6 +56,9 @@ void Engine::propose_drafts() {
     most.push_back(std::min(left - 1, pace_.length(sequence->id)));
   }
   if (!streams.empty()) drafter_->propose(streams, most);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (streams[i]->constraint) streams[i]->constraint->shape(streams[i]->drafts, most[i]);
+  }
 }
 
 bool Engine::compute_step() {
@@ -336,6 +340,10 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span
                    .wrong_guesses = {}};
   if (sequence.detokenizer) event.text = sequence.stop.push(sequence.detokenizer->push(result.token));
   answer.finish_reason = why_finished(sequence, result.token);
+  if (sequence.constraint && !sequence.finished()) {
+    answer.finish_reason = sequence.constraint->add(result.token);
+    answer.problem = sequence.constraint->problem();
+  }
   if (sequence.finished() && sequence.detokenizer) {
     event.text += sequence.stop.push(sequence.detokenizer->finish());
     event.text += sequence.stop.finish();

@@ -1,15 +1,20 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/request.h"
+#include "grammar/grammar_source.h"
 #include "model/model_file.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace quire {
+
+class ModelGrammars;
+std::shared_ptr<ModelGrammars> make_model_grammars();
 
 // All that a model file says about text: its tokenizer, chat template, end tokens and sampling defaults.
 struct ModelText {
@@ -18,9 +23,12 @@ struct ModelText {
   ChatTemplateSources template_sources;
   std::vector<TokenId> end_tokens;
   SamplingOptions sampling_defaults;
+  std::shared_ptr<ModelGrammars> grammars = make_model_grammars();
 
   // A conversation as the model will see it.
   std::vector<TokenId> encode_chat(const ChatInput& chat, size_t most_tokens = SIZE_MAX) const;
+  // What answers keep to. Throws Error if it cannot be followed. Any thread.
+  std::shared_ptr<grammar::Grammar> compile_grammar(const grammar::GrammarSource& source) const;
   // What, after a text of the user, asks to say it again, up to where the answer would begin.
   std::vector<TokenId> repeat_request() const;
 };

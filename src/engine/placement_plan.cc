@@ -18,8 +18,7 @@ double read_bytes(const ModelFile& file, const Role& role) {
   const bool part = is_part(role, file);
   const TensorEntry* tensor = file.find(part ? role.part.tensor : role.tensor);
   if (tensor == nullptr) return 0;
-  const double share = part ? double(role.shape.front()) / double(role.part.length) : 1;
-  return double(tensor->bytes) * share * role.used / double(role.stacked());
+  return double(tensor->bytes) * (part ? role.part_share() : 1) * role.used / double(role.stacked());
 }
 
 std::vector<Placement> candidates(const ModelSpec& spec, const PlacementWish& wish) {

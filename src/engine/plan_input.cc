@@ -1,5 +1,7 @@
 #include "engine/plan_input.h"
 
+#include "engine/answer_constraint.h"
+
 namespace quire {
 namespace {
 
@@ -48,6 +50,7 @@ SampleParams draw_params(const Sequence& sequence, uint32_t draft, std::span<con
           .frequency_penalty = options.frequency_penalty,
           .seen = seen,
           .logit_bias = options.logit_bias,
+          .allowed = sequence.constraint ? sequence.constraint->allowed(draft) : std::span<const uint32_t>(),
           .seed = options.seed,
           .choice = sequence.request.choice,
           .position = uint32_t(sequence.tokens.size()) + sequence.ahead.drawing + draft,

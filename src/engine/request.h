@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,10 @@
 #include "kv/kv_cache.h"
 
 namespace quire {
+
+namespace grammar {
+class Grammar;
+}
 
 // How tokens are chosen. Values that switch something off are the defaults, but for the temperature.
 struct SamplingOptions {
@@ -90,6 +95,7 @@ struct Request {
   uint32_t top_logprobs = 0;
   std::optional<PruningOptions> pruning;            // what is kept of the prompt; nothing: all
   std::optional<HeadWatch> watch = {};              // where one of its heads looks
+  std::shared_ptr<grammar::Grammar> grammar = {};   // that its answer keeps to; null: none
   std::vector<TokenId> watched;                     // with logprobs: tokens whose ranks each event tells
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };

@@ -37,7 +37,7 @@ bool Sequence::can_go_ahead() const {
   if (ahead.astray) return false;
   // What it draws next depends on the token before, or it is not known how many tokens there will be.
   return drafts.empty() && !request.sampling.has_penalties() && !prune.scorer && !request.watch &&
-         (request.max_tokens == 0 || answer_tokens() + ahead.drawing < request.max_tokens);
+         !constraint && (request.max_tokens == 0 || answer_tokens() + ahead.drawing < request.max_tokens);
 }
 
 void Sequence::append(TokenId token) {

@@ -15,6 +15,8 @@
 
 namespace quire {
 
+class AnswerConstraint;
+
 // What steps on their way do for a sequence.
 struct StepsAhead {
   uint32_t rows = 0;       // that they compute
@@ -90,6 +92,7 @@ struct Sequence {
   std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
   std::optional<Detokenizer> detokenizer;
   StopMatcher stop;
+  std::shared_ptr<AnswerConstraint> constraint;  // of a request with a grammar; else null
   Answer answer;
 
   bool running = false;

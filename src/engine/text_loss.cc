@@ -18,6 +18,20 @@ double negative_log_likelihood(std::span<const float> logits, TokenId token) {
 
 }  // namespace
 
+std::vector<TokenId> tokens_in_parts(const Tokenizer& tokenizer, std::string_view text,
+                                     uint32_t part_tokens) {
+  const std::vector<TokenId> plain = tokenizer.encode(text, {.add_special = false});
+  const std::vector<TokenId> empty = tokenizer.encode("", {});
+  const bool adds_bos = tokenizer.bos() && !empty.empty() && empty.front() == *tokenizer.bos();
+  if (!adds_bos) return plain;
+  std::vector<TokenId> tokens;
+  for (TokenId token : plain) {
+    if (tokens.size() % part_tokens == 0) tokens.push_back(*tokenizer.bos());
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
 void for_each_logits(const EngineModel& model, std::span<const TokenId> tokens, const LossOptions& options,
                      const std::function<void(size_t position, std::span<const float> logits)>& take) {
   CHECK(options.part_tokens >= 2 && options.prefill_chunk >= 1);

@@ -2,11 +2,15 @@
 
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
 
 namespace quire {
+
+// The tokens of a text, with the tokenizer's BOS (if it adds one) at the start of every part.
+std::vector<TokenId> tokens_in_parts(const Tokenizer& tokenizer, std::string_view text, uint32_t part_tokens);
 
 struct LossOptions {
   uint32_t part_tokens = 512;  // that are computed together, from an empty context

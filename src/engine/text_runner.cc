@@ -21,21 +21,40 @@ TextRunner::TextRunner(const EngineModel& model, const KvFormats& formats, uint3
       table_(kv_.make_table()),
       passed_(passed) {}
 
-StepOutput TextRunner::compute(std::span<const TokenId> next, Wanted wanted, std::vector<Tap> taps,
-                               std::vector<float> values) {
+StepInput TextRunner::begin(std::span<const TokenId> next, StepInput::Logits logits) {
   CHECK(kv_.reserve(table_, done_ + uint32_t(next.size())));
   kv_.begin_run(table_, done_, uint32_t(next.size()));
   StepInput input;
-  input.add(next, done_, wanted == Wanted::all_rows ? StepInput::Logits::all : StepInput::Logits::last);
+  input.add(next, done_, logits);
   const PageTable* tables[] = {&table_};
   input.tables = kv_.flatten(tables);
+  return input;
+}
+
+StepOutput TextRunner::finish(StepInput input) {
+  const uint32_t count = uint32_t(input.tokens.size());
+  StepOutput output = runner_.collect(runner_.launch(std::move(input)));
+  done_ += count;
+  if (passed_ == Passed::goes) kv_.release_behind_window(table_, done_);
+  return output;
+}
+
+StepOutput TextRunner::compute(std::span<const TokenId> next, Wanted wanted, std::vector<Tap> taps,
+                               std::vector<float> values) {
+  StepInput input =
+      begin(next, wanted == Wanted::all_rows ? StepInput::Logits::all : StepInput::Logits::last);
   input.report = StepInput::Report::logits;
   input.taps = std::move(taps);
   input.values = std::move(values);
-  StepOutput output = runner_.collect(runner_.launch(std::move(input)));
-  done_ += uint32_t(next.size());
-  if (passed_ == Passed::goes) kv_.release_behind_window(table_, done_);
-  return output;
+  return finish(std::move(input));
+}
+
+std::vector<float> TextRunner::sum_columns(std::span<const TokenId> next, std::vector<ColumnTap> columns,
+                                           std::vector<float> values) {
+  StepInput input = begin(next, StepInput::Logits::none);
+  input.columns = std::move(columns);
+  input.values = std::move(values);
+  return finish(std::move(input)).values;
 }
 
 std::vector<float> TextRunner::expect(std::vector<Expectation> expectations, std::vector<float> values) {

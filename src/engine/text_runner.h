@@ -23,6 +23,9 @@ class TextRunner {
   enum class Wanted : uint8_t { all_rows, last_row };
   StepOutput compute(std::span<const TokenId> next, Wanted wanted = Wanted::all_rows,
                      std::vector<Tap> taps = {}, std::vector<float> values = {});
+  // The next tokens without logits; what their products read joins `values`, and comes back.
+  std::vector<float> sum_columns(std::span<const TokenId> next, std::vector<ColumnTap> columns,
+                                 std::vector<float> values);
   // Of the rows that are computed.
   std::vector<float> expect(std::vector<Expectation> expectations, std::vector<float> values);
   // The bytes of one head's key or value row.
@@ -38,6 +41,10 @@ class TextRunner {
   const KvLayout& layout() const { return kv_.layout(); }
 
  private:
+  // A step of the next tokens, which asks for nothing yet; and what comes of it.
+  StepInput begin(std::span<const TokenId> next, StepInput::Logits logits);
+  StepOutput finish(StepInput input);
+
   KvCache kv_;
   Runner runner_;
   PageTable table_;

@@ -1,42 +1,59 @@
 #pragma once
 
-#include <functional>
+#include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/loaded_model.h"
 #include "engine/pruning/pruning_options.h"
-#include "eval/house_data.h"
 
 namespace quire {
 
-struct HeadSearch {
-  uint32_t tokens = 1024;  // of a prompt
-  uint32_t prompts = 16;
-  uint32_t window = 32;  // the last tokens of a prompt, which look
-  double layers = 0.25;  // the share of the layers that is looked at: the prompt is computed up to there
+inline constexpr std::array kTriedShares = {0.7, 0.5, 0.3};  // of a prompt
+inline constexpr size_t kHalf = 1;                           // among them
+inline constexpr double kEnoughAnswers = 0.98;               // of those that the whole cache gives
+
+// What the best heads of one layer are worth.
+struct LayerHeads {
+  EvaluatorHeads evaluator;
+  double share =
+      0;  // of the attention of a prompt's last tokens, on the mean, that goes to the fact they ask for
+  // The share of a prompt's work that evaluator-prompt saves if half is kept; less than nothing where it costs more.
+  double saved = 0;
+  struct Kept {
+    std::array<uint32_t, kTriedShares.size()> whole = {};  // answers with `evaluator`, by what is kept
+    std::optional<uint32_t> before =
+        0;  // and with `evaluator-prompt`, of half; nothing if the others were too few already
+  };
+  std::optional<Kept> kept = {};  // of those that were tried
 };
 
-// A head, and how much of the attention of a prompt's last tokens it pays the fact they ask for, on the mean.
-struct HeadShare {
-  uint32_t layer = 0, head = 0;
-  double share = 0;
-};
-
+// The heads that a model's evaluator policies ask, and how they were found.
 struct FoundHeads {
-  EvaluatorHeads best;
-  std::vector<HeadShare> heads;  // all that were looked at, the best first
-};
+  EvaluatorHeads best = {};
+  uint32_t tokens = 0, prompts = 0, window = 0;  // of the prompts that were searched
+  uint32_t asked = 0, answered = 0;  // facts, and those that the whole cache gives: what is kept is of these
+  std::vector<LayerHeads> layers = {};  // that see everything, those tried first, then by their share
+  struct Other {
+    PruningPolicy policy = PruningPolicy::zip;
+    uint32_t kept = 0;  // answers at half
+  };
+  std::optional<Other> other = {};  // the policy that does better, where no layer keeps enough
 
-// Finds the heads of an early layer that look at the fact in prompts that hide one among other texts. Throws Error if no layer
-// that is looked at sees everything. `progress` is told how many prompts are done.
-FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data, const HeadSearch& search,
-                                const std::function<void(size_t)>& progress = {});
+  const LayerHeads& chosen() const;
+  bool is_enough(uint32_t kept) const { return kept >= kEnoughAnswers * answered; }
+  // Whether so many facts were known that what is kept of them says something.
+  bool could_be_tried() const { return answered >= 10; }
+  // Nothing to say, or why these heads are not to be relied on.
+  std::string warning() const;
+};
 
 // Beside the model: the heads that were found for it.
 std::string evaluator_heads_path(const std::string& model_path);
-void write_evaluator_heads(const std::string& path, const FoundHeads& found, const HeadSearch& search);
-// Throws Error if there is no such file, or it does not say what it should.
-EvaluatorHeads read_evaluator_heads(const std::string& path);
+// Whoever opens the file finds all of it or the old one. Throws Error.
+void write_evaluator_heads(const std::string& path, const FoundHeads& found, const LoadedModel& model);
+// Throws Error, a sentence, if the file is another model's, is damaged, or does not say what it should.
+FoundHeads read_evaluator_heads(const std::string& path, const LoadedModel& model);
 
 }  // namespace quire

@@ -44,7 +44,7 @@ std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask
     request.prompt = std::move(ask.prompt);
     if (pruning_ && ask.text_tokens > pruning_->window) {
       request.pruning = pruning_;
-      request.pruning->scored = ask.text_tokens;
+      if (question_ == Question::hidden) request.pruning->scored = ask.text_tokens;
     }
     request.sampling.temperature = 0;
     request.max_tokens = max_tokens;

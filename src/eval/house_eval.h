@@ -44,8 +44,12 @@ class HouseEval {
   HouseEval(const LoadedModel& model, const EngineOptions& engine, const HouseData& data, uint32_t limit,
             Progress progress);
 
-  // Prunes every prompt where its question begins: what chooses does not know what will be asked.
-  void prune(const PruningOptions& pruning) { pruning_ = pruning; }
+  // Prunes every prompt, with its question or up to where that begins: then what chooses does not know what will be asked.
+  enum class Question : uint8_t { hidden, seen };
+  void prune(const PruningOptions& pruning, Question question = Question::hidden) {
+    pruning_ = pruning;
+    question_ = question;
+  }
   // For models that answer in sentences: right is what says the expected somewhere.
   void accept_sentences() { sentences_ = true; }
 
@@ -81,6 +85,7 @@ class HouseEval {
   uint32_t limit_;
   bool sentences_ = false;
   std::optional<PruningOptions> pruning_;
+  Question question_ = Question::hidden;
   Progress progress_;
   std::vector<Judged> judged_;
 };

@@ -1,7 +1,9 @@
 #include "eval/needle_cases.h"
 
+#include <algorithm>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "base/json.h"
 
@@ -31,13 +33,14 @@ std::vector<TokenId> user_prompt(const ModelText& model, const std::string& text
   return model.encode_chat(chat);
 }
 
-std::vector<NeedleCase> needle_cases(const ModelText& model, const HouseData& data, size_t count,
-                                     uint32_t tokens) {
+namespace {
+
+std::vector<NeedleCase> cases_of(const ModelText& model, const HouseData& data,
+                                 std::span<const size_t> chosen, uint32_t tokens) {
   std::vector<size_t> lengths;
   for (const std::string& paragraph : data.filler)
     lengths.push_back(model.tokenizer.encode("\n\n" + paragraph, {.add_special = false}).size());
   std::vector<NeedleCase> cases;
-  const std::vector<size_t> chosen = spread(data.needles.size(), count);
   for (size_t k = 0; k < chosen.size(); ++k) {
     const HouseData::Needle& needle = data.needles[chosen[k]];
     size_t used = user_prompt(model, needle.sentence + "\n\n" + needle.asked.question).size();
@@ -54,6 +57,31 @@ std::vector<NeedleCase> needle_cases(const ModelText& model, const HouseData& da
     cases.push_back(std::move(one));
   }
   return cases;
+}
+
+}  // namespace
+
+std::vector<NeedleCase> needle_cases(const ModelText& model, const HouseData& data, size_t count,
+                                     uint32_t tokens) {
+  return cases_of(model, data, spread(data.needles.size(), count), tokens);
+}
+
+NeedleSplit split_needle_cases(const ModelText& model, const HouseData& data, size_t first, size_t second,
+                               uint32_t tokens) {
+  const size_t all = data.needles.size();
+  const auto fits = [&](const NeedleCase& one) {
+    return user_prompt(model, one.text() + one.asked.question).size() <= tokens;
+  };
+  std::vector<size_t> of_first = spread(all, std::min(first, all)), others, of_second;
+  for (size_t i = 0; i < all; ++i) {
+    if (!std::ranges::binary_search(of_first, i)) others.push_back(i);
+  }
+  for (const size_t i : spread(others.size(), std::min(second, others.size())))
+    of_second.push_back(others[i]);
+  NeedleSplit split{cases_of(model, data, of_first, tokens), cases_of(model, data, of_second, tokens)};
+  for (auto* cases : {&split.first, &split.second})
+    std::erase_if(*cases, [&](const NeedleCase& one) { return !fits(one); });
+  return split;
 }
 
 }  // namespace quire

@@ -23,6 +23,13 @@ std::vector<TokenId> user_prompt(const ModelText& model, const std::string& text
 std::vector<NeedleCase> needle_cases(const ModelText& model, const HouseData& data, size_t count,
                                      uint32_t tokens);
 
+// Two lists of such cases, with other needles in each; a needle that does not fit so many tokens by itself is left out.
+struct NeedleSplit {
+  std::vector<NeedleCase> first, second;
+};
+NeedleSplit split_needle_cases(const ModelText& model, const HouseData& data, size_t first, size_t second,
+                               uint32_t tokens);
+
 // `count` of n items, evenly spread.
 std::vector<size_t> spread(size_t n, size_t count);
 

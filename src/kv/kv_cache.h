@@ -314,6 +314,8 @@ class KvCache {
   bool copy_part(PageTable& table, std::span<const std::optional<PageId>> from, uint32_t depth);
   // It has pages for so many tokens; where it took none, its windows have passed.
   void end_at(PageTable& table, uint32_t tokens) const;
+  // Its state, which was left by so many tokens, is that of fewer rows from now on.
+  static void shift_state(PageTable& table, uint32_t computed, uint32_t rows);
   // The cells for the rows that stay, by head of the group: see PageTable.
   std::vector<std::vector<uint32_t>> cells_of(uint32_t group, uint32_t computed, const KeptRows& kept) const;
   // Moves these rows there, page lists to page lists.

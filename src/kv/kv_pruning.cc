@@ -85,6 +85,7 @@ std::vector<std::vector<uint32_t>> KvCache::cells_of(uint32_t g, uint32_t comput
   size_t head = 0;
   bool equal = true;
   for (const auto& streams : layout_.places) {
+    if (streams.empty() || layout_.at(streams.front()).shape.state) continue;  // there are no rows to choose
     CHECK(streams.size() == 1 && layout_.at(streams.front()).shape.stride == 1);
     const KvLayout::Place& place = streams.front();
     const uint32_t heads = layout_.at(place).shape.kv_heads;
@@ -108,6 +109,7 @@ void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList t
   for (const bool elsewhere : {false, true}) {
     size_t head = 0;
     for (const auto& streams : layout_.places) {
+      if (streams.empty() || layout_.at(streams.front()).shape.state) continue;
       const KvLayout::Place& place = streams.front();
       const KvLayerLayout& layer = layout_.at(place);
       for (uint32_t h = 0; h < layer.shape.kv_heads; ++h, ++head) {
@@ -120,6 +122,14 @@ void KvCache::gather(uint32_t g, const KeptRows& kept, PageList from, PageList t
       }
     }
   }
+}
+
+void KvCache::shift_state(PageTable& table, uint32_t computed, uint32_t rows) {
+  PageTable::States& states = table.states_;
+  CHECK(states.ends.size() == 1 && states.ends.back().at == computed);
+  states.ends.back().at = rows;  // it knows of all tokens, whichever have rows
+  states.kept.clear();
+  states.wanted.clear();
 }
 
 bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept) {
@@ -140,6 +150,10 @@ bool KvCache::keep_rows(PageTable& table, uint32_t computed, const KeptRows& kep
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     PageTable::Group& group = table.groups_[g];
     const uint32_t pages = pages_in(g);
+    if (g == layout_.states) {
+      shift_state(table, computed, kept.count);
+      continue;
+    }
     if (!layout_.groups[g].keeps_all()) {
       group.row_shift = computed - kept.count;
       continue;

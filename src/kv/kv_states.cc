@@ -57,7 +57,7 @@ void KvCache::keep_state_at(PageTable& table, uint32_t tokens) const {
 }
 
 bool KvCache::wants_state(const PageTable& table, uint32_t tokens) const {
-  if (!options_.sharing || tokens == 0 || tokens % node_tokens() != 0) return false;
+  if (!options_.sharing || table.pruned_ || tokens == 0 || tokens % node_tokens() != 0) return false;
   const uint32_t every = std::max(kStateEvery / node_tokens(), 1u) * node_tokens();
   return tokens % every == 0 || std::ranges::binary_search(table.states_.wanted, tokens);
 }

@@ -52,7 +52,8 @@ StepCost CostModel::attention(const StepShape& shape, const KvLayout& layout) co
   for (const BlockWeights& block : weights_.blocks) {
     CHECK(block.layer < layout.places.size());
     streams.clear();
-    for (const KvLayout::Place& place : layout.places[block.layer]) streams.push_back(&layout.at(place));
+    for (const KvLayout::Place& place : std::span(layout.places[block.layer]).subspan(block.first_stream))
+      streams.push_back(&layout.at(place));
     cost += block.block->cost(shape, streams);
   }
   if (backend_.traits().attention == ActivationForm::bf16) cost.bf16_ops += std::exchange(cost.f32_ops, 0);

@@ -56,6 +56,51 @@ void Decoder::read_layer_inputs(const Pass& pass) {
                          .out = {}});
 }
 
+void Decoder::open_streams(const Pass& pass) {
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  const size_t dim = spec_.dim;
+  const Norm none;
+  backend.norm_quantize(
+      {.stream = w.stream, .branch = {}, .branch_gate = {}, .norm = &none, .rows = {}, .out = w.normed});
+  std::vector<Projection> projections;
+  for (size_t s = 1; s < spec_.streams; ++s)
+    projections.push_back({weights_.streams_in[s - 1], {}, w.streams.columns(s * dim, dim)});
+  backend.project({w.normed, projections});
+  backend.mix_streams({.what = MixStreamsParams::What::open,
+                       .stream = w.stream,
+                       .streams = w.streams,
+                       .count = spec_.streams});
+}
+
+void Decoder::close_streams(Pass& pass) {
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  const size_t dim = spec_.dim;
+  add_branch(pass);
+  const Norm none;
+  for (size_t s = 1; s < spec_.streams; ++s) {
+    const Rows own = w.streams.columns(s * dim, dim);
+    backend.norm_quantize(
+        {.stream = own, .branch = {}, .branch_gate = {}, .norm = &none, .rows = {}, .out = w.normed});
+    const Projection projection[] = {{weights_.streams_out[s - 1], {}, own}};
+    backend.project({w.normed, projection});
+  }
+  backend.mix_streams({.what = MixStreamsParams::What::close,
+                       .stream = w.stream,
+                       .streams = w.streams,
+                       .count = spec_.streams});
+}
+
+void Decoder::add_branch(Pass& pass) {
+  if (!pass.norm.branch) return;
+  pass.norm.norm = nullptr;
+  pass.norm.order = NormQuantizeParams::Order::add_then_norm;
+  backend_.side(pass.side).norm_quantize(pass.norm);
+  pass.norm.branch = {};
+  pass.norm.stream_scale = 1;
+}
+
 void Decoder::join(const Pass& pass, std::span<const float> before) {
   Workspace& w = workspace(pass.side);
   Backend& backend = backend_.side(pass.side);
@@ -84,11 +129,7 @@ void Decoder::tell_hidden(Pass& pass, std::span<float> to) {
   Workspace& w = workspace(pass.side);
   Backend& backend = backend_.side(pass.side);
   CHECK(to.size() == w.stream.rows * spec_.dim && w.branch.stride == spec_.dim);
-  pass.norm.norm = nullptr;
-  pass.norm.order = NormQuantizeParams::Order::add_then_norm;
-  backend.norm_quantize(pass.norm);
-  pass.norm.branch = {};
-  pass.norm.stream_scale = 1;
+  add_branch(pass);
   backend.norm_quantize({.stream = w.stream,
                          .branch = {},
                          .branch_gate = {},
@@ -105,14 +146,32 @@ Rows Decoder::layer_input(const Workspace& w, size_t layer) const {
   return {w.layer_inputs.data + layer * width, w.layer_inputs.rows, width, w.layer_inputs.stride};
 }
 
+std::span<const ColumnSums> Decoder::sums_of(size_t block, const Taps& taps) {
+  sums_.clear();
+  for (const ColumnTap& tap : taps.columns) {
+    if (tap.block != block) continue;
+    sums_.resize(weights_.blocks[block].roles.size());
+    const std::span<float> values = taps.values.subspan(tap.at, tap.size());
+    sums_.at(tap.role) = {values.first(tap.squares()), values.subspan(tap.squares())};
+  }
+  return sums_;
+}
+
+void Decoder::tap_columns(size_t block, std::span<const ColumnSums> sums) {
+  const BlockWeights& weights = weights_.blocks[block];
+  Workspace& w = workspace(weights.side);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Role& role = weights.roles[i];
+    if (sums[i].squares.empty() || role.is_stack()) continue;
+    const Activation& read = role.reads == Role::kInput ? w.normed : w.scratch[block].at(role.reads);
+    backend_.side(weights.side).tap_columns(read.f32, {}, sums[i]);
+  }
+}
+
 // The stream's next owner is the other side. The host computes at once, so it waits for the device to come so far; the device is
 // only told.
 void Decoder::cross(Pass& pass, Side to) {
-  if (pass.norm.branch) {
-    pass.norm.norm = nullptr;  // it only adds
-    pass.norm.order = NormQuantizeParams::Order::add_then_norm;
-    backend_.side(pass.side).norm_quantize(pass.norm);
-  }
+  add_branch(pass);
   const Rows from = workspace(pass.side).stream;
   const size_t bytes = from.rows * from.stride * sizeof(float);
   Backend& device = backend_.side(Side::device);
@@ -139,6 +198,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                                   .positions = weights_.positions,
                                   .scale = spec_.embedding_scale});
   if (weights_.layer_table) read_layer_inputs(pass);
+  if (spec_.streams > 1) open_streams(pass);
   if (weights_.join) join(pass, hidden.before);
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
@@ -149,11 +209,12 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     Backend& backend = backend_.side(pass.side);
     Workspace& w = workspace(pass.side);
     streams_.clear();
-    for (const KvLayout::Place& place : layout.places[block.layer])
+    for (const KvLayout::Place& place : std::span(layout.places[block.layer]).subspan(block.first_stream))
       streams_.push_back({&kv[place.group], &layout.at(place)});
     pass.norm.norm = block.input == BlockInput::shared ? nullptr : &block.norm;
     pass.norm.order = block.input == BlockInput::stream_before ? Order::norm_then_add : Order::add_then_norm;
     backend.norm_quantize(pass.norm);
+    const std::span<const ColumnSums> sums = sums_of(i, taps);
     block.block->forward({.backend = backend,
                           .layer = block.layer,
                           .in = w.normed,
@@ -165,7 +226,10 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .angles = w.angles,
                           .kv = streams_,
                           .batch = batch,
-                          .taps = taps});
+                          .taps = taps,
+                          .streams = w.streams,
+                          .sums = sums});
+    tap_columns(i, sums);
     pass.norm.branch = w.branch;
     pass.norm.branch_gate = block.block->gates_output() ? w.branch_gate : Rows{};
     pass.norm.branch_norm = block.post_norm.kind == NormKind::none ? nullptr : &block.post_norm;
@@ -173,6 +237,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
     pass.norm.stream_scale = block.stream_scale;
   }
   CHECK((batch.logit_rows.empty() && hidden.after.empty()) || layers >= spec_.layers.size());
+  if (spec_.streams > 1 && layers >= spec_.layers.size()) close_streams(pass);
   if (!hidden.after.empty()) tell_hidden(pass, hidden.after);
   if (batch.logit_rows.empty()) return device_.logits;
   if (pass.side != Side::device) cross(pass, Side::device);
@@ -196,7 +261,7 @@ void Decoder::expect(const Expectation& expectation, const KvLayout& layout, std
   const KvLayout::Place place = layout.places[expectation.layer].front();
   const KvLayerLayout& layer = layout.at(place);
   const GqaSpec& gqa = spec_.layers[expectation.layer].gqa();
-  const size_t width = size_t(gqa.heads) * gqa.key_dim, rows = expectation.rows;
+  const size_t width = size_t(gqa.heads) * layer.shape.query_dim(), rows = expectation.rows;
   backend_.side(layer.shape.side)
       .expected_scores({.samples = {&values[expectation.samples_at], expectation.samples, width, width},
                         .heads = gqa.heads,

@@ -55,7 +55,15 @@ class Decoder {
   void begin(Pass& pass);
   // Reads what each layer has of its own, once the embedding is there.
   void read_layer_inputs(const Pass& pass);
+  // Adds what the last block made to the stream, where nothing is to be normed then.
+  void add_branch(Pass& pass);
+  // Makes the other streams of the embedding; and the stream of all that they have become.
+  void open_streams(const Pass& pass);
+  void close_streams(Pass& pass);
   Rows layer_input(const Workspace& w, size_t layer) const;
+  // Where the columns are summed up that the block's products read, by role; and does so, of those whose rows are there still.
+  std::span<const ColumnSums> sums_of(size_t block, const Taps& taps);
+  void tap_columns(size_t block, std::span<const ColumnSums> sums);
   // Makes the stream of the embedding and what was made of the tokens before.
   void join(const Pass& pass, std::span<const float> before);
   void tell_hidden(Pass& pass, std::span<float> to);
@@ -68,6 +76,7 @@ class Decoder {
   std::optional<Workspace> host_;  // nothing: all blocks are the device's
   Backend::Mark crossed_ = 0;      // the device has read the host's stream
   std::vector<KvView> streams_;    // of the layer that is computed
+  std::vector<ColumnSums> sums_;   // of the block that is
 };
 
 }  // namespace quire

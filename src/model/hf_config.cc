@@ -20,11 +20,6 @@ constexpr uint64_t kMaxLayers = 10000;
 constexpr uint64_t kMaxHeadDim = 1 << 16;
 
 const HfFamily& find_family(const std::string& model_type, const std::string& where) {
-  if (model_type == "kimi_linear")
-    throw Error(
-        "{}: models of type 'kimi_linear' are not there yet: their attention layers have latent keys and "
-        "values",
-        where);
   const auto* family = std::ranges::find(kHfFamilies, model_type, &HfFamily::model_type);
   if (family != std::end(kHfFamilies)) return *family;
   std::string known;
@@ -46,6 +41,8 @@ class Converter {
       add_gpt2();
     else if (is_hf_hybrid(*out_.family))
       add_hf_hybrid(config_, out_);
+    else if (is_hf_latent(*out_.family))
+      add_latent();
     else
       add_rotated();
     set("vocab_size", count("vocab_size"));
@@ -111,6 +108,12 @@ class Converter {
     set("attention.layer_norm_epsilon", positive("layer_norm_epsilon", 1e-5));
   }
 
+  void add_latent() {
+    add_hf_latent(config_, out_);
+    add_epsilon();
+    add_hf_experts(config_, out_);
+  }
+
   // Falcon's first models: one head of keys and values for all, or one for each.
   uint64_t falcon_kv_heads() const {
     if (config_.maybe_flag("new_decoder_architecture").value_or(false))
@@ -139,10 +142,11 @@ class Converter {
     set("context_length",
         count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
-    set("feed_forward_length",
-        hf_count(config_,
-                 {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
-                 has_usual_width ? std::optional(width) : std::nullopt));
+    if (arch_ != "gemma3n")  // which says it layer by layer
+      set("feed_forward_length",
+          hf_count(config_,
+                   {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
+                   has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
     set("attention.key_length", head_dim);
@@ -176,6 +180,8 @@ class Converter {
     if (arch_ == "gemma" || arch_ == "gemma2" || arch_ == "gemma3")
       refuse_flag("use_bidirectional_attention", false);
     if (arch_ == "gemma2" || arch_ == "gemma3") add_gemma();
+    if (arch_ == "falcon-h1") add_hf_falcon_h1(config_, out_);
+    if (arch_ == "gemma3n") add_hf_gemma3n(config_, out_);
     if (arch_ == "granite" || arch_ == "granitemoe") add_granite();
     if (arch_ == "command-r" || arch_ == "cohere2") set("logit_scale", positive("logit_scale", 0.0625));
     if (arch_ == "gptneox")

@@ -14,6 +14,12 @@
 
 namespace quire {
 
+// Rows that follow each other, and what multiplies them.
+struct HfFactor {
+  uint64_t rows = 0;  // 0: all there are
+  float factor = 1;
+};
+
 // A folder's config.json and generation_config.json in GGUF's words.
 struct HfConfig {
   const HfFamily* family = nullptr;
@@ -28,11 +34,16 @@ struct HfConfig {
   uint64_t embedding = 0;
   uint64_t experts = 0;  // 0: no experts
   uint64_t expert_width = 0;
+  uint64_t streams = 0;      // side by side; 0: there is one
   uint64_t more_layers = 0;  // that follow in the file and are not used: they predict further tokens
   // Of layers of gated delta net, if there are any.
   uint64_t delta_key_heads = 0, delta_value_heads = 0, delta_key_dim = 0, delta_value_dim = 0;
-  bool delta_tiled = false;     // GGUF has the value heads of a key head apart
-  uint64_t state_groups = 0;    // of heads in layers of Mamba-2; 0: there are none
+  bool delta_tiled = false;  // GGUF has the value heads of a key head apart
+  // Of layers with latent rows, if there are any: of a head's key what is not rotated, and of its value.
+  uint64_t latent_plain_dim = 0, latent_value_dim = 0;
+  uint64_t state_groups = 0;  // of heads in layers of Mamba-2; 0: there are none
+  // What a config multiplies results with, GGUF has in the matrices: by their names, or from a dot on the ends of them, so many rows each.
+  std::vector<std::pair<std::string, std::vector<HfFactor>>> factors;
   uint64_t fp8_block_rows = 0;  // how far a scale of FP8 weights reaches
   uint64_t fp8_block_cols = 0;
   HfQuantization quantization = {};
@@ -47,8 +58,15 @@ HfConfig convert_hf_config(HfObject config, const std::string& name);
 void add_hf_rope(const HfObject& config, uint64_t head_dim, HfConfig& out);
 // All of Gemma 4 that is not said by other families in the same words, rope and windows too.
 void add_hf_gemma4(const HfObject& config, uint64_t head_dim, HfConfig& out);
+// The measures of latent rows and of the heads that read them, and their rope.
+bool is_hf_latent(const HfFamily& family);
+void add_hf_latent(const HfObject& config, HfConfig& out);
+// What Gemma 3n has that others have not, once all else is said.
+void add_hf_gemma3n(const HfObject& config, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
+// What Falcon-H1 has that others have not, once all else is said.
+void add_hf_falcon_h1(const HfObject& config, HfConfig& out);
 // All of a hybrid's, whose layers are of several kinds.
 bool is_hf_hybrid(const HfFamily& family);
 void add_hf_hybrid(const HfObject& config, HfConfig& out);

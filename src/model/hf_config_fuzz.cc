@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const quire::ModelSpec spec = quire::read_model_spec(Head(config));
     CHECK(spec.layers.size() <= config.layers);
     for (const quire::LayerSpec& layer : spec.layers) {
-      if (const auto* gqa = std::get_if<quire::GqaSpec>(&layer.mixer)) CHECK(gqa->heads % gqa->kv_heads == 0);
+      if (const quire::GqaSpec* gqa = layer.attention()) CHECK(gqa->heads % gqa->kv_heads == 0);
     }
   } catch (const quire::Error&) {
   }

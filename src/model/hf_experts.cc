@@ -19,9 +19,10 @@ class Experts {
       : config_(config), out_(out), arch_(out.family->architecture) {}
 
   void convert() {
-    if (arch_ == "glm4moe" ||
-        arch_ == "minimax-m2")  // some files hold them, and some that do not speak of them
-      out_.more_layers = std::min<uint64_t>(number({"num_nextn_predict_layers", "num_mtp_modules"}, 0), 64);
+    // Some files hold them, and some that do not speak of them.
+    if (arch_ == "glm4moe" || arch_ == "minimax-m2" || arch_ == "hy_v3" || is_hf_latent(*out_.family))
+      out_.more_layers = std::min<uint64_t>(
+          number({"num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers"}, 0), 64);
     if (arch_.starts_with("qwen35"))
       out_.more_layers = std::min<uint64_t>(number({"mtp_num_hidden_layers"}, 0), 64);
     if (arch_ == "gemma4" && !config_.maybe_flag("enable_moe_block").value_or(false)) return;
@@ -30,8 +31,8 @@ class Experts {
     if (*count == 0 || *count > kMaxExperts) throw Error("{}: {} experts", config_.where(), *count);
     out_.experts = *count;
     set("expert_count", out_.experts);
-    const auto used =
-        same({"num_experts_per_tok", "experts_per_token", "top_k_experts", "moe_k", "moe_topk"});
+    const auto used = same({"num_experts_per_tok", "num_experts_per_token", "experts_per_token",
+                            "top_k_experts", "moe_k", "moe_topk"});
     if (!used || *used == 0 || *used > *count)
       throw Error("{}: \"num_experts_per_tok\" is {} of {} experts", config_.where(), used.value_or(0),
                   *count);
@@ -80,7 +81,7 @@ class Experts {
     const char* name = named ? "moe_intermediate_size" : "intermediate_size";
     out_.expert_width = hf_count(config_, {name});
     set("expert_feed_forward_length", out_.expert_width);
-    uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts"}, 0);
+    uint64_t shared = number({"n_shared_experts", "moe_num_shared_experts", "num_shared_experts"}, 0);
     if (shared > kMaxSharedExperts) throw Error("{}: {} shared experts", config_.where(), shared);
     if (arch_ == "hunyuan-moe" || arch_ == "llama4") shared = 1;
     constexpr const char* kSharedWidths[] = {"shared_expert_intermediate_size", "shared_intermediate_size",
@@ -98,11 +99,18 @@ class Experts {
   void add_routing() {
     const HfFamily& family = *out_.family;
     if (family.score != HfScore::usual) set("expert_gating_func", uint64_t(family.score));
-    set("expert_weights_norm", config_.maybe_flag("norm_topk_prob").value_or(family.normalized));
-    const double scale = positive("routed_scaling_factor", 1);
+    // What is said of V2 was never done.
+    const bool is_v2 = family.model_type == "deepseek_v2";
+    const char* key = config_.has("moe_renormalize") ? "moe_renormalize" : "norm_topk_prob";
+    const bool normalized = !is_v2 && config_.maybe_flag(key).value_or(family.normalized);
+    set("expert_weights_norm", normalized);
+    const char* scale_key =
+        config_.has("router_scaling_factor") ? "router_scaling_factor" : "routed_scaling_factor";
+    const double scale = positive(scale_key, 1);
     if (scale != 1) set("expert_weights_scale", scale);
-    const uint64_t groups = number({"n_group"}, 1);
-    if (groups <= 1) return;
+    const uint64_t groups = number({"n_group", "num_expert_group"}, 1);
+    const bool grouped = !is_v2 || config_.maybe_text("topk_method").value_or("greedy") != "greedy";
+    if (groups <= 1 || !grouped) return;
     set("expert_group_count", groups);
     set("expert_group_used_count", hf_count(config_, {"topk_group"}));
   }
@@ -110,7 +118,8 @@ class Experts {
   // One bool per layer: has it a dense MLP, and no experts?
   std::vector<bool> dense_layers() const {
     const uint64_t layers = out_.layers;
-    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"}, 0);
+    const uint64_t first = number({"first_k_dense_replace", "moe_layer_start_index", "num_dense_layers"},
+                                  arch_ == "hy_v3" ? 1 : 0);
     const uint64_t step = std::max<uint64_t>(
         number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
     std::vector<bool> dense(layers);
@@ -120,8 +129,25 @@ class Experts {
         throw Error("{}: \"mlp_only_layers\" speaks of layer {} of {}", config_.where(), layer, layers);
       dense[layer] = true;
     }
+    if (const auto kinds = config_.texts("mlp_layer_types"); is_hf_latent(*out_.family) && !kinds.empty()) {
+      if (kinds.size() != layers)
+        throw Error("{}: \"mlp_layer_types\" speaks of {} layers, but there are {}", config_.where(),
+                    kinds.size(), layers);
+      for (uint64_t i = 0; i < layers; ++i) dense[i] = kinds[i] == "dense";
+    }
     if (const auto end = config_.maybe_real("moe_layer_end_index"); end && *end >= 0) {
       for (uint64_t i = 0; i < layers; ++i) dense[i] = dense[i] || double(i) > *end;
+    }
+    if (const std::vector<std::string> kinds = config_.texts("mlp_layer_types"); !kinds.empty()) {
+      if (kinds.size() != layers)
+        throw Error("{}: \"mlp_layer_types\" speaks of {} layers, but there are {}", config_.where(),
+                    kinds.size(), layers);
+      for (uint64_t i = 0; i < layers; ++i) {
+        dense[i] = kinds[i] == "dense";
+        if (!dense[i] && kinds[i] != "sparse")
+          throw Error("{}: \"mlp_layer_types\" has {}; known are dense and sparse", config_.where(),
+                      in_quotes(kinds[i]));
+      }
     }
     if (config_.has("moe_layers")) {
       dense.assign(layers, true);

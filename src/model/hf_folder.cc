@@ -39,6 +39,13 @@ std::vector<std::string> HfFolder::losses() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> sentences;
   for (const auto& [dtype, lossy] : lossy_) {
+    if (config_.quantization.method.empty()) {
+      sentences.push_back(fmt::format(
+          "{}: {} tensors are multiplied as config.json says and kept as {}, which moves their values by "
+          "{:.2g} % (root mean square)",
+          path_, lossy.tensors, traits(dtype).name, 100 * std::sqrt(lossy.loss.errors / lossy.loss.values)));
+      continue;
+    }
     sentences.push_back(
         fmt::format("{}: {} tensors quantized by {} are kept as {}, which moves their values by {:.2g} % "
                     "(root mean square)",

@@ -127,7 +127,7 @@ TEST(HfHybrids, HostileConfigsAreRefusedNamingTheKey) {
                                 {"linear_attention", "full_attention", "full_attention", "full_attention"}}})
                   .error(),
               HasSubstr("layers of type \"linear_attention\" are not supported"));
-  EXPECT_THAT(Config("kimi_linear").error(), HasSubstr("latent keys and values"));
+  EXPECT_THAT(Config("kimi_linear").error(), HasSubstr("qk_nope_head_dim"));
 }
 
 TEST(HfHybrids, InfinitiesAreReadAsTheyWereEverWritten) {

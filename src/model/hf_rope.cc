@@ -22,6 +22,7 @@ class Rope {
         out_(out) {
     const double share = real("partial_rotary_factor", real("rotary_pct", out.family->rotated));
     dims_ = uint64_t(double(head_dim) * std::clamp(share, 0.0, 1.0));
+    if (is_hf_latent(*out.family)) dims_ = head_dim;  // the part that rotates is all that is asked about
     if (config.has("rotary_dim")) dims_ = std::min(hf_count(config, {"rotary_dim"}), head_dim);
     if (dims_ < 2 || dims_ % 2 != 0)
       throw Error("{}: {} of {} dimensions of a head would be rotated", config_.where(), dims_, head_dim);
@@ -32,7 +33,7 @@ class Rope {
     set("rope.dimension_count", dims_);
     set("rope.freq_base", theta_);
     const std::string_view architecture = out_.family->architecture;
-    if (architecture == "gemma3") set("rope.freq_base_swa", local_theta(10000));
+    if (architecture == "gemma3" || architecture == "gemma3n") set("rope.freq_base_swa", local_theta(10000));
     if (out_.family->model_type == "olmo3") set("rope.freq_base_swa", local_theta(theta_));
     const std::string type = kind(full_);
     if (full_.has("llama_4_scaling_beta")) add_temperature(type);
@@ -133,7 +134,7 @@ class Rope {
     if (const auto beta = full_.maybe_real("beta_slow")) set("rope.scaling.yarn_beta_slow", *beta);
     if (const auto given = full_.maybe_real("attention_factor")) set("rope.scaling.yarn_attn_factor", *given);
     if (const auto own = full_.maybe_real("mscale_all_dim"); own && *own != 0)
-      set("rope.scaling.yarn_log_multiplier", *own);
+      set("rope.scaling.yarn_log_multiplier", is_hf_latent(*out_.family) ? 0.1 * *own : *own);
     if (const auto truncate = full_.maybe_flag("truncate"))
       out_.metadata.set("quire.rope.yarn_truncate", *truncate);
     const double attention = yarn_attention_factor();

@@ -116,8 +116,9 @@ class Scales {
 // Makes the rows of one part, one expert after another.
 class RowMaker {
  public:
-  RowMaker(const HfTensor& tensor, const HfPart& part, const HfConfig& config)
+  RowMaker(const HfTensor& tensor, const HfPart& part, const HfConfig& config, PackedLoss& loss)
       : tensor_(tensor),
+        loss_(loss),
         in_(part.data->bytes.data()),
         exponents_(part.scale ? part.scale->bytes.data() : nullptr),
         type_(part.data->type),
@@ -159,18 +160,43 @@ class RowMaker {
       std::memcpy(out, in, tensor_.cols * value_bytes_);
       return out + tensor_.cols * value_bytes_;
     }
+    if (is_rounded()) return make_rounded(row, in, out);
     const std::span<float> values(reinterpret_cast<float*>(out), tensor_.cols);
     to_f32(type_, in, values);
     scales_.apply(expert, row, values);
-    for (float& value : values) value += tensor_.added;
+    for (float& value : values) value = value * factor_of(row) + tensor_.added;
     if (tensor_.negative_exponential) {
       for (float& value : values) value = -std::exp(value);
     }
     return out + values.size_bytes();
   }
 
+  float factor_of(uint64_t row) const {
+    for (const HfFactor& one : tensor_.factors) {
+      if (one.rows == 0 || row < one.rows) return one.factor;
+      row -= one.rows;
+    }
+    return 1;
+  }
+
+  // Rows that are multiplied keep their type.
+  bool is_rounded() const { return !tensor_.factors.empty() && tensor_.entry.dtype != DType::f32; }
+  std::byte* make_rounded(uint64_t row, const std::byte* in, std::byte* out) const {
+    std::vector<float> values(tensor_.cols), kept(tensor_.cols);
+    to_f32(type_, in, values);
+    for (float& value : values) value *= factor_of(row);
+    const DType dtype = tensor_.entry.dtype;
+    quantize_row(dtype, values, out);
+    dequantize_row(dtype, out, kept);
+    for (size_t i = 0; i < values.size(); ++i) {
+      loss_.values += double(values[i]) * double(values[i]);
+      loss_.errors += double(kept[i] - values[i]) * double(kept[i] - values[i]);
+    }
+    return out + row_bytes(dtype, tensor_.cols);
+  }
+
   bool is_copy() const {
-    return tensor_.added == 0 && !tensor_.negative_exponential &&
+    return tensor_.factors.empty() && tensor_.added == 0 && !tensor_.negative_exponential &&
            value_bytes_ == traits(tensor_.entry.dtype).block_bytes;
   }
 
@@ -209,6 +235,7 @@ class RowMaker {
   }
 
   const HfTensor& tensor_;
+  PackedLoss& loss_;  // of rows that are multiplied
   const std::byte* in_;
   const std::byte* exponents_;
   SafetensorsType type_;
@@ -222,7 +249,7 @@ bool is_view(const HfTensor& tensor) {
   if (tensor.parts.size() != 1 || tensor.parts[0].packed != nullptr) return false;
   const std::span<const std::byte> bytes = tensor.parts[0].data->bytes;
   return reinterpret_cast<uintptr_t>(bytes.data()) % traits(tensor.entry.dtype).block_bytes == 0 &&
-         tensor.rows == HfRows::plain && !tensor.transposed && tensor.added == 0 &&
+         tensor.rows == HfRows::plain && !tensor.transposed && tensor.factors.empty() && tensor.added == 0 &&
          !tensor.negative_exponential && !tensor.tiles.reorders() && tensor.entry.dtype != DType::mxfp4 &&
          tensor.entry.bytes == bytes.size();
 }
@@ -267,20 +294,42 @@ TensorData load_packed(const HfTensor& tensor, PackedLoss& loss) {
   return {buffer->bytes(), buffer};
 }
 
-}  // namespace
+// Each of the stacked matrices the other way round.
+TensorData turn_heads(const HfTensor& tensor, const TensorData& plain) {
+  auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
+  const uint64_t bytes = traits(tensor.entry.dtype).block_bytes;  // such types have one value in a block
+  const uint64_t rows = tensor.entry.shape[2], cols = tensor.entry.shape[1];  // of what is turned
+  CHECK(plain.bytes.size() == tensor.head_stack * rows * cols * bytes);
+  for (uint64_t head = 0; head < tensor.head_stack; ++head) {
+    const uint64_t begin = head * rows * cols;
+    for (uint64_t row = 0; row < rows; ++row) {
+      for (uint64_t col = 0; col < cols; ++col)
+        std::memcpy(buffer->data() + (begin + col * rows + row) * bytes,
+                    plain.bytes.data() + (begin + row * cols + col) * bytes, bytes);
+    }
+  }
+  return {buffer->bytes(), buffer};
+}
 
-TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
-  if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+TensorData load_plain(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
   if (!tensor.parts.empty() && tensor.parts.front().packed != nullptr) return load_packed(tensor, loss);
   auto buffer = std::make_shared<Buffer>(tensor.entry.bytes);
   if (tensor.parts.empty()) {
     std::memcpy(buffer->data(), tensor.computed.data(), tensor.entry.bytes);
   } else {
     std::byte* out = buffer->data();
-    for (const HfPart& part : tensor.parts) out = RowMaker(tensor, part, config).make(out);
+    for (const HfPart& part : tensor.parts) out = RowMaker(tensor, part, config, loss).make(out);
     CHECK(out == buffer->data() + tensor.entry.bytes);
   }
   return {buffer->bytes(), buffer};
+}
+
+}  // namespace
+
+TensorData load_hf_tensor(const HfTensor& tensor, const HfConfig& config, PackedLoss& loss) {
+  if (is_view(tensor)) return {tensor.parts[0].data->bytes, nullptr};
+  const TensorData data = load_plain(tensor, config, loss);
+  return tensor.heads_turned ? turn_heads(tensor, data) : data;
 }
 
 }  // namespace quire

@@ -32,7 +32,7 @@ std::optional<uint64_t> take_index(std::string_view& text) {
 }
 
 bool is_scale(std::string_view name) {
-  if (name.ends_with(".per_expert_scale")) return false;
+  if (name.ends_with(".per_expert_scale") || name.ends_with(".correct_output_scale")) return false;
   return name.ends_with("_scale_inv") || name.ends_with("_scale") || name.ends_with("_scales");
 }
 
@@ -45,8 +45,11 @@ bool is_ignored(std::string_view name, uint64_t more_layers) {
 }
 
 // Of experts stacked, a matrix or biases for each.
-bool is_stack(const std::string& name) {
+bool is_of_experts(const std::string& name) {
   return name.find("_exps.") != std::string::npos && !name.ends_with(".scale");
+}
+bool is_stack(const std::string& name) {
+  return is_of_experts(name) || name == "altup_proj.weight" || name == "altup_unembd_proj.weight";
 }
 
 class Planner {
@@ -108,11 +111,32 @@ class Planner {
       return place_in_layer(tensor, *layer, rest);
     }
     if (apart) return place_predictor(tensor, config_.layers, rest);
+    for (const char* stack : {"altup_projections.", "altup_unembed_projections."})
+      if (take_prefix(rest, stack)) return place_stream(tensor, stack, rest);
     const auto [module, suffix] = split_suffix(rest);
     const HfName* name = find_name(kHfModelNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     if (name->gguf == "output" && config_.tied) return;
     place_plain(tensor, fmt::format("{}{}", name->gguf, suffix));
+  }
+
+  // Of several streams, what one of them but the first begins or ends with; GGUF has all of them in one.
+  void place_stream(const SafetensorsTensor& tensor, std::string_view stack, std::string_view rest) {
+    const auto index = take_index(rest);
+    if (!index || rest != "weight" || *index + 1 >= out_streams()) refuse(tensor, "is not known");
+    stack.remove_suffix(1);
+    place_one_of(tensor, fmt::format("{}.weight", find_name(kHfModelNames, stack)->gguf), *index,
+                 out_streams() - 1);
+  }
+  uint64_t out_streams() const { return std::max<uint64_t>(config_.streams, 1); }
+
+  // One of a stack's matrices.
+  void place_one_of(const SafetensorsTensor& tensor, const std::string& name, uint64_t index,
+                    uint64_t count) {
+    HfTensor& made = made_.contains(name) ? made_.at(name) : add(name);
+    if (made.parts.empty()) made.parts.resize(count);
+    if (made.parts.size() != count || made.parts[index].data) refuse(tensor, "is there twice");
+    made.parts[index] = part(tensor);
   }
 
   // Of a layer that predicts further tokens: what joins, or what it has like others. Embedding and head are the model's.
@@ -136,15 +160,20 @@ class Planner {
     const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
     const std::string as_mixer = "mixer." + std::string(rest.substr(rest.find('.') + 1));
     if (rest.starts_with("feed_forward.")) rest = as_mlp;
+    // Transformers saves the dense layers of Kimi Linear so, too.
+    if (rest.starts_with("block_sparse_moe.") && find_name(kHfLayerNames, split_suffix(as_mlp).first))
+      rest = as_mlp;
     if (rest.starts_with("mamba.")) rest = as_mixer;
     if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
+    if (rest == "self_attn.kv_b_proj.weight" && config_.latent_plain_dim > 0)
+      return place_latent_heads(tensor, block);
     if (rest == "mlp.expert_bias") return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "mixer.D") return place_plain(tensor, block + "ssm_d");
-    if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias")
+    if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias" || rest == "self_attn.dt_bias")
       return place_plain(tensor, block + "ssm_dt.bias");
-    if (rest == "linear_attn.A_log" || rest == "mixer.A_log") {
+    if (rest == "linear_attn.A_log" || rest == "mixer.A_log" || rest == "self_attn.A_log") {
       place_plain(tensor, block + "ssm_a");
       made_.at(block + "ssm_a").negative_exponential = true;
       return;
@@ -157,8 +186,8 @@ class Planner {
       return place_all_experts(tensor, block, "gate_up_proj");
     if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
     if (take_prefix(rest, "shared_mlp.")) return place_granite_mlp(tensor, block, rest);
-    for (const char* shared :
-         {"mlp.shared_experts.", "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
+    for (const char* shared : {"block_sparse_moe.shared_experts.", "mlp.shared_experts.",
+                               "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
       if (take_prefix(rest, shared)) return place_shared(tensor, block, rest);
     const auto [module, suffix] = split_suffix(rest);
     if (module == "post_attention_layernorm") {
@@ -168,6 +197,21 @@ class Planner {
     const HfName* name = find_name(kHfLayerNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
+  }
+
+  // Of each head the rows of its keys, and then those of its values. Queries are multiplied with keys' columns.
+  void place_latent_heads(const SafetensorsTensor& tensor, const std::string& block) {
+    const uint64_t plain = config_.latent_plain_dim, values = config_.latent_value_dim;
+    const auto add_part = [&](const char* name, HfSections::Section section, bool turned) {
+      HfTensor& made = add(block + name);
+      made.parts = {part(tensor)};
+      made.rows = HfRows::sections;
+      made.sections = {config_.heads, plain + values, {section}};
+      made.head_stack = config_.heads;
+      made.heads_turned = turned;
+    };
+    add_part("attn_k_b.weight", {0, plain}, true);
+    add_part("attn_v_b.weight", {plain, values}, false);
   }
 
   // Qwen3-Next has the query, key, values and gates of a key head together.
@@ -211,6 +255,8 @@ class Planner {
     made.parts = {part(tensor)};
     if (config_.family->norm_plus_one && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight"))
       made.added = 1;
+    for (const auto& [ending, factors] : config_.factors)
+      if (ending.starts_with('.') ? name.ends_with(ending) : name == ending) made.factors = factors;
     if (config_.delta_key_heads > 0 && config_.delta_tiled) made.tiles = tiles_of(name);
     const bool query = name.find(".attn_q.") != std::string::npos;
     if (config_.family->pairs && (query || name.find(".attn_k.") != std::string::npos)) {
@@ -256,12 +302,7 @@ class Planner {
       if (!name || suffix != ".weight") refuse(tensor, "is not known");
       if (*expert >= config_.experts)
         refuse(tensor, fmt::format("is of none of {} experts", config_.experts));
-      const std::string place = fmt::format("{}{}.weight", block, name->gguf);
-      HfTensor& made = made_.contains(place) ? made_.at(place) : add(place);
-      if (made.parts.empty()) made.parts.resize(config_.experts);
-      if (made.parts.size() != config_.experts || made.parts[*expert].data) refuse(tensor, "is there twice");
-      made.parts[*expert] = part(tensor);
-      return;
+      return place_one_of(tensor, fmt::format("{}{}.weight", block, name->gguf), *expert, config_.experts);
     }
     place_all_experts(tensor, block, rest);
   }
@@ -328,18 +369,21 @@ class Planner {
         refuse(*part.data, fmt::format("differs from {}", in_quotes(first.name)));
     if (tensor.entry.dtype == DType::mxfp4) return finish_packed(tensor);
 
-    const bool all_experts = is_stack(tensor.entry.name) && tensor.parts.size() == 1;
+    const bool all_experts = is_of_experts(tensor.entry.name) && tensor.parts.size() == 1;
     const size_t outer = all_experts ? 1 : 0;
     // Biases of choices and gates of one row come as matrices.
     const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
                       tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
     const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
     // A convolution of each channel by itself.
-    const bool convolution = (tensor.entry.name.ends_with(".ssm_conv1d.weight") ||
+    const bool convolution = (tensor.entry.name.find(".ssm_conv1d") != std::string::npos ||
                               tensor.entry.name.ends_with(".shortconv.conv.weight")) &&
                              first.shape.size() == 3 && first.shape[1] == 1;
     std::vector<uint64_t> shape = first.shape;
     if (one_row) shape = {first.shape[1]};
+    if (first.shape.size() == 4 && tensor.entry.name.ends_with(".ssm_a") && first.shape[0] == 1 &&
+        first.shape[1] == 1 && first.shape[3] == 1)
+      shape = {first.shape[2]};
     if (convolution) shape = {first.shape.front(), first.shape.back()};
     const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
     if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
@@ -353,6 +397,7 @@ class Planner {
     if (tiles.reorders() &&
         (tiles.columns ? tensor.cols : tensor.file_rows) != tiles.begin + tiles.value_heads * tiles.size)
       refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
+    check_factors(tensor);
     set_shape(tensor, vector);
     tensor.entry.dtype = first_is_packed(tensor) ? packed_type(tensor) : result_type(tensor, first);
     if (first_is_packed(tensor)) {
@@ -362,6 +407,16 @@ class Planner {
     }
     const uint64_t values = first.bytes.size() / type_bytes(first) / tensor.file_rows * tensor.result_rows();
     tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
+  }
+
+  void check_factors(const HfTensor& tensor) const {
+    const SafetensorsTensor& first = *tensor.parts.front().data;
+    uint64_t rows = 0;
+    for (const HfFactor& one : tensor.factors) rows += one.rows == 0 ? tensor.file_rows : one.rows;
+    if (!tensor.factors.empty() && rows != tensor.file_rows)
+      refuse(first, fmt::format("has not the {} rows that config.json multiplies", rows));
+    if (!tensor.factors.empty() && first_is_packed(tensor))
+      refuse(first, "is packed, and config.json multiplies it, which is not supported");
   }
 
   void finish_packed(HfTensor& tensor) const {
@@ -391,14 +446,15 @@ class Planner {
     }
     if (is_small(tensor)) return DType::f32;
     const DType type = type_of_packed(matrices);
-    const bool in_parts = tensor.tiles.reorders() && tensor.tiles.columns;  // of a row: blocks would be torn
+    // Of a row: blocks would be torn.
+    const bool in_parts = (tensor.tiles.reorders() && tensor.tiles.columns) || tensor.heads_turned;
     return in_parts && traits(type).block_values > 1 ? DType::f16 : type;
   }
 
   static bool is_small(const HfTensor& tensor) {
     const std::string& name = tensor.entry.name;
     return tensor.entry.shape.size() == 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
-           name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ssm_conv1d.weight") ||
+           name.ends_with(".ffn_gate_inp.weight") || name.find(".ssm_conv1d") != std::string::npos ||
            name.ends_with(".shortconv.conv.weight") || name == "position_embd.weight";
   }
 
@@ -416,6 +472,11 @@ class Planner {
       tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
     tensor.entry.shape.push_back(tensor.result_rows());
     if (!vector) tensor.entry.shape.push_back(tensor.cols);
+    if (tensor.head_stack > 0) {
+      const uint64_t rows = tensor.result_rows() / tensor.head_stack;
+      tensor.entry.shape = {tensor.head_stack, rows, tensor.cols};
+      if (tensor.heads_turned) std::swap(tensor.entry.shape[1], tensor.entry.shape[2]);
+    }
     set_group_shape(tensor.entry);
   }
 

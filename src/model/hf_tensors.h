@@ -73,11 +73,15 @@ struct HfTensor {
   std::vector<HfPart> parts;  // one, or one per expert; none if it is computed
   std::vector<float> computed;
   HfRows rows = HfRows::plain;
-  uint64_t heads = 0;                 // REQUIRED for `pairs`
-  HfSections sections = {};           // REQUIRED for `sections`
-  HfTiles tiles = {};                 // REQUIRES: plain rows
-  bool transposed = false;            // the file has a column for each row of the result
+  uint64_t heads = 0;        // REQUIRED for `pairs`
+  HfSections sections = {};  // REQUIRED for `sections`
+  HfTiles tiles = {};        // REQUIRES: plain rows
+  bool transposed = false;   // the file has a column for each row of the result
+  // The matrices of so many heads, one after the other; or each of them the other way round.
+  uint64_t head_stack = 0;
+  bool heads_turned = false;
   float added = 0;                    // to each value
+  std::vector<HfFactor> factors;      // of rows; empty: none is multiplied
   bool negative_exponential = false;  // each value x becomes -e^x
 
   // What the file has: in each part `experts` matrices of `file_rows` (after transposing) by `cols`.

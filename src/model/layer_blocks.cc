@@ -1,5 +1,8 @@
 #include "model/layer_blocks.h"
 
+#include <cmath>
+#include <set>
+
 #include <fmt/format.h>
 
 #include "base/check.h"
@@ -60,9 +63,21 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
+    if (layer.streams)
+      add(make_predict_block(*layer.streams, spec.dim), BlockInput::stream, "", "", layer.sides.mixer);
     if (!std::holds_alternative<AbsentSpec>(layer.mixer))
       add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor,
           norms.post ? "post_attention_norm" : "", layer.sides.mixer);
+    CHECK(!layer.beside || !norms.post);
+    if (layer.beside) {
+      const size_t first = blocks.back().block->cached().size();
+      add(make_block(*layer.beside, spec.dim), BlockInput::shared, "", "", layer.sides.mixer);
+      blocks.back().first_stream = first;
+    }
+    if (layer.low_rank) {
+      add(make_block(*layer.low_rank, spec.dim), BlockInput::shared, "", "", layer.sides.mixer);
+      blocks.back().stream_scale = std::sqrt(0.5f);
+    }
     if (!std::holds_alternative<AbsentSpec>(layer.mlp))
       add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, norms.post ? "post_ffw_norm" : "",
           layer.sides.mlp);
@@ -72,6 +87,8 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
       add(make_block(*layer.input, spec.dim), BlockInput::stream, "", "post_norm", layer.sides.mlp);
       blocks.back().residual_scale = 1;
     }
+    if (layer.streams)
+      add(make_correct_block(*layer.streams, spec.dim), BlockInput::stream, "", "", layer.sides.mlp);
     if (!blocks.empty() && blocks.back().layer == l) blocks.back().stream_scale = layer.output_scale;
   }
   return blocks;
@@ -84,7 +101,7 @@ std::array<Role, 3> layer_input_roles(const ModelSpec& spec) {
   const Presence presence = width > 0 ? Presence::required : Presence::absent;
   return {Role{.name = "embedding of layers",
                .tensor = std::string(kLayerTable),
-               .shape = {spec.vocab, all},
+               .shape = {spec.layer_inputs.vocab, all},
                .kind = RoleKind::table,
                .presence = presence},
           Role{.name = "inputs of layers",
@@ -92,6 +109,18 @@ std::array<Role, 3> layer_input_roles(const ModelSpec& spec) {
                .shape = {all, spec.dim},
                .presence = presence},
           vector_role("norm of layers", "per_layer_proj_norm.weight", width, presence)};
+}
+
+std::array<Role, 2> stream_roles(const ModelSpec& spec) {
+  const uint64_t others = spec.streams - 1, dim = spec.dim;
+  const auto stack = [&](const char* name, const char* tensor) -> Role {
+    return {.name = name,
+            .tensor = tensor,
+            .shape = {others, dim, dim},
+            .presence = others > 0 ? Presence::required : Presence::absent,
+            .used = uint32_t(others)};
+  };
+  return {stack("streams in", "altup_proj.weight"), stack("streams out", "altup_unembd_proj.weight")};
 }
 
 std::array<Role, 3> joining_roles(const ModelSpec& spec) {
@@ -123,6 +152,7 @@ ModelRoles model_roles(const ModelSpec& spec) {
                     .kind = RoleKind::table,
                     .presence = spec.learned_positions ? Presence::required : Presence::absent},
       .layer_inputs = layer_input_roles(spec),
+      .streams = stream_roles(spec),
       .joining = joining_roles(spec),
       .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
       .head = {.name = "head",
@@ -138,6 +168,7 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
                            model.output_norm[1], model.head,      model.head_bias};
   all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
+  all.insert(all.end(), model.streams.begin(), model.streams.end());
   all.insert(all.end(), model.joining.begin(), model.joining.end());
   for (const LayerBlock& block : layer_blocks(spec)) {
     const auto add_norm = [&](const char* name, const std::string& tensor) {
@@ -149,7 +180,10 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
     all.insert(all.end(), roles.begin(), roles.end());
     add_norm("post norm", block.post_norm);
   }
-  std::erase_if(all, [](const Role& role) { return role.presence == Presence::absent; });
+  std::set<std::string> seen;  // two blocks may share a tensor
+  std::erase_if(all, [&](const Role& role) {
+    return role.presence == Presence::absent || !seen.insert(role.tensor).second;
+  });
   return all;
 }
 

@@ -20,6 +20,7 @@ struct LayerBlock {
   float residual_scale = 1;
   float stream_scale = 1;  // multiplies the stream once this is added
   Side side = Side::device;
+  size_t first_stream = 0;  // of the layer's, which several mixers share out
 
   std::vector<Role> roles() const;  // the block's, by the full names of their tensors
 };
@@ -34,6 +35,7 @@ inline constexpr std::string_view kLayerTable = "per_layer_token_embd.weight";
 struct ModelRoles {
   Role embedding, positions;
   std::array<Role, 3> layer_inputs;  // table, matrix, norm
+  std::array<Role, 2> streams;       // what makes the others of the embedding, and what they end with
   std::array<Role, 3>
       joining;  // of a model that joins: matrix, norm of tokens, norm of what it reads beside them
   std::array<Role, 2> output_norm;

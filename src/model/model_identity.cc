@@ -85,7 +85,7 @@ std::string positions_identity(const ModelSpec& spec) {
     hash.add(rope.scale);
   }
   for (const LayerSpec& layer : spec.layers) {
-    const auto* attention = std::get_if<GqaSpec>(&layer.mixer);
+    const GqaSpec* attention = layer.attention();
     hash.add(attention != nullptr && attention->rope ? *attention->rope : ~uint32_t(0));
   }
   return hash.text();

@@ -32,6 +32,7 @@ constexpr Architecture kArchitectures[] = {
     {"gemma", arch::gemma_spec},
     {"gemma2", arch::gemma2_spec},
     {"gemma3", arch::gemma3_spec},
+    {"gemma3n", arch::gemma3n_spec},
     {"gemma4", arch::gemma4_spec},
     {"phi2", arch::phi2_spec},
     {"phi3", arch::phi3_spec},
@@ -58,6 +59,10 @@ constexpr Architecture kArchitectures[] = {
     {"ernie4_5-moe", arch::ernie4_5_moe_spec},
     {"apertus", arch::apertus_spec},
     {"dots1", arch::dots1_spec},
+    {"deepseek2", arch::deepseek2_spec},
+    {"mistral4", arch::mistral4_spec},
+    {"kimi-linear", arch::kimi_linear_spec},
+    {"hy_v3", arch::dots1_spec},
     {"hunyuan-dense", arch::hunyuan_spec},
     {"hunyuan-moe", arch::hunyuan_spec},
     {"qwen35", arch::qwen35_spec},
@@ -71,17 +76,13 @@ constexpr Architecture kArchitectures[] = {
     {"mamba", arch::mamba_spec},
     {"mamba2", arch::mamba2_spec},
     {"jamba", arch::jamba_spec},
+    {"falcon-h1", arch::falcon_h1_spec},
 };
 
 }  // namespace
 
 ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
   const std::string& name = file.metadata().text("general.architecture");
-  if (name == "kimi-linear")
-    throw Error(
-        "{}: the architecture 'kimi-linear' is not there yet: its attention layers have latent keys and "
-        "values",
-        file.path());
   const auto* architecture = std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
                                           [&](const Architecture& a) { return a.name == name; });
   if (architecture == std::end(kArchitectures)) {
@@ -106,15 +107,20 @@ ModelSpec read_predictor_spec(const ModelFile& file, const SpecOptions& options)
   const std::string own = fmt::format("blk.{}.nextn.shared_head_norm", spec.first_layer);
   if (file.find(own + ".weight") != nullptr) spec.output_norm_tensor = own;
   spec.joins = spec.output_norm;
-  const auto* attention = std::get_if<GqaSpec>(&spec.layers.front().mixer);
+  const GqaSpec* attention = spec.layers.front().attention();
   if (attention == nullptr || attention->shares_with || spec.layer_inputs.width > 0)
     throw Error("{}: layer {}, which predicts further tokens, is not of attention alone", file.path(),
                 spec.first_layer);
   return spec;
 }
 
+const GqaSpec* LayerSpec::attention() const {
+  if (const auto* latent = std::get_if<LatentSpec>(&mixer)) return &latent->attention;
+  return std::get_if<GqaSpec>(&mixer);
+}
+
 const GqaSpec& LayerSpec::gqa() const {
-  if (const auto* attention = std::get_if<GqaSpec>(&mixer)) return *attention;
+  if (const GqaSpec* own = attention()) return *own;
   throw Error(
       "a layer of this model is recurrent, or has no mixer: it has no attention heads, and what was asked "
       "for "
@@ -126,14 +132,15 @@ GqaSpec& LayerSpec::gqa() {
 }
 
 bool LayerSpec::is_recurrent() const {
-  return !std::holds_alternative<GqaSpec>(mixer) && !std::holds_alternative<AbsentSpec>(mixer) &&
+  if (beside) return true;
+  return attention() == nullptr && !std::holds_alternative<AbsentSpec>(mixer) &&
          !std::holds_alternative<BlockPtr>(mixer);
 }
 
 uint32_t LayerSpec::window() const {
-  const auto* attention = std::get_if<GqaSpec>(&mixer);
-  if (attention == nullptr) return 0;
-  return attention->chunk == 0 ? attention->window : attention->chunk;
+  const GqaSpec* own = attention();
+  if (own == nullptr) return 0;
+  return own->chunk == 0 ? own->window : own->chunk;
 }
 
 std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) {
@@ -141,6 +148,10 @@ std::vector<KvLayer> kv_shapes(const ModelSpec& spec, const KvFormats& formats) 
   std::vector<KvLayer> shapes;
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     KvLayer& layer = shapes.emplace_back(block_of(spec.layers[l].mixer, spec.dim)->cached());
+    if (spec.layers[l].beside) {
+      const KvLayer more = make_block(*spec.layers[l].beside, spec.dim)->cached();
+      layer.insert(layer.end(), more.begin(), more.end());
+    }
     for (KvStream& stream : layer) {
       stream.side = spec.layers[l].sides.mixer;
       if (stream.own_format) continue;

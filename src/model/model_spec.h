@@ -13,10 +13,12 @@
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
 #include "model/blocks/kimi_delta.h"
+#include "model/blocks/latent_attention.h"
 #include "model/blocks/layer_input.h"
 #include "model/blocks/parallel_mlp.h"
 #include "model/blocks/short_convolution.h"
 #include "model/blocks/state_space.h"
+#include "model/blocks/streams.h"
 #include "model/model_file.h"
 
 namespace quire {
@@ -35,8 +37,8 @@ BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec, SelectiveScanSpec,
-                               ShortConvolutionSpec, AbsentSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, LatentSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec,
+                               SelectiveScanSpec, ShortConvolutionSpec, AbsentSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, ParallelMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
@@ -64,15 +66,21 @@ struct LayerSides {
 
 struct LayerSpec {
   MixerSpec mixer = {};
+  std::optional<StateSpaceSpec> beside = {};  // the mixer, reading what it reads. REQUIRES: no norms after
   MlpSpec mlp = {};
   std::optional<DenseMlpSpec> shared = {};  // beside the MLP, reading what it reads. REQUIRES: no norms after
   std::optional<LayerInputSpec> input = {};  // after them
+  std::optional<LowRankSpec> low_rank =
+      {};  // beside the mixer, after which the stream is divided by the root of 2
+  std::optional<StreamsSpec> streams = {};  // around all of them; then `input` is theirs
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
   float output_scale = 1;    // multiplies the stream after all of them
   LayerSides sides = {};
 
-  // Throws Error if the mixer is not grouped attention.
+  // The mixer as attention sees it, or null.
+  const GqaSpec* attention() const;
+  // The same; throws Error if it is none.
   GqaSpec& gqa();
   const GqaSpec& gqa() const;
   uint32_t window() const;  // 0: none; of chunks, what they see at most
@@ -83,6 +91,7 @@ struct LayerSpec {
 // by row where the file is mapped, and to it comes, normed, what a matrix makes of its embedding.
 struct LayerInputs {
   uint32_t width = 0;  // of one layer's; 0: there are none
+  uint32_t vocab = 0;  // of the table: further tokens have its first row
   NormSpec norm = {};
 };
 
@@ -101,6 +110,8 @@ struct ModelSpec {
   std::string output_norm_tensor = "output_norm";  // what the file calls it
 
   LayerInputs layer_inputs;
+  uint32_t streams =
+      1;  // side by side: the others are made of the embedding, and the output is of the mean of all
   // A model that predicts further tokens of another: it reads, beside each token, what that made of the token before; both are
   // normed so, and a matrix joins them. Embedding and head are the other's.
   std::optional<NormSpec> joins = {};

@@ -40,6 +40,10 @@ DType product_type(DType dtype) {
   }
 }
 
+DType turned_type(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16 ? dtype : DType::f16;
+}
+
 void rewrite_for_products(DType from, size_t cols, std::span<const std::byte> in, std::span<std::byte> out) {
   switch (from) {
     case DType::tq1_0:

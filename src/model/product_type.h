@@ -11,6 +11,9 @@ namespace quire {
 // NVFP4 fits bf16. Others are multiplied as they are. Tables, whose rows are read one by one, stay as they are in any case.
 DType product_type(DType dtype);
 
+// The type of a matrix that is written down the other way round: one whose values stand by themselves.
+DType turned_type(DType dtype);
+
 // Rows of such a matrix as its product_type. REQUIRES: that is another type.
 void rewrite_for_products(DType from, size_t cols, std::span<const std::byte> in, std::span<std::byte> out);
 

@@ -92,10 +92,16 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", *why, "use --device cpu");
   if (spec.layer_inputs.width > 0 && !limits.norms_of_parts)
     return sentence("the model", "has inputs for each layer, which are not there yet", "use --device cpu");
+  if (spec.streams > 1 && !limits.side_streams)
+    return sentence("the model", "has streams side by side, which are not there yet", "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
       return sentence(fmt::format("layer {}", l), "is recurrent, which is not there yet", "use --device cpu");
+    if (std::holds_alternative<LatentSpec>(layer.mixer) && layer.sides.mixer == Side::device &&
+        !limits.latent_rows)
+      return sentence(fmt::format("layer {}", l), "has latent keys and values, which are not there yet",
+                      "use --device cpu");
     Refusal why;
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)

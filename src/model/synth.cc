@@ -98,6 +98,37 @@ Keys with(Keys keys, const char* key, uint64_t value) {
   return keys;
 }
 
+// Layers that keep latent rows. Of heads what is not rotated, what is, and what they give.
+struct LatentHeads {
+  uint64_t query_rank, rank, plain, rotated, value;
+};
+Keys latent(const LatentHeads& heads, Keys more) {
+  more.push_back({"attention.key_length", heads.rank + heads.rotated});
+  more.push_back({"attention.value_length", heads.rank});
+  more.push_back({"attention.key_length_mla", heads.plain + heads.rotated});
+  more.push_back({"attention.value_length_mla", heads.value});
+  more.push_back({"attention.kv_lora_rank", heads.rank});
+  if (heads.query_rank > 0) more.push_back({"attention.q_lora_rank", heads.query_rank});
+  more.push_back({"rope.dimension_count", heads.rotated});
+  more.push_back({"expert_shared_count", uint64_t(1)});
+  return more;
+}
+
+// Scores are sigmoids, the first layers dense.
+Keys v3_routing(uint64_t dense, double scale, uint64_t groups, uint64_t groups_used) {
+  return {{"leading_dense_block_count", dense}, {"expert_gating_func", uint64_t(2)},
+          {"expert_weights_norm", true},        {"expert_weights_scale", scale},
+          {"expert_group_count", groups},       {"expert_group_used_count", groups_used}};
+}
+
+Keys yarn(Keys keys, double factor, uint64_t original, double multiplier) {
+  keys.push_back({"rope.scaling.type", std::string("yarn")});
+  keys.push_back({"rope.scaling.factor", factor});
+  keys.push_back({"rope.scaling.original_context_length", original});
+  keys.push_back({"rope.scaling.yarn_log_multiplier", multiplier});
+  return keys;
+}
+
 // Three of four layers are gated delta nets; of a head of the others so many dimensions rotate.
 Keys recurrence(uint64_t key_heads, uint64_t value_heads, uint64_t head_dim, uint64_t rotated) {
   return {{"full_attention_interval", uint64_t(4)},
@@ -224,6 +255,7 @@ const std::vector<SynthShape>& synth_shapes() {
        state_space(
            8, 64, 1,
            {{"attention.head_count_kv", where("MM*MM*", '*', 2)}, {"rope.scaling.finetuned", false}})},
+      {"llama-70b", 8192, 80, 64, 8, 128, 28672, 128256, 131072, false, 500000},
       {"llama-13b", 5120, 40, 40, 40, 128, 13824, 32000, 4096, false, 10000},
       {"ministral-3-8b",
        4096,
@@ -259,6 +291,8 @@ const std::vector<SynthShape>& synth_shapes() {
        experts(60, 4, 1408, {{"expert_shared_feed_forward_length", uint64_t(5632)}})},
       {"qwen3-30b-a3b", 2048, 48, 32, 4, 128, 6144, 151936, 40960, false, 1e6f, "qwen3moe",
        experts(128, 8, 768, {})},
+      {"qwen3-235b-a22b", 4096, 94, 64, 4, 128, 12288, 151936, 262144, false, 5e6f, "qwen3moe",
+       experts(128, 8, 1536, {})},
       {"gpt-oss-20b", 2880, 24, 64, 8, 64, 2880, 201088, 131072, false, 150000, "gpt-oss",
        experts(32, 4, 2880, {{"attention.sliding_window", uint64_t(128)}})},
       {"ernie-4.5-21b-a3b", 2560, 28, 20, 4, 128, 12288, 103424, 131072, true, 500000, "ernie4_5-moe",
@@ -270,6 +304,27 @@ const std::vector<SynthShape>& synth_shapes() {
                 {"leading_dense_block_count", uint64_t(1)},
                 {"expert_gating_func", uint64_t(2)},
                 {"rope.dimension_count", uint64_t(64)}})},
+      {"tiny-mla", 256, 4, 4, 1, 48, 512, 512, 8192, true, 10000, "deepseek2",
+       experts(8, 2, 128, latent({128, 96, 32, 32, 64}, v3_routing(1, 2.5, 4, 2)))},
+      {"v3-lite", 2048, 9, 32, 1, 192, 8192, 32000, 131072, false, 10000, "deepseek2",
+       experts(32, 4, 1408, latent({768, 512, 128, 64, 128}, yarn(v3_routing(1, 2.5, 4, 2), 40, 4096, 0.1)))},
+      {"deepseek-v2-lite", 2048, 27, 16, 1, 192, 10944, 102400, 163840, false, 10000, "deepseek2",
+       experts(64, 6, 1408,
+               latent({0, 512, 128, 64, 128}, yarn({{"leading_dense_block_count", uint64_t(1)},
+                                                    {"expert_shared_feed_forward_length", uint64_t(2816)}},
+                                                   40, 4096, 0.0707)))},
+      {"deepseek-v3", 7168, 61, 128, 1, 192, 18432, 129280, 163840, false, 10000, "deepseek2",
+       experts(256, 8, 2048,
+               latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1)))},
+      {"kimi-k2", 7168, 61, 64, 1, 192, 18432, 163840, 131072, false, 50000, "deepseek2",
+       experts(384, 8, 2048,
+               latent({1536, 512, 128, 64, 128}, yarn(v3_routing(1, 2.827, 1, 1), 32, 4096, 0.1)))},
+      {"glm-4.7-flash", 2048, 47, 20, 1, 256, 10240, 154880, 202752, false, 1e6f, "deepseek2",
+       experts(64, 4, 1536, latent({768, 512, 192, 64, 256}, v3_routing(1, 1.8, 1, 1)))},
+      {"mistral-small-4", 4096, 36, 32, 1, 128, 12288, 131072, 1048576, false, 10000, "mistral4",
+       experts(
+           128, 4, 2048,
+           latent({1024, 256, 64, 64, 128}, yarn({{"attention.temperature_scale", 0.1}}, 128, 8192, 0.1)))},
       {"tiny-gemma4", 256, 12, 4, 2, 64, 512, 512, 8192, true, 1e6f, "gemma4", gemma4(32, 64, 2, 16)},
       {"gemma4-e4b", 2560, 42, 8, 2, 512, 10240, 262144, 131072, true, 1e6f, "gemma4",
        gemma4(256, 512, 18, 256)},

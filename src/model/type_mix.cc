@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "tensor/quantize.h"
 
 namespace quire {
 namespace {
@@ -19,18 +20,22 @@ struct Known {
 };
 
 constexpr Known kKnown[] = {
-    {"f32", DType::f32, false, 0},        {"f16", DType::f16, false, 1},
-    {"bf16", DType::bf16, false, 32},     {"q4_0", DType::q4_0, false, 2},
-    {"q4_1", DType::q4_1, false, 3},      {"q5_0", DType::q5_0, false, 8},
-    {"q5_1", DType::q5_1, false, 9},      {"q8_0", DType::q8_0, false, 7},
-    {"q2_k", DType::q2_k, false, 10},     {"q3_k_s", DType::q3_k, false, 11},
-    {"q3_k_m", DType::q3_k, true, 12},    {"q4_k_s", DType::q4_k, false, 14},
-    {"q4_k_m", DType::q4_k, true, 15},    {"q5_k_s", DType::q5_k, false, 16},
-    {"q5_k_m", DType::q5_k, true, 17},    {"q6_k", DType::q6_k, false, 18},
-    {"iq4_nl", DType::iq4_nl, false, 25}, {"iq4_xs", DType::iq4_xs, false, 30},
-    {"mxfp4", DType::mxfp4, false, 38},   {"nvfp4", DType::nvfp4, false, 39},
-    {"tq1_0", DType::tq1_0, false, 36},   {"tq2_0", DType::tq2_0, false, 37},
-    {"q1_0", DType::q1_0, false, 40},     {"q2_0", DType::q2_0, false, 41},
+    {"f32", DType::f32, false, 0},          {"f16", DType::f16, false, 1},
+    {"bf16", DType::bf16, false, 32},       {"q4_0", DType::q4_0, false, 2},
+    {"q4_1", DType::q4_1, false, 3},        {"q5_0", DType::q5_0, false, 8},
+    {"q5_1", DType::q5_1, false, 9},        {"q8_0", DType::q8_0, false, 7},
+    {"q2_k", DType::q2_k, false, 10},       {"q3_k_s", DType::q3_k, false, 11},
+    {"q3_k_m", DType::q3_k, true, 12},      {"q4_k_s", DType::q4_k, false, 14},
+    {"q4_k_m", DType::q4_k, true, 15},      {"q5_k_s", DType::q5_k, false, 16},
+    {"q5_k_m", DType::q5_k, true, 17},      {"q6_k", DType::q6_k, false, 18},
+    {"iq4_nl", DType::iq4_nl, false, 25},   {"iq4_xs", DType::iq4_xs, false, 30},
+    {"mxfp4", DType::mxfp4, false, 38},     {"nvfp4", DType::nvfp4, false, 39},
+    {"iq3_s", DType::iq3_s, false, 26},     {"iq3_xxs", DType::iq3_xxs, false, 23},
+    {"iq2_s", DType::iq2_s, false, 28},     {"iq2_xs", DType::iq2_xs, false, 20},
+    {"iq2_xxs", DType::iq2_xxs, false, 19}, {"iq1_m", DType::iq1_m, false, 31},
+    {"iq1_s", DType::iq1_s, false, 24},     {"tq1_0", DType::tq1_0, false, 36},
+    {"tq2_0", DType::tq2_0, false, 37},     {"q1_0", DType::q1_0, false, 40},
+    {"q2_0", DType::q2_0, false, 41},
 };
 
 const Known* find(std::string_view name) {
@@ -49,6 +54,13 @@ DType with_short_blocks(DType type) {
     case DType::q2_k:
     case DType::q3_k:
     case DType::iq4_xs:
+    case DType::iq3_s:
+    case DType::iq3_xxs:
+    case DType::iq2_s:
+    case DType::iq2_xs:
+    case DType::iq2_xxs:
+    case DType::iq1_m:
+    case DType::iq1_s:
     case DType::tq1_0:
     case DType::tq2_0:
     case DType::q1_0:
@@ -69,6 +81,23 @@ DType with_short_blocks(DType type) {
 
 DType finer(DType type) {
   return type == DType::q3_k ? DType::q5_k : DType::q6_k;
+}
+
+// Where a mix is of a type with a code book, some matrices have bits enough to bear it: values, of which there are few, what is
+// added to the stream early, and the embedding, of which no importance is known.
+DType beside_book(DType main, const std::string& name, uint32_t layer, uint32_t layers) {
+  const bool is_small = needs_importance(main);
+  const auto is = [&name](const char* part) { return name.find(part) != std::string::npos; };
+  if (is("token_embd")) return is_small ? DType::q3_k : DType::iq3_s;
+  if (is("attn_v.weight") || is("attn_qkv")) return is_small ? DType::q4_k : main;
+  if (is("attn_output") && is_small)
+    return main == DType::iq1_s || main == DType::iq1_m ? DType::iq2_xxs : main;
+  if (is("ffn_down") && layer < layers / 8) return is_small ? DType::q2_k : DType::q4_k;
+  return main;
+}
+
+bool has_book(DType type) {
+  return needs_importance(type) || type == DType::iq3_xxs || type == DType::iq3_s;
 }
 
 // The layers whose value and down matrices get more bits: the first and last eighth, and every third between.
@@ -99,8 +128,9 @@ DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) c
   const std::string& name = tensor.name;
   if (tensor.shape.size() < 2 || !name.ends_with(".weight")) return DType::f32;
   // Small, and everything depends on them.
-  for (const char* part : {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d", ".shortconv.conv.",
-                           ".ssm_alpha.", ".ssm_beta.", ".ssm_ba.", ".ssm_x.", ".ssm_dt.", "_norm.weight"}) {
+  for (const char* part :
+       {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d", ".shortconv.conv.", ".ssm_alpha.",
+        ".ssm_beta.", ".ssm_ba.", ".ssm_x.", ".ssm_dt.", "_norm.weight", ".altup_"}) {
     if (name.find(part) != std::string::npos) return DType::f32;
   }
   if (main_ == DType::f32) return DType::f32;
@@ -113,6 +143,7 @@ DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) c
   const bool is_sensitive =
       name.find("attn_v.weight") != std::string::npos || name.find("ffn_down") != std::string::npos;
   if (more_bits_ && is_sensitive && gets_more_bits(layer_of(name), layers)) type = finer(main_);
+  if (has_book(main_) && !is_head) type = beside_book(main_, name, layer_of(name), layers);
   // Two bits are too few for what everything else is added to.
   const bool writes_stream = is_sensitive || name.find("attn_output") != std::string::npos;
   if (main_ == DType::q2_k && writes_stream) type = DType::q3_k;

@@ -13,6 +13,12 @@
 namespace quire {
 namespace {
 
+// Files keep some vectors and matrices as if they had more measures.
+std::vector<uint64_t> without_ones(std::vector<uint64_t> shape) {
+  std::erase(shape, uint64_t(1));
+  return shape;
+}
+
 class Loader {
  public:
   Loader(std::shared_ptr<const ModelFile> file, const ModelSpec& spec)
@@ -41,6 +47,11 @@ class Loader {
     weights.layer_projection = find(roles.layer_inputs[1]);
     weights.layer_norm = {
         spec_.layer_inputs.norm.kind, spec_.layer_inputs.norm.epsilon, find(roles.layer_inputs[2]), {}};
+    const Weight in = find(roles.streams[0]), out = find(roles.streams[1]);
+    for (uint32_t s = 1; s < spec_.streams; ++s) {
+      weights.streams_in.push_back(in.slice((s - 1) * size_t(spec_.dim), spec_.dim));
+      weights.streams_out.push_back(out.slice((s - 1) * size_t(spec_.dim), spec_.dim));
+    }
     weights.head = find(roles.head);
     if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding);
     weights.head_bias = find(roles.head_bias);
@@ -67,7 +78,8 @@ class Loader {
                         .post_norm = norm(from.post_norm, from.norm),
                         .residual_scale = from.residual_scale,
                         .stream_scale = from.stream_scale,
-                        .side = from.side};
+                        .side = from.side,
+                        .first_stream = from.first_stream};
     shared_.clear();
     for (const Role& role : result.roles) result.weights.push_back(find(role));
     return result;
@@ -102,12 +114,14 @@ class Loader {
 
   // Backends know stacks without gaps: a copy, which is let go once it is prepared.
   Weight part_of_each(const Role& role) {
-    std::vector<uint64_t> shape = role.shape;
-    shape[1] = role.part.length;
+    const bool turned = role.part.transposed;
+    const size_t rows = role.shape[turned ? 2 : 1], cols = role.shape[turned ? 1 : 2], stack = role.shape[0];
+    std::vector<uint64_t> shape = {stack, role.part.length, cols};
+    if (role.part.flat) shape = {stack * role.part.length, cols};
     const size_t before = bytes_;
     const Weight all = load(role.part.tensor, shape, role.kind);
-    const size_t rows = role.shape[1], stack = role.shape[0];
     if (bytes_ > before) bytes_ = before + (bytes_ - before) * rows / role.part.length;
+    if (turned) return turned_parts(role, all);
     MatrixView view{all.view.data, all.view.dtype, stack * rows, all.view.cols};
     if (checking_) return {view, nullptr};
     auto copy = std::make_shared<const Buffer>(view.bytes());
@@ -119,10 +133,33 @@ class Loader {
     return {view, copy};
   }
 
+  // In a type whose values stand by themselves: those of a block would be torn apart.
+  Weight turned_parts(const Role& role, const Weight& all) {
+    const size_t stack = role.shape[0], rows = role.shape[1], cols = role.shape[2];
+    const DType dtype = turned_type(all.view.dtype);
+    const size_t value_bytes = row_bytes(dtype, 1);
+    MatrixView view{all.view.data, dtype, stack * rows, cols};
+    if (checking_) return {view, nullptr};
+    auto copy = std::make_shared<const Buffer>(view.bytes());
+    view.data = copy->data();
+    std::vector<float> values(rows);
+    std::vector<std::byte> row(rows * value_bytes);
+    for (size_t i = 0; i < stack; ++i) {
+      for (size_t c = 0; c < cols; ++c) {
+        dequantize_row(all.view.dtype, all.view.row(i * role.part.length + role.part.begin + c), values);
+        quantize_row(dtype, values, row.data());
+        for (size_t r = 0; r < rows; ++r)
+          std::memcpy(copy->data() + ((i * rows + r) * cols + c) * value_bytes, &row[r * value_bytes],
+                      value_bytes);
+      }
+    }
+    return {view, copy};
+  }
+
   Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
     const TensorEntry* entry = file_->find(name);
     if (entry == nullptr) throw Error("{}: the tensor {} is missing", file_->path(), name);
-    if (entry->shape != shape) {
+    if (without_ones(entry->shape) != without_ones(shape)) {
       throw Error("{}: the tensor {} has the shape [{}], and [{}] was expected", file_->path(), name,
                   fmt::join(entry->shape, ", "), fmt::join(shape, ", "));
     }
@@ -262,6 +299,9 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   visit(weights.first_side(), weights.layer_table, WeightUse{WeightUse::table});
   visit(weights.first_side(), weights.layer_projection, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.layer_norm);
+  for (std::vector<Weight>* streams : {&weights.streams_in, &weights.streams_out}) {
+    for (Weight& one : *streams) visit(Side::device, one, WeightUse{WeightUse::product});
+  }
   visit(weights.first_side(), weights.join, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.token_norm);
   norm(weights.first_side(), weights.result_norm);

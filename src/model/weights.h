@@ -22,6 +22,7 @@ struct BlockWeights {
   float residual_scale = 1;
   float stream_scale = 1;
   Side side = Side::device;  // who has them, and computes
+  size_t first_stream = 0;   // of its layer's that are its own
 };
 
 struct Weights {
@@ -31,6 +32,8 @@ struct Weights {
   Weight layer_table;       // [vocab, layers * width]
   Weight layer_projection;  // [layers * width, dim]
   Norm layer_norm;          // of the width
+  // Of a model of several streams, for each but the first: what it begins with, and what it ends with. [dim, dim]
+  std::vector<Weight> streams_in, streams_out;
   // Of a model that joins.
   Weight join;  // [dim, 2 * dim]
   Norm token_norm, result_norm;

@@ -24,6 +24,7 @@ class Workspace {
   Rows branch_gate;                              // [tokens, 1]: of blocks that gate what they add
   Rows layer_inputs;                             // [tokens, layers * width]: what is read for each layer
   Rows layer_products;                           // the same: what its matrix makes of the embedding
+  Rows streams;                                  // [tokens, streams * dim]: of a model that has several
   Activation joined;                             // [tokens, 2 * dim]: of a model that joins
   Rows logits;                                   // [logit_rows, vocab]
   Activation normed;                             // [tokens, dim]: input of the blocks

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "openai/api_error.h"
+#include "openai/grammar_fields.h"
 #include "openai/json_fields.h"
 
 namespace quire {
@@ -49,13 +50,6 @@ void refuse_what_is_not_built(const JsonFields& fields) {
       {"truncate_prompt_tokens", "cutting a prompt"},
       {"include_stop_str_in_output", "the stop text in the answer"},
       {"chat_template", "a template of the request's own"},
-      {"guided_json", "constrained answers"},
-      {"guided_regex", "constrained answers"},
-      {"guided_choice", "constrained answers"},
-      {"guided_grammar", "constrained answers"},
-      {"structured_outputs", "constrained answers"},
-      {"grammar", "constrained answers"},
-      {"json_schema", "constrained answers"},
       {"continue_final_message", "continuing a message"},
   };
   for (const Field& field : kNotBuilt) {
@@ -64,9 +58,6 @@ void refuse_what_is_not_built(const JsonFields& fields) {
   const OrderedJson& tool_choice = fields.get("tool_choice");
   if (!tool_choice.is_null() && tool_choice != "none" && tool_choice != "auto")
     not_built("tool_choice", "calling tools");
-  if (const auto format = fields.object("response_format")) {
-    if (format->text("type").value_or("text") != "text") not_built("response_format", "answers as JSON");
-  }
   for (const std::string& modality : fields.texts("modalities", 8)) {
     if (modality != "text") not_built("modalities", "anything but text");
   }
@@ -141,6 +132,7 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Request& r
     if (const auto policy = fields.text(field)) pruning.policy = pruning_policy_from_name(*policy);
     pruning.window = uint32_t(fields.integer("kv_window", 1, 4096).value_or(usual_window(pruning.policy)));
     pruning.check();
+    pruning.check_heads();
   } catch (const Error& error) {
     bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
   }
@@ -169,6 +161,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
       bad_field("stop", "'stop' has a text of {} bytes; at most {} are allowed", stop.size(), kMostStopBytes);
   }
   request.stop_tokens = fields.tokens("stop_token_ids", model.vocab, kMostStopTokens);
+  request.grammar = read_grammar(fields, *model.text);
   request.ignore_end = fields.boolean("ignore_eos").value_or(false);
   ask.stream = fields.boolean("stream").value_or(false);
   if (const auto options = fields.object("stream_options")) {

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "grammar/grammar.h"
 #include "replay/recording_bytes.h"
 
 namespace quire {
@@ -19,7 +20,7 @@ static_assert(std::endian::native == std::endian::little,
               "recordings are little-endian and written in place");
 
 constexpr std::string_view kMagic = "quire replay\n";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kHeadPart = 1, kAnswerPart = 2;
 constexpr uint32_t kMostContext = 1 << 24;
 constexpr size_t kFrameBytes = 2 * sizeof(uint32_t);  // kind and length; the checksum comes after the part
@@ -89,6 +90,7 @@ std::optional<PruningOptions> read_pruning(RecordingReader& from) {
   pruning.evaluator.layer = from.number<uint32_t>();
   pruning.evaluator.heads = from.numbers<uint32_t>();
   pruning.check();
+  pruning.check_heads();
   return pruning;
 }
 
@@ -118,6 +120,11 @@ RecordedAnswer read_answer(RecordingReader from) {
   request.stop_tokens = from.numbers<TokenId>();
   request.ignore_end = from.choice(2) == 1;
   request.pruning = read_pruning(from);
+  if (from.choice(2) == 1) {
+    const auto kind =
+        grammar::GrammarSource::Kind(from.choice(size_t(grammar::GrammarSource::Kind::calls) + 1));
+    answer.grammar = grammar::GrammarSource{kind, from.text()};
+  }
   answer.tokens = from.numbers<TokenId>();
   answer.logprobs = from.numbers<float>();
   answer.finish_reason = FinishReason(from.choice(size_t(FinishReason::failed) + 1));
@@ -176,6 +183,12 @@ std::vector<std::byte> answer_part(const RecordedAnswer& answer) {
   words.numbers(request.stop_tokens);
   words.number(uint8_t(request.ignore_end ? 1 : 0));
   write_pruning(words, request.pruning);
+  const auto& source = request.grammar ? std::optional(request.grammar->source()) : answer.grammar;
+  words.number(uint8_t(source ? 1 : 0));
+  if (source) {
+    words.number(uint8_t(source->kind));
+    words.text(source->text);
+  }
   words.numbers(answer.tokens);
   words.numbers(answer.logprobs);
   words.number(uint8_t(answer.finish_reason));

@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/request.h"
+#include "grammar/grammar_source.h"
 #include "kv/tiers/kv_snapshot.h"
 
 namespace quire {
@@ -26,8 +28,10 @@ struct RecordedAnswer {
   std::string id;  // of the request
   uint32_t index =
       0;  // of the answer among the request's: prompts one after the other, each with its choices
-  // Prompt, sampling, choice, max_tokens, stop, stop_tokens, ignore_end and pruning; nothing else is kept.
+  // Prompt, sampling, choice, max_tokens, stop, stop_tokens, ignore_end and pruning; nothing else is kept. Its grammar is written as
+  // its source, which is what comes back.
   Request request;
+  std::optional<grammar::GrammarSource> grammar = {};  // what the answer kept to
   std::vector<TokenId> tokens = {};
   std::vector<float> logprobs = {};  // by token
   FinishReason finish_reason = FinishReason::none;

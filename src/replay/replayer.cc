@@ -68,12 +68,17 @@ ReplayOutcome compare_answers(const RecordedAnswer& recorded, const Answer& now)
   return outcome;
 }
 
-ReplayOutcome replay(Engine& engine, const RecordedAnswer& recorded) {
+ReplayOutcome replay(Engine& engine, const RecordedAnswer& recorded, const ModelText* text) {
   Request request = recorded.request;
   request.max_tokens = tokens_to_ask_for(recorded);
   request.logprobs = true;
   try {
     if (recorded.tokens.empty()) throw Error("no token of its answer was recorded");
+    if (recorded.grammar) {
+      if (text == nullptr)
+        throw Error("its answer kept to a grammar, and there is no tokenizer to read that with");
+      request.grammar = text->compile_grammar(*recorded.grammar);
+    }
     return compare_answers(recorded, engine.run(std::move(request)));
   } catch (const Error& error) {
     ReplayOutcome outcome;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/model_text.h"
 #include "replay/recording.h"
 
 namespace quire {
@@ -31,7 +32,8 @@ uint32_t longest_of(const std::vector<RecordedAnswer>& answers);
 // The options of such an engine: one sequence, nothing shared, so that every row is computed anew.
 EngineOptions replay_options(EngineOptions options, const KvLayout& layout, uint32_t longest);
 
-ReplayOutcome replay(Engine& engine, const RecordedAnswer& recorded);
+// `text`: of the model; needed for an answer that kept to a grammar.
+ReplayOutcome replay(Engine& engine, const RecordedAnswer& recorded, const ModelText* text = nullptr);
 // The same without an engine: of answers that are there already.
 ReplayOutcome compare_answers(const RecordedAnswer& recorded, const Answer& now);
 

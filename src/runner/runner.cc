@@ -99,8 +99,9 @@ void Runner::compute(Flight& flight) {
   }
   if (input.report_hidden == StepInput::Hidden::all)
     flight.output.hidden.resize(input.tokens.size() * model_.spec->dim);
-  const Rows logits = decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values},
-                                       input.layers, {input.hidden, flight.output.hidden});
+  const Rows logits =
+      decoder_.forward(input.batch(), layout(), flight.views, {input.taps, values, input.columns},
+                       input.layers, {input.hidden, flight.output.hidden});
   if (!input.draws.empty()) draw(flight, logits);
   if (input.report != StepInput::Report::logits || logits.rows == 0) return;
   flight.output.logits.resize(logits.rows * logits.width);
@@ -125,6 +126,7 @@ void Runner::draw(Flight& flight, const Rows& logits) {
     params.seen = part(input.seen, draw.seen);
     params.logit_bias = part(input.logit_bias, draw.logit_bias);
     params.watched = part(input.watched, draw.watched);
+    params.allowed = part(input.allowed, draw.allowed);
   }
   model_.backend->sample(flight.params, *flight.draws);
 }

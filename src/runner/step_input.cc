@@ -39,10 +39,12 @@ void StepInput::add_draw(const SampleParams& how) {
   draw.seen = append(seen, how.seen);
   draw.logit_bias = append(logit_bias, how.logit_bias);
   draw.watched = append(watched, how.watched);
+  draw.allowed = append(allowed, how.allowed);
   draw.how.logits = {};
   draw.how.seen = {};
   draw.how.logit_bias = {};
   draw.how.watched = {};
+  draw.how.allowed = {};
   draws.push_back(draw);
 }
 

@@ -17,7 +17,7 @@ struct Draw {
     uint32_t begin = 0, count = 0;
   };
   SampleParams how;
-  Range seen = {}, logit_bias = {}, watched = {};
+  Range seen = {}, logit_bias = {}, watched = {}, allowed = {};
 };
 
 // All that one step computes, as plain data: whoever has it and the pages can compute the step.
@@ -39,6 +39,7 @@ struct StepInput {
   std::vector<SampleParams::Seen> seen;
   std::vector<std::pair<TokenId, float>> logit_bias;
   std::vector<TokenId> watched;
+  std::vector<uint32_t> allowed;  // bits of tokens, as SampleParams has them
 
   enum class Report : uint8_t { draws, logits };
   Report report = Report::draws;  // logits: those of all logit_rows come back too
@@ -50,6 +51,7 @@ struct StepInput {
   // tables that may belong to no run.
   std::vector<Expectation> expectations;
   std::vector<Tap> taps;
+  std::vector<ColumnTap> columns;
   std::vector<float> values;
 
   enum class Logits : uint8_t { none, last, all };

@@ -72,7 +72,7 @@ struct Metrics::State {
   Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
           *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
   Gauge* disk_used = nullptr;
-  prometheus::Family<Gauge>* device_memory = nullptr;
+  prometheus::Family<Gauge>*device_memory = nullptr, *vllm_cache = nullptr;
   prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
 
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
@@ -184,6 +184,11 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
                    .Help("Requests that were refused, by status.")
                    .Register(s.registry);
   if (s.with_vllm)
+    s.vllm_cache = &prometheus::BuildGauge()
+                        .Name("vllm:cache_config_info")
+                        .Help("The KV cache: tokens of a page, and pages.")
+                        .Register(s.registry);
+  if (s.with_vllm)
     s.vllm_finished = &prometheus::BuildCounter()
                            .Name("vllm:request_success_total")
                            .Help("Answers, by why they ended.")
@@ -240,6 +245,12 @@ void Metrics::State::show(const EngineFigures& engine) {
   kv_usage.set(double(engine.held_pages) / pages);
   kv_cached->Set(double(engine.cached_pages) / pages);
   kv_unused->Set(engine.unused_share);
+  if (vllm_cache != nullptr && engine.pages > 0)  // numbers that stay, as labels
+    vllm_cache
+        ->Add({{"model_name", model},
+               {"block_size", std::to_string(engine.page_tokens)},
+               {"num_gpu_blocks", std::to_string(engine.pages)}})
+        .Set(1);
   const auto raise = [](Counter* counter, uint64_t to) { counter->Increment(double(to) - counter->Value()); };
   raise(evictions, engine.evicted_pages);
   raise(restored, engine.restored_pages);

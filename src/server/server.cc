@@ -44,7 +44,8 @@ struct Server::State {
              [this](Exchange& exchange) { return service.admit(exchange); }),
         signals(io),
         flush(io),
-        last_call(io) {
+        last_call(io),
+        drain(io) {
     service.count_connections([this] { return http.connections(); });
   }
   ~State() {
@@ -93,15 +94,30 @@ struct Server::State {
   }
 
   void wait_for_signals() {
-    signals.async_wait([this](error_code problem, int) {
+    signals.async_wait([this](error_code problem, int signal) {
       if (problem) return;
       if (closing) {
         deadline = Clock::now();
         loop.hasten(deadline);
         call_last();
       }
-      begin_closing();
+      if (signal == SIGTERM && options.drain_seconds > 0 && !draining) {
+        begin_draining();
+      } else {
+        begin_closing();
+      }
       wait_for_signals();
+    });
+  }
+
+  // Whoever sends requests here finds out before they are refused.
+  void begin_draining() {
+    draining = true;
+    service.drain();
+    drain.expires_after(
+        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.drain_seconds)));
+    drain.async_wait([this](error_code problem) {
+      if (!problem) begin_closing();
     });
   }
 
@@ -161,8 +177,8 @@ struct Server::State {
   Service service;
   HttpServer http;
   asio::signal_set signals;
-  asio::steady_timer flush, last_call;
-  bool closing = false;
+  asio::steady_timer flush, last_call, drain;
+  bool draining = false, closing = false;
   std::atomic<bool> engine_ended = false;
   bool stuck = false;
   std::string lost;            // why there is no device any more

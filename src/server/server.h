@@ -18,6 +18,7 @@ struct ServerOptions {
   HttpLimits http;
   ServiceOptions service;
   Metrics::Names metric_names = Metrics::Names::own;
+  double drain_seconds = 0;               // after SIGTERM: requests are taken, /health says 503
   double grace_seconds = 30;              // that running answers get when it is told to stop
   std::string kv_folder;                  // of snapshots; empty: none are saved
   SnapshotLimits snapshots;               // in it

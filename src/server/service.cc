@@ -53,6 +53,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/", &Service::page_file, Access::open},
       {"GET", "/health", &Service::health, Access::open},
       {"GET", "/version", &Service::version},
+      {"GET", "/server_info", &Service::server_info},
+      {"GET", "/model_info", &Service::model_info},
       {"GET", "/metrics", &Service::metrics},
       {"GET", "/v1/models", &Service::models},
       {"GET", "/v1/models/*", &Service::models},

@@ -51,6 +51,8 @@ class Service {
 
   // Judges a request by its head: who may ask, and for what. What it lets in is answered, with an error if need be.
   HttpServer::Admission admit(Exchange& exchange);
+  // From now on routers are told to send nothing more. What comes is answered all the same.
+  void drain() { draining_ = true; }
   // From now on new requests are refused.
   void close() { closing_ = true; }
   // Once nobody is served any more: whether all threads are done by then. Else whoever destroys the service waits for them.
@@ -88,6 +90,8 @@ class Service {
   asio::awaitable<void> page_file(Exchange& exchange);
   asio::awaitable<void> health(Exchange& exchange);
   asio::awaitable<void> version(Exchange& exchange);
+  asio::awaitable<void> server_info(Exchange& exchange);
+  asio::awaitable<void> model_info(Exchange& exchange);
   asio::awaitable<void> metrics(Exchange& exchange);
   asio::awaitable<void> models(Exchange& exchange);
   asio::awaitable<void> chat(Exchange& exchange);
@@ -140,7 +144,7 @@ class Service {
   HeadLooks looks_;
   uint32_t saves_ = 0, reports_ = 0;  // that are being made
   std::function<uint32_t()> connections_;
-  bool closing_ = false;
+  bool draining_ = false, closing_ = false;
 };
 
 template <class Question>

@@ -20,12 +20,32 @@ HttpResponse file_response(const WebFile& file) {
 }
 
 // GCC 12 cannot compile lists of initializers inside coroutines: they are made here.
-OrderedJson health_json(bool closing) {
-  return {{"status", closing ? "closing" : "ok"}};
+OrderedJson health_json(const char* status) {
+  return {{"status", status}};
 }
 
 OrderedJson version_json(const std::string& version) {
   return {{"version", version}};
+}
+
+// What routers that know SGLang ask for, in its words.
+OrderedJson server_info_json(const ServedModel& model, const ServiceOptions& options) {
+  return {{"model_path", model.name},
+          {"served_model_name", model.name},
+          {"version", options.version},
+          {"context_length", model.context},
+          {"kv_cache_dtype", options.kv_format},
+          {"tp_size", 1},
+          {"dp_size", 1},
+          {"status", "ready"}};
+}
+
+OrderedJson model_info_json(const ServedModel& model) {
+  return {{"model_path", model.name},
+          {"tokenizer_path", model.name},
+          {"served_model_name", model.name},
+          {"is_generation", true},
+          {"max_model_len", model.context}};
 }
 
 OrderedJson model_json(const ServedModel& model) {
@@ -105,11 +125,20 @@ asio::awaitable<void> Service::page_file(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::health(Exchange& exchange) {
-  co_await exchange.respond(json_response(health_json(closing_), closing_ ? 503 : 200));
+  const char* status = closing_ ? "closing" : draining_ ? "draining" : "ok";
+  co_await exchange.respond(json_response(health_json(status), closing_ || draining_ ? 503 : 200));
 }
 
 asio::awaitable<void> Service::version(Exchange& exchange) {
   co_await exchange.respond(json_response(version_json(options_.version)));
+}
+
+asio::awaitable<void> Service::server_info(Exchange& exchange) {
+  co_await exchange.respond(json_response(server_info_json(parts_.model, options_)));
+}
+
+asio::awaitable<void> Service::model_info(Exchange& exchange) {
+  co_await exchange.respond(json_response(model_info_json(parts_.model)));
 }
 
 asio::awaitable<void> Service::metrics(Exchange& exchange) {

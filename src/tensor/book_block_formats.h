@@ -8,6 +8,14 @@
 
 namespace quire::format {
 
+// What a block with a book is packed from.
+struct BookCodes {
+  float scale;             // of the block
+  uint8_t sub_scales[16];  // s of 2 s + 1
+  uint16_t entries[64];    // of eight values each, or of four
+  uint8_t signs[32];       // of eight values; of IQ1 1: an eighth less, 0: an eighth more
+};
+
 // `kShare`: what the block's scale is multiplied with, so that sub-scales and codes are whole numbers.
 template <size_t bytes, size_t sub_values, int share>
 struct BookBlock {
@@ -38,6 +46,10 @@ inline uint64_t join(uint32_t low, uint32_t high) {
   return low | uint64_t(high) << 32;
 }
 
+template <size_t kBytes>
+void pack_nibbles(const uint8_t* values, uint8_t* out) {
+  for (size_t i = 0; i < kBytes; ++i) out[i] = uint8_t(values[2 * i] | values[2 * i + 1] << 4);
+}
 inline int8_t odd_scale(uint32_t bits) {
   return int8_t(2 * bits + 1);
 }
@@ -56,6 +68,17 @@ struct Iq2Xxs : BookBlock<66, 32, 8> {
       }
     }
   }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    store_f16(in.scale, block);
+    for (size_t j = 0; j < 8; ++j) {
+      uint32_t word = uint32_t(in.sub_scales[j]) << 28;
+      for (size_t g = 0; g < 4; ++g) {
+        block[2 + 8 * j + g] = uint8_t(in.entries[4 * j + g]);
+        word |= uint32_t(in.signs[4 * j + g] & 127) << (7 * g);
+      }
+      store(word, block + 6 + 8 * j);
+    }
+  }
 };
 
 // {f16 scale, 32 x u16: index of nine bits and seven signs, 8 bytes of 16 scales}
@@ -68,6 +91,12 @@ struct Iq2Xs : BookBlock<74, 16, 8> {
       put_signed(kBookIq2Xs[first & 511], kBookIq2Xs[second & 511],
                  even_signs(first >> 9) | even_signs(second >> 9) << 8, out.codes + 16 * j);
     }
+  }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    store_f16(in.scale, block);
+    for (size_t k = 0; k < 32; ++k)
+      store(uint16_t(in.entries[k] | (in.signs[k] & 127) << 9), block + 2 + 2 * k);
+    pack_nibbles<8>(in.sub_scales, block + 66);
   }
 };
 
@@ -82,6 +111,16 @@ struct Iq2S : BookBlock<82, 16, 8> {
       out.sub_scales[j] = odd_scale((block[74 + j / 2] >> (4 * (j % 2))) & 15u);
       put_signed(entry(2 * j), entry(2 * j + 1), load<uint16_t>(block + 34 + 2 * j), out.codes + 16 * j);
     }
+  }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    std::memset(block, 0, kBytes);
+    store_f16(in.scale, block);
+    for (size_t k = 0; k < 32; ++k) {
+      block[2 + k] = uint8_t(in.entries[k]);
+      block[34 + k] = in.signs[k];
+      block[66 + k / 4] |= uint8_t((in.entries[k] >> 8) << (2 * (k % 4)));
+    }
+    pack_nibbles<8>(in.sub_scales, block + 74);
   }
 };
 
@@ -102,6 +141,15 @@ struct Iq3Xxs : BookBlock<98, 32, 4> {
       }
     }
   }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    store_f16(in.scale, block);
+    for (size_t k = 0; k < 64; ++k) block[2 + k] = uint8_t(in.entries[k]);
+    for (size_t j = 0; j < 8; ++j) {
+      uint32_t word = uint32_t(in.sub_scales[j]) << 28;
+      for (size_t g = 0; g < 4; ++g) word |= uint32_t(in.signs[4 * j + g] & 127) << (7 * g);
+      store(word, block + 66 + 4 * j);
+    }
+  }
 };
 
 // {f16 scale, 64 low bytes of indexes, 8 bytes of their ninth bits, 32 bytes of signs, 4 bytes of 8 scales}
@@ -116,6 +164,16 @@ struct Iq3S : BookBlock<110, 32, 1> {
       put_signed(join(entry(4 * i), entry(4 * i + 1)), join(entry(4 * i + 2), entry(4 * i + 3)),
                  load<uint16_t>(block + 74 + 2 * i), out.codes + 16 * i);
     }
+  }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    std::memset(block, 0, kBytes);
+    store_f16(in.scale, block);
+    for (size_t k = 0; k < 64; ++k) {
+      block[2 + k] = uint8_t(in.entries[k]);
+      block[66 + k / 8] |= uint8_t((in.entries[k] >> 8) << (k % 8));
+    }
+    std::memcpy(block + 74, in.signs, 32);
+    pack_nibbles<4>(in.sub_scales, block + 106);
   }
 };
 
@@ -139,6 +197,17 @@ struct Iq1S : BookBlock<50, 32, 8> {
       }
     }
   }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    store_f16(in.scale, block);
+    for (size_t j = 0; j < 8; ++j) {
+      uint32_t word = uint32_t(in.sub_scales[j]) << 12 | uint32_t(in.signs[4 * j] != 0 ? 0x8000 : 0);
+      for (size_t g = 0; g < 4; ++g) {
+        block[2 + 4 * j + g] = uint8_t(in.entries[4 * j + g]);
+        word |= uint32_t(in.entries[4 * j + g] >> 8) << (3 * g);
+      }
+      store(uint16_t(word), block + 34 + 2 * j);
+    }
+  }
 };
 
 // {32 low bytes of indexes, 16 bytes: twice three high bits and the sign of an eighth, 4 x u16: four scales of three bits, and
@@ -155,6 +224,20 @@ struct Iq1M : BookBlock<56, 16, 8> {
     for (size_t k = 0; k < 32; ++k) {
       const uint32_t four = (block[32 + k / 2] >> (4 * (k % 2))) & 15u;
       put_ternary(block[k] | (four & 7) << 8, (four & 8) != 0, out.codes + 8 * k);
+    }
+  }
+  static void pack(const BookCodes& in, uint8_t* block) {
+    std::memset(block, 0, kBytes);
+    for (size_t k = 0; k < 32; ++k) {
+      const uint32_t four = uint32_t(in.entries[k] >> 8) | (in.signs[k] != 0 ? 8u : 0u);
+      block[k] = uint8_t(in.entries[k]);
+      block[32 + k / 2] |= uint8_t(four << (4 * (k % 2)));
+    }
+    const uint32_t scale = f32_to_f16(in.scale);
+    for (size_t k = 0; k < 4; ++k) {
+      uint32_t word = (scale >> (4 * k) & 15) << 12;
+      for (size_t i = 0; i < 4; ++i) word |= uint32_t(in.sub_scales[4 * k + i]) << (3 * i);
+      store(uint16_t(word), block + 48 + 2 * k);
     }
   }
 };

@@ -13,7 +13,7 @@
 namespace quire {
 namespace {
 
-using EncodeBlock = void (*)(const float* values, uint8_t* block);
+using EncodeBlock = void (*)(const float* values, const float* importance, uint8_t* block);
 
 EncodeBlock encoder(DType dtype) {
   switch (dtype) {
@@ -53,6 +53,20 @@ EncodeBlock encoder(DType dtype) {
       return format::encode_q2_0;
     case DType::nvfp4:
       return format::encode_nvfp4;
+    case DType::iq2_xxs:
+      return format::encode_iq2_xxs;
+    case DType::iq2_xs:
+      return format::encode_iq2_xs;
+    case DType::iq2_s:
+      return format::encode_iq2_s;
+    case DType::iq3_xxs:
+      return format::encode_iq3_xxs;
+    case DType::iq3_s:
+      return format::encode_iq3_s;
+    case DType::iq1_s:
+      return format::encode_iq1_s;
+    case DType::iq1_m:
+      return format::encode_iq1_m;
     default:
       return nullptr;
   }
@@ -63,7 +77,7 @@ void convert_row(std::span<const float> in, uint8_t* out, Convert convert) {
   for (size_t i = 0; i < in.size(); ++i) format::store<Stored>(convert(in[i]), out + i * sizeof(Stored));
 }
 
-void encode_row(DType dtype, std::span<const float> in, uint8_t* out) {
+void encode_row(DType dtype, std::span<const float> in, std::span<const float> importance, uint8_t* out) {
   const EncodeBlock encode = encoder(dtype);
   CHECK(encode != nullptr);
   // The largest values of the formats with an f16 scale are below 2^28; their squares still have room in f32.
@@ -74,7 +88,7 @@ void encode_row(DType dtype, std::span<const float> in, uint8_t* out) {
     for (size_t k = 0; k < block_values; ++k) {
       values[k] = std::isnan(in[i + k]) ? 0.0f : std::clamp(in[i + k], -limit, limit);
     }
-    encode(values, out);
+    encode(values, importance.empty() ? nullptr : &importance[i], out);
     out += traits(dtype).block_bytes;
   }
 }
@@ -85,8 +99,22 @@ bool is_writable(DType dtype) {
   return dtype != DType::i32 && (traits(dtype).block_values == 1 || encoder(dtype) != nullptr);
 }
 
-void quantize_row(DType dtype, std::span<const float> in, std::byte* out) {
+bool needs_importance(DType dtype) {
+  switch (dtype) {
+    case DType::iq1_s:
+    case DType::iq1_m:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void quantize_row(DType dtype, std::span<const float> in, std::byte* out, std::span<const float> importance) {
   CHECK(in.size() % traits(dtype).block_values == 0);
+  CHECK(importance.empty() || importance.size() == in.size());
   uint8_t* bytes = reinterpret_cast<uint8_t*>(out);
   switch (dtype) {
     case DType::f32:
@@ -98,7 +126,7 @@ void quantize_row(DType dtype, std::span<const float> in, std::byte* out) {
     case DType::f8_e4m3:
       return convert_row<uint8_t>(in, bytes, f32_to_f8_e4m3);
     default:
-      return encode_row(dtype, in, bytes);
+      return encode_row(dtype, in, importance, bytes);
   }
 }
 

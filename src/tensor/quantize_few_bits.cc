@@ -40,15 +40,15 @@ struct Q2Codes : WholeCodes<-1, 2> {
 
 }  // namespace
 
-void encode_tq1_0(const float* values, uint8_t* block) {
+void encode_tq1_0(const float* values, const float*, uint8_t* block) {
   encode_ternary<Tq1_0>(values, block);
 }
 
-void encode_tq2_0(const float* values, uint8_t* block) {
+void encode_tq2_0(const float* values, const float*, uint8_t* block) {
   encode_ternary<Tq2_0>(values, block);
 }
 
-void encode_q1_0(const float* values, uint8_t* block) {
+void encode_q1_0(const float* values, const float*, uint8_t* block) {
   float sum = 0.0f;
   int8_t codes[Q1_0::kValues];
   for (size_t i = 0; i < Q1_0::kValues; ++i) {
@@ -58,7 +58,7 @@ void encode_q1_0(const float* values, uint8_t* block) {
   Q1_0::pack(as_f16(sum / float(Q1_0::kValues)), codes, block);
 }
 
-void encode_q2_0(const float* values, uint8_t* block) {
+void encode_q2_0(const float* values, const float*, uint8_t* block) {
   float weights[Q2_0::kValues];
   std::fill_n(weights, Q2_0::kValues, 1.0f);
   const float scale = as_f16(fit_scale<Q2Codes, Q2_0::kValues>(values, weights));
@@ -68,7 +68,7 @@ void encode_q2_0(const float* values, uint8_t* block) {
 }
 
 // The scale is one of those near the one that makes the largest magnitude 6.
-void encode_nvfp4(const float* values, uint8_t* block) {
+void encode_nvfp4(const float* values, const float*, uint8_t* block) {
   constexpr size_t kSub = Nvfp4::kSubValues;
   constexpr int kLast = 0x7e, kTries = 4;
   for (size_t j = 0; j < Nvfp4::kValues / kSub; ++j) {

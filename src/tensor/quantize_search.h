@@ -52,6 +52,16 @@ struct WholeCodes {
   }
 };
 
+// What an error of each value weighs: as much as it matters, if that is known, and more where the value is large, which
+// matters more to the products.
+inline void weigh(const float* x, const float* importance, size_t count, float* weights) {
+  float squares = 0.0f;
+  for (size_t i = 0; i < count; ++i) squares += x[i] * x[i];
+  const float rms = std::sqrt(squares / float(count));
+  for (size_t i = 0; i < count; ++i) weights[i] = rms + std::fabs(x[i]);
+  for (size_t i = 0; importance != nullptr && i < count; ++i) weights[i] *= importance[i];
+}
+
 struct LineSums {  // of w, w x, w c, w c c, w x c, w x x over values x, codes c, weights w
   float one, x, c, cc, xc, xx;
 };

@@ -23,6 +23,24 @@ void encode_from_peak(const float* values, uint8_t* block) {
   Format::pack(out, block);
 }
 
+template <int half_range>
+struct SignedCodes : WholeCodes<-half_range, half_range - 1> {
+  static constexpr int kSteps = 9;
+  static constexpr float kStep = 0.1f / float(half_range);
+};
+
+// The scale is searched for, as some errors matter more than others.
+template <class Format, int kHalfRange>
+void encode_by_importance(const float* values, const float* importance, uint8_t* block) {
+  using Codes = SignedCodes<kHalfRange>;
+  float weights[32];
+  weigh(values, importance, 32, weights);
+  Codes32 out;
+  out.scale = as_f16(fit_scale<Codes, 32>(values, weights));
+  write_codes<Codes, 32>(values, out.scale, 0.0f, out.codes);
+  Format::pack(out, block);
+}
+
 template <int bits>
 struct UnsignedCodes : WholeCodes<0, (1 << bits) - 1> {
   static constexpr int kSteps = 10;
@@ -30,9 +48,10 @@ struct UnsignedCodes : WholeCodes<0, (1 << bits) - 1> {
 };
 
 template <class Format, class Codes>
-void encode_line(const float* values, uint8_t* block) {
+void encode_line(const float* values, const float* importance, uint8_t* block) {
   float weights[32];
   std::fill_n(weights, 32, 1.0f);
+  if (importance != nullptr) weigh(values, importance, 32, weights);
   const Line line = fit_line<Codes, 32, OffsetSign::any>(values, weights);
   Codes32 out;
   out.scale = as_f16(line.scale);
@@ -51,15 +70,17 @@ uint8_t mxfp4_half(double value) {
 
 }  // namespace
 
-void encode_q4_0(const float* values, uint8_t* block) {
+void encode_q4_0(const float* values, const float* importance, uint8_t* block) {
+  if (importance != nullptr) return encode_by_importance<Q4_0, 8>(values, importance, block);
   encode_from_peak<Q4_0, 8>(values, block);
 }
 
-void encode_q5_0(const float* values, uint8_t* block) {
+void encode_q5_0(const float* values, const float* importance, uint8_t* block) {
+  if (importance != nullptr) return encode_by_importance<Q5_0, 16>(values, importance, block);
   encode_from_peak<Q5_0, 16>(values, block);
 }
 
-void encode_q8_0(const float* values, uint8_t* block) {
+void encode_q8_0(const float* values, const float*, uint8_t* block) {
   float peak = 0.0f;
   for (size_t i = 0; i < 32; ++i) peak = std::max(peak, std::fabs(values[i]));
   Codes32 out;
@@ -71,15 +92,15 @@ void encode_q8_0(const float* values, uint8_t* block) {
   Q8_0::pack(out, block);
 }
 
-void encode_q4_1(const float* values, uint8_t* block) {
-  encode_line<Q4_1, UnsignedCodes<4>>(values, block);
+void encode_q4_1(const float* values, const float* importance, uint8_t* block) {
+  encode_line<Q4_1, UnsignedCodes<4>>(values, importance, block);
 }
 
-void encode_q5_1(const float* values, uint8_t* block) {
-  encode_line<Q5_1, UnsignedCodes<5>>(values, block);
+void encode_q5_1(const float* values, const float* importance, uint8_t* block) {
+  encode_line<Q5_1, UnsignedCodes<5>>(values, importance, block);
 }
 
-void encode_mxfp4(const float* values, uint8_t* block) {
+void encode_mxfp4(const float* values, const float*, uint8_t* block) {
   float peak = 0.0f;
   for (size_t i = 0; i < 32; ++i) peak = std::max(peak, std::fabs(values[i]));
   std::fill_n(block, Mxfp4::kBytes, uint8_t(0));

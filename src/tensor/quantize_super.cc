@@ -15,13 +15,6 @@ namespace {
 
 constexpr int kRounds = 2;  // of fitting the common scales again; more changes almost nothing
 
-void weigh(const float* x, size_t count, float* weights) {
-  float squares = 0.0f;
-  for (size_t i = 0; i < count; ++i) squares += x[i] * x[i];
-  const float rms = std::sqrt(squares / float(count));
-  for (size_t i = 0; i < count; ++i) weights[i] = rms + std::fabs(x[i]);
-}
-
 struct Q3Codes : WholeCodes<-4, 3> {
   static constexpr int kSteps = 9;
   static constexpr float kStep = 0.025f;
@@ -115,9 +108,9 @@ struct ScaledBlock {
 };
 
 template <class Format, class Codes, int kLowest>
-void encode_scaled(const float* x, uint8_t* out) {
+void encode_scaled(const float* x, const float* importance, uint8_t* out) {
   float weights[256];
-  weigh(x, 256, weights);
+  weigh(x, importance, 256, weights);
   const ScaledBlock<Format, Codes, kLowest> search = {x, weights};
   float wanted[search.kSubs];
   float peak = 0.0f;
@@ -205,9 +198,9 @@ struct LinedBlock {
 };
 
 template <class Format, class Codes, int kHighest>
-void encode_lined(const float* x, uint8_t* out) {
+void encode_lined(const float* x, const float* importance, uint8_t* out) {
   float weights[256];
-  weigh(x, 256, weights);
+  weigh(x, importance, 256, weights);
   const LinedBlock<Format, Codes, kHighest> search = {x, weights};
   Line wanted[search.kSubs];
   float highest_scale = 0.0f, highest_min = 0.0f;
@@ -232,37 +225,37 @@ void encode_lined(const float* x, uint8_t* out) {
 
 }  // namespace
 
-void encode_iq4_nl(const float* values, uint8_t* block) {
+void encode_iq4_nl(const float* values, const float* importance, uint8_t* block) {
   float weights[32];
-  weigh(values, 32, weights);
+  weigh(values, importance, 32, weights);
   Codes32 out;
   out.scale = as_f16(fit_scale<Iq4Codes, 32>(values, weights));
   write_codes<Iq4Codes, 32>(values, out.scale, 0.0f, out.codes);
   Iq4Nl::pack(out, block);
 }
 
-void encode_iq4_xs(const float* values, uint8_t* block) {
-  encode_scaled<Iq4Xs, Iq4Codes, -32>(values, block);
+void encode_iq4_xs(const float* values, const float* importance, uint8_t* block) {
+  encode_scaled<Iq4Xs, Iq4Codes, -32>(values, importance, block);
 }
 
-void encode_q2_k(const float* values, uint8_t* block) {
-  encode_lined<Q2_K, Q2Codes, 15>(values, block);
+void encode_q2_k(const float* values, const float* importance, uint8_t* block) {
+  encode_lined<Q2_K, Q2Codes, 15>(values, importance, block);
 }
 
-void encode_q3_k(const float* values, uint8_t* block) {
-  encode_scaled<Q3_K, Q3Codes, -32>(values, block);
+void encode_q3_k(const float* values, const float* importance, uint8_t* block) {
+  encode_scaled<Q3_K, Q3Codes, -32>(values, importance, block);
 }
 
-void encode_q4_k(const float* values, uint8_t* block) {
-  encode_lined<Q4_K, Q4Codes, 63>(values, block);
+void encode_q4_k(const float* values, const float* importance, uint8_t* block) {
+  encode_lined<Q4_K, Q4Codes, 63>(values, importance, block);
 }
 
-void encode_q5_k(const float* values, uint8_t* block) {
-  encode_lined<Q5_K, Q5Codes, 63>(values, block);
+void encode_q5_k(const float* values, const float* importance, uint8_t* block) {
+  encode_lined<Q5_K, Q5Codes, 63>(values, importance, block);
 }
 
-void encode_q6_k(const float* values, uint8_t* block) {
-  encode_scaled<Q6_K, Q6Codes, -128>(values, block);
+void encode_q6_k(const float* values, const float* importance, uint8_t* block) {
+  encode_scaled<Q6_K, Q6Codes, -128>(values, importance, block);
 }
 
 }  // namespace quire::format

@@ -94,6 +94,7 @@ Value message_value(const OrderedJson& source) {
 struct ChatTemplate::State {
   std::optional<jinja::Template> usual, tool_use;
   jinja::Variables specials;
+  std::string source;
 
   const jinja::Template& program_for(const ChatInput& input) const {
     if (tool_use && !input.tools.is_null()) return *tool_use;
@@ -119,7 +120,12 @@ ChatTemplate::ChatTemplate(const ChatTemplateSources& sources, ChatTemplateSpeci
   if (!specials.eos_token.empty())
     variables.emplace_back("eos_token", text_value(specials.eos_token, Origin::trusted));
   state_ = std::make_unique<const State>(
-      State{program(sources.usual), program(sources.tool_use), std::move(variables)});
+      State{program(sources.usual), program(sources.tool_use), std::move(variables),
+                                             sources.usual + sources.tool_use});
+}
+
+const std::string& ChatTemplate::source() const {
+  return state_->source;
 }
 
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;

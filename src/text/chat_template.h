@@ -46,6 +46,8 @@ class ChatTemplate {
   // role of a message if it is a well-known word: templates build special tokens around it. Throws Error
   // with the template's own message if it raises one, or if it exceeds its bounds of time, depth, output.
   MarkedText render(const ChatInput& input) const;
+  // All of them, one behind the other: to look for words.
+  const std::string& source() const;
 
  private:
   struct State;

@@ -138,7 +138,8 @@ void CpuBackend::embed(const EmbedParams& params) {
   pool_.parallel_for(batch_.tokens.size(), 8, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) {
       float* out = params.out.row(t);
-      dequantize_row(table.dtype, table.row(batch_.tokens[t]), {out, table.cols});
+      dequantize_row(table.dtype, table.row(batch_.tokens[t] < table.rows ? batch_.tokens[t] : 0),
+                     {out, table.cols});
       for (size_t i = 0; i < table.cols; ++i) out[i] *= params.scale;
       if (params.positions) {
         const float* row = params.positions.vector() + size_t(batch_.positions[t]) * table.cols;

@@ -39,12 +39,16 @@ class CpuBackend : public Backend {
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
+  void tap_columns(const Rows& rows, std::span<const uint32_t> matrices, const ColumnSums& sums) override;
   void expected_scores(const ExpectedScoresParams& params) override;
   void split_heads(const SplitHeadsParams& params) override;
   void convolve(const ConvolveParams& params) override;
   void delta_net(const DeltaNetParams& params) override;
   void state_space(const StateSpaceParams& params) override;
   void selective_scan(const SelectiveScanParams& params) override;
+  void project_heads(const ProjectHeadsParams& params) override;
+  void mix_streams(const MixStreamsParams& params) override;
+  void cut_below(const Rows& rows, float spread) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;
@@ -113,6 +117,8 @@ class CpuBackend : public Backend {
   // Of a recurrence, by token; of decays that have one, the rate of each.
   std::vector<float> decays_, betas_, rates_;
   std::vector<float> tapped_;  // what `tap` joins; grown on demand
+
+  std::vector<std::byte> head_rows_;  // what project_heads multiplies; grown on demand
 
   // What project_experts gathers: rows sorted by expert. Grown on demand.
   struct ExpertScratch {

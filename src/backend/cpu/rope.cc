@@ -31,13 +31,20 @@ void norm_heads(const Norm* norm, const RopeStoreParams& params, float* row, siz
 }
 
 // Norms and rotates the heads of a row, in either order.
-void turn_heads(const RopeStoreParams& params, const Norm* norm, float* row, size_t width, size_t token) {
+void turn_heads(const RopeStoreParams& params, const Norm* norm, float* row, size_t width, size_t head_dim,
+                size_t token) {
   if (params.norm_order == HeadNormOrder::before_rotation) norm_heads(norm, params, row, width);
   if (params.cos) {
-    for (size_t h = 0; h < width; h += params.head_dim)
+    for (size_t h = 0; h < width; h += head_dim)
       rotate(row + h, params.cos.row(token), params.sin.row(token), params.cos.width, params.pairing);
   }
   if (params.norm_order == HeadNormOrder::after_rotation) norm_heads(norm, params, row, width);
+}
+
+void turn_query(const KvLayerShape& shape, float* query) {
+  if (is_turned(shape.key_format)) turn_kv_row({query, shape.key_dim});
+  if (shape.key_goes_on && is_turned(shape.value_format))
+    turn_kv_row({query + shape.key_dim, shape.value_dim});
 }
 
 }  // namespace
@@ -57,6 +64,7 @@ void CpuBackend::rope_table(const RopeTableParams& params) {
 
 void CpuBackend::rope_store(const RopeStoreParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
+  CHECK(params.head_dim == shape.query_dim() && params.query.width % params.head_dim == 0);
   CHECK(!params.key || (params.key.width == shape.kv_heads * shape.key_dim &&
                         params.value.width == shape.kv_heads * shape.value_dim));
   const auto store = [&](KvFormat format, std::span<const float> values, std::byte* out) {
@@ -70,16 +78,14 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
     for (size_t t = begin; t < end; ++t) {
       float* query = params.query.row(t);
       float* key = params.key ? params.key.row(t) : nullptr;
-      turn_heads(params, params.query_norm, query, params.query.width, t);
-      if (key != nullptr) turn_heads(params, params.key_norm, key, params.key.width, t);
+      turn_heads(params, params.query_norm, query, params.query.width, params.head_dim, t);
+      if (key != nullptr) turn_heads(params, params.key_norm, key, params.key.width, shape.key_dim, t);
       if (params.temperature.slope != 0) {
         const float factor = params.temperature.at(batch_.positions[t]);
         for (size_t i = 0; i < params.query.width; ++i) query[i] *= factor;
       }
-      if (is_turned(shape.key_format)) {  // as the keys will be
-        for (size_t h = 0; h < params.query.width; h += shape.key_dim)
-          turn_kv_row({query + h, shape.key_dim});
-      }
+      for (size_t h = 0; h < params.query.width; h += params.head_dim)
+        turn_query(shape, query + h);  // as the keys will be
       if (key == nullptr) continue;
       const uint32_t run = batch_.run_of_token[t];
       const uint32_t run_row = batch_.runs[run].row_of(uint32_t(t));

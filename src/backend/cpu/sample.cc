@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "base/check.h"
 #include "base/philox.h"
 
 namespace quire {
@@ -114,14 +116,33 @@ TokenId draw(const SampleParams& params, std::span<const Candidate> candidates) 
   return winner;
 }
 
+// Those that may be drawn, by id.
+std::vector<Candidate> candidates_of(const SampleParams& params, std::span<const float> logits) {
+  std::vector<Candidate> candidates;
+  if (params.allowed.empty()) {
+    candidates.resize(logits.size());
+    for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {TokenId(i), logits[i]};
+    return candidates;
+  }
+  for (size_t word = 0; word < params.allowed.size(); ++word) {
+    for (uint32_t bits = params.allowed[word]; bits != 0; bits &= bits - 1) {
+      const size_t token = word * 32 + size_t(std::countr_zero(bits));
+      if (token < logits.size()) candidates.push_back({TokenId(token), logits[token]});
+    }
+  }
+  CHECK(!candidates.empty());
+  return candidates;
+}
+
 TokenId choose(const SampleParams& params) {
   std::vector<float> logits = comparable(params.logits);
   apply_bias_and_penalties(params, logits);
-  if (params.temperature <= 0) {
+  if (params.temperature <= 0 && params.allowed.empty())
     return TokenId(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  }
-  std::vector<Candidate> candidates(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {TokenId(i), logits[i] / params.temperature};
+  std::vector<Candidate> candidates = candidates_of(params, logits);
+  if (params.temperature <= 0)
+    return std::ranges::max_element(candidates, {}, &Candidate::logit)->token;  // the first of equals
+  for (Candidate& candidate : candidates) candidate.logit /= params.temperature;
   filter(params, candidates);
   return draw(params, candidates);
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -31,6 +32,26 @@ class Sampling : public testing::Test {
 
 TEST_F(Sampling, GreedyTakesTheLowestIdAmongEquals) {
   EXPECT_EQ(draw({.logits = logits_, .temperature = 0}), 1u);
+}
+
+TEST_F(Sampling, OnlyAllowedTokensAreDrawnAndAreDrawnAsIfTheOthersWereImpossible) {
+  const std::vector<uint32_t> allowed = {0b101001};  // 0, 3 and 5
+  EXPECT_EQ(draw({.logits = logits_, .temperature = 0, .allowed = allowed}), 0u);
+  std::vector<float> impossible = logits_;
+  for (const TokenId token : {1u, 2u, 4u}) impossible[token] = -std::numeric_limits<float>::infinity();
+  for (uint32_t position = 0; position < 300; ++position) {
+    const SampleParams with{.logits = logits_,
+                            .temperature = 1.5f,
+                            .top_p = 0.95f,
+                            .allowed = allowed,
+                            .seed = 3,
+                            .position = position};
+    const SampleParams without{
+        .logits = impossible, .temperature = 1.5f, .top_p = 0.95f, .seed = 3, .position = position};
+    EXPECT_EQ(draw(with), draw(without));
+  }
+  const std::vector<uint32_t> one = {1u << 3};
+  EXPECT_EQ(draw({.logits = logits_, .temperature = 1, .top_k = 1, .allowed = one}), 3u);
 }
 
 TEST_F(Sampling, WatchedTokensHaveTheirPlaceInTheWholeDistribution) {

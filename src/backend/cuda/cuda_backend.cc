@@ -63,7 +63,10 @@ BackendTraits CudaBackend::traits() const {
                      .vocabulary = Sampler::kMostVocabulary,
                      .unequal_heads = false,
                      .chunks = false,
-                     .scaled_inputs = false}};
+                     .scaled_inputs = false,
+                     .latent_rows = false,
+                     .side_streams = false,
+                     .column_taps = false}};
 }
 
 size_t CudaBackend::available_memory() const {

@@ -4,7 +4,8 @@
 
 namespace quire {
 
-std::optional<ScoringPass> EvaluatorScorer::pass(uint32_t index, std::span<const TokenId> prompt) const {
+std::optional<ScoringPass> EvaluatorPromptScorer::pass(uint32_t index,
+                                                       std::span<const TokenId> prompt) const {
   if (index > 0) return std::nullopt;
   const auto scored = prompt.first(tokens_);
   return ScoringPass{.tokens = {scored.begin(), scored.end()},

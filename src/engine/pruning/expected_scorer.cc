@@ -76,7 +76,7 @@ void ExpectedScorer::ask(const Seen& token, std::vector<Tap>& taps) const {
                     .layer = layer,
                     .token = token.place,
                     .heads = heads(layer),
-                    .width = shape(layer).key_dim,
+                    .width = shape(layer).query_dim(),
                     .at = at + sample * sample_width(layer)});
     at += samples() * sample_width(layer);
   }
@@ -108,7 +108,7 @@ std::vector<Expectation> ExpectedScorer::expectations(std::vector<float>& values
   std::vector<Expectation> expectations = places(count);
   values = values_;
   for (const Expectation& one : expectations) {
-    const uint32_t dim = shape(one.layer).key_dim;
+    const uint32_t dim = shape(one.layer).query_dim();
     for (uint32_t i = 0; i < one.samples * heads(one.layer); ++i)
       move_ahead(std::span(values).subspan(one.samples_at + i * dim, dim), one.layer,
                  tokens_ - one.samples + i / heads(one.layer));

@@ -39,7 +39,7 @@ class ExpectedScorer : public TokenScorer {
   // What a layer's rows are worth, [kv_heads, tokens], by what was expected.
   std::vector<float> judged(size_t layer, const Expectation& expected, std::span<const float> values) const;
   uint32_t samples() const { return std::min(tokens_, kSamples); }
-  size_t sample_width(size_t layer) const { return size_t(heads(layer)) * shape(layer).key_dim; }
+  size_t sample_width(size_t layer) const { return size_t(heads(layer)) * shape(layer).query_dim(); }
   // Where everything of the full layers is among the values of the pass.
   std::vector<Expectation> places(size_t& count) const;
 

@@ -18,10 +18,16 @@ std::string_view name(PruningPolicy policy) {
       return "zip";
     case PruningPolicy::expected:
       return "expected";
+    case PruningPolicy::evaluator_prompt:
+      return "evaluator-prompt";
     case PruningPolicy::evaluator:
       break;
   }
   return "evaluator";
+}
+
+bool asks_evaluator(PruningPolicy policy) {
+  return policy == PruningPolicy::evaluator || policy == PruningPolicy::evaluator_prompt;
 }
 
 uint32_t usual_window(PruningPolicy policy) {
@@ -46,9 +52,12 @@ void PruningOptions::check() const {
   if ((tokens > 0) == (share > 0)) throw Error("what is kept of a prompt is a share or a number of tokens");
   if (!(share >= 0 && share <= 1))
     throw Error("the share of a prompt that is kept must be above 0 and up to 100 %");
-  if (policy == PruningPolicy::evaluator && evaluator.heads.empty())
-    throw Error("the model's evaluator heads are not known: quire kv-heads finds them");
   if (window == 0 || window > 4096) throw Error("1 to 4096 last tokens can be kept for sure, not {}", window);
+}
+
+void PruningOptions::check_heads() const {
+  if (asks_evaluator(policy) && evaluator.heads.empty())
+    throw Error("the model's evaluator heads are not known: quire kv-heads finds them");
 }
 
 void read_kept(std::string_view text, PruningOptions& options) {

@@ -13,13 +13,18 @@ enum class PruningPolicy : uint8_t {
   snap,       // those that the last tokens of the prompt look at, head by head (SnapKV)
   zip,        // those that are looked at when the prompt is read a second time, head by head (KVzip)
   expected,  // those that queries like the last ones are expected to look at from later on (Expected Attention)
-  evaluator,  // those that a few heads of an early layer look at; the others are never computed further (EHPC)
+  evaluator_prompt,  // those that a few heads of one layer look at; the others are never computed further (EHPC)
+  evaluator,         // the same, once the whole prompt is computed
 };
-inline constexpr PruningPolicy kPruningPolicies[] = {PruningPolicy::streaming, PruningPolicy::snap,
-                                                     PruningPolicy::zip, PruningPolicy::expected,
-                                                     PruningPolicy::evaluator};
+// In the order in which recordings count them.
+inline constexpr PruningPolicy kPruningPolicies[] = {
+    PruningPolicy::streaming,        PruningPolicy::snap,     PruningPolicy::zip, PruningPolicy::expected,
+    PruningPolicy::evaluator_prompt, PruningPolicy::evaluator};
 std::string_view name(PruningPolicy policy);
 PruningPolicy pruning_policy_from_name(std::string_view name);  // throws Error
+
+// Whether it asks heads that must have been found for the model (EvaluatorHeads).
+bool asks_evaluator(PruningPolicy policy);
 
 // How many of the last tokens a policy keeps unless it is told otherwise: those that look, or a few where nobody needs them.
 uint32_t usual_window(PruningPolicy policy);
@@ -36,12 +41,13 @@ struct PruningOptions {
   double share = 0;               // of the tokens, above 0 and up to 1
   uint32_t tokens = 0;            // of each KV head
   uint32_t window = 32;           // the last so many always stay, and are those that look
-  EvaluatorHeads evaluator = {};  // of the policy evaluator
+  EvaluatorHeads evaluator = {};  // of the policies that ask them
   uint32_t scored = 0;  // the first so many tokens of the prompt are pruned, the others stay; 0: all
 
   // How many of `prompt` tokens stay: not fewer than the window.
   uint32_t kept_of(uint32_t prompt) const;
-  void check() const;  // throws Error naming the first value that is out of range
+  void check() const;        // throws Error naming the first value that is out of range
+  void check_heads() const;  // throws Error if its policy asks heads that are not known
 };
 
 // "50%" or "2000"; throws Error.

@@ -40,13 +40,17 @@ TokenScorer::TokenScorer(const PruningOptions& options, const ModelSpec& spec, c
                          uint32_t tokens)
     : options_(options), spec_(spec), layout_(layout), tokens_(tokens) {
   for (uint32_t l = 0; l < layout.places.size(); ++l) {
-    if (layout.groups[layout.places[l].front().group].window == 0) full_layers_.push_back(l);
+    if (keeps_rows(l) && layout.groups[layout.places[l].front().group].window == 0) full_layers_.push_back(l);
   }
 }
 
 const std::vector<float>& TokenScorer::values() {
   if (values_.empty()) values_.resize(value_count());
   return values_;
+}
+
+bool TokenScorer::keeps_rows(size_t layer) const {
+  return !layout_.places[layer].empty() && !shape(layer).state;
 }
 
 const KvLayerShape& TokenScorer::shape(size_t layer) const {
@@ -85,6 +89,7 @@ KeptRows TokenScorer::choose() const {
   std::vector<size_t> heads;               // their places in kept.of_head
   uint32_t page_tokens = 1;                // heads may differ by so many rows
   for (size_t l = 0; l < layout_.places.size(); ++l) {
+    if (!keeps_rows(l)) continue;
     const KvGroupLayout& group = layout_.groups[layout_.places[l].front().group];
     for (uint32_t h = 0; h < shape(l).kv_heads; ++h) {
       kept.of_head.emplace_back();
@@ -117,7 +122,7 @@ std::vector<uint32_t> TokenScorer::choose_tokens() const {
 }
 
 bool makes_heads_unequal(PruningPolicy policy, const KvLayout& layout) {
-  if (policy == PruningPolicy::streaming || policy == PruningPolicy::evaluator) return false;
+  if (policy == PruningPolicy::streaming || asks_evaluator(policy)) return false;
   const auto sees_all = [](const KvGroupLayout& group) { return group.keeps_all(); };
   // Cells of one group cannot hold rows of another's heads.
   if (std::ranges::count_if(layout.groups, sees_all) != 1) return false;
@@ -128,7 +133,7 @@ void check_heads(PruningPolicy policy, const KvLayout& layout, const BackendTrai
   if (backend.limits.unequal_heads || !makes_heads_unequal(policy, layout)) return;
   throw Error(
       "the policy {} lets heads keep unequal numbers of rows, and the kernels of {} want them equal; prune "
-      "with streaming or evaluator, or use --device cpu",
+      "with evaluator, evaluator-prompt or streaming, or use --device cpu",
       name(policy), backend.device);
 }
 
@@ -144,6 +149,8 @@ std::unique_ptr<TokenScorer> make_scorer(const PruningOptions& options, const Mo
       return std::make_unique<ZipScorer>(options, spec, layout, tokens, repeat_request);
     case PruningPolicy::expected:
       return std::make_unique<ExpectedScorer>(options, spec, layout, tokens);
+    case PruningPolicy::evaluator_prompt:
+      return std::make_unique<EvaluatorPromptScorer>(options, spec, layout, tokens);
     case PruningPolicy::evaluator:
       break;
   }

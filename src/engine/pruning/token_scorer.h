@@ -67,6 +67,8 @@ class TokenScorer {
   // The layers that see everything, which alone are pruned.
   const std::vector<uint32_t>& full_layers() const { return full_layers_; }
   const KvLayerShape& shape(size_t layer) const;
+  // Others have a state, or nothing.
+  bool keeps_rows(size_t layer) const;
   uint32_t heads(size_t layer) const { return spec_.layers[layer].gqa().heads; }
   // Of values by full layer, [kv_heads, tokens] each: where a layer's begin, and all of them.
   size_t begin_of(size_t layer) const;

@@ -79,9 +79,9 @@ KvLayout::Place shared_place(const KvLayout& layout, const KvStream& stream, siz
   const KvLayout::Place place = layout.places[*stream.shares_with][index];
   const KvStream& source = layout.at(place).shape;
   CHECK(stream.kv_heads == source.kv_heads && stream.key_dim == source.key_dim &&
-        stream.value_dim == source.value_dim && stream.window == source.window &&
-        stream.page_tokens == source.page_tokens && stream.stride == source.stride &&
-        stream.side == source.side);
+        stream.value_dim == source.value_dim && stream.key_goes_on == source.key_goes_on &&
+        stream.window == source.window && stream.page_tokens == source.page_tokens &&
+        stream.stride == source.stride && stream.side == source.side);
   return place;
 }
 

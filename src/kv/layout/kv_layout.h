@@ -61,6 +61,9 @@ struct KvStream {
   uint32_t page_tokens = 0;  // of its pages; 0: as many as is usual
   KvFormat key_format = KvFormat::f16;
   KvFormat value_format = KvFormat::f16;
+  // A key is its row and then that of its value: what is stored once is both. Such are latent rows, of which the key's own is what
+  // is rotated.
+  bool key_goes_on = false;
   // Tokens to a row. It is written with the last of them, from what other streams have kept: so a sequence can be
   // continued anywhere.
   uint32_t stride = 1;
@@ -72,6 +75,8 @@ struct KvStream {
   Side side = Side::device;  // whoever computes the layer has its pages
   // An earlier layer whose rows it reads; it stores none, and all the rest must be as there.
   std::optional<uint32_t> shares_with = {};
+
+  uint32_t query_dim() const { return key_goes_on ? key_dim + value_dim : key_dim; }  // of one query head
 };
 using KvLayerShape = KvStream;  // to those who attend to one
 // All that a layer wants cached.

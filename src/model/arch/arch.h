@@ -69,6 +69,8 @@ void read_window_heads(const ModelFile& file, ModelSpec& spec);
 // What is read for each layer, and what multiplies what a layer leaves.
 void read_layer_inputs(const ModelFile& file, ModelSpec& spec);
 void read_output_scales(const ModelFile& file, ModelSpec& spec);
+// The last layers read the rows of the last one of their kind that has its own.
+void read_sharing(const ModelFile& file, ModelSpec& spec);
 // Layers without a window do not rotate.
 void rotate_windows_only(ModelSpec& spec);
 
@@ -105,9 +107,11 @@ ModelSpec granite_hybrid_spec(const ModelFile& file, const SpecOptions& options)
 ModelSpec nemotron_h_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec mamba_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec mamba2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec falcon_h1_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec jamba_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma3_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec gemma3n_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gemma4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec olmo2_spec(const ModelFile& file, const SpecOptions& options);
@@ -127,6 +131,9 @@ ModelSpec chatglm_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec glm4_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec kimi_linear_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mistral4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec hunyuan_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec exaone4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec seed_oss_spec(const ModelFile& file, const SpecOptions& options);

@@ -23,28 +23,6 @@ void read_values(const ModelFile& file, const Keys& keys, ModelSpec& spec) {
   }
 }
 
-// The last layers read the rows of the last one of their kind that has its own.
-void read_sharing(const Keys& keys, ModelSpec& spec) {
-  const char* key = "attention.shared_kv_layers";
-  const uint64_t shared = keys.all().maybe_number(keys(key)).value_or(0), layers = spec.layers.size();
-  if (shared >= layers && shared > 0)
-    throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys(key), shared, layers);
-  for (size_t l = layers - shared; l < layers; ++l) {
-    GqaSpec& gqa = spec.layers[l].gqa();
-    for (uint32_t source = 0; source < layers - shared; ++source) {
-      if (spec.layers[source].gqa().window == gqa.window) gqa.shares_with = source;
-    }
-    if (!gqa.shares_with)
-      throw Error("{}: {} is {}, but no layer before has the window of layer {}", keys.all().file_name(),
-                  keys(key), shared, l);
-    const GqaSpec& source = spec.layers[*gqa.shares_with].gqa();
-    if (source.kv_heads != gqa.kv_heads || source.key_dim != gqa.key_dim || source.value_dim != gqa.value_dim)
-      throw Error("{}: layer {} has {} KV heads by {}, and layer {}, whose rows it reads, has {}",
-                  keys.all().file_name(), l, gqa.kv_heads, keys("attention.head_count_kv"), *gqa.shares_with,
-                  source.kv_heads);
-  }
-}
-
 // Experts have a dense MLP beside them.
 void add_dense_mlps(const Keys& keys, ModelSpec& spec) {
   const std::vector<uint32_t> widths = keys.counts("feed_forward_length", spec.layers.size());
@@ -72,7 +50,7 @@ ModelSpec gemma4_spec(const ModelFile& file, const SpecOptions& options) {
   read_windows(file, spec, {.window = 512, .pattern = 6});
   read_window_heads(file, spec);
   read_values(file, keys, spec);
-  read_sharing(keys, spec);
+  read_sharing(file, spec);
   read_layer_inputs(file, spec);
   read_output_scales(file, spec);
   add_dense_mlps(keys, spec);

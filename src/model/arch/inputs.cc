@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/arch/arch.h"
+#include "model/layer_blocks.h"
 #include "tensor/quantize.h"
 
 namespace quire::arch {
@@ -50,6 +51,28 @@ void read_window_heads(const ModelFile& file, ModelSpec& spec) {
   }
 }
 
+void read_sharing(const ModelFile& file, ModelSpec& spec) {
+  const Keys keys(file);
+  const char* key = "attention.shared_kv_layers";
+  const uint64_t shared = keys.all().maybe_number(keys(key)).value_or(0), layers = spec.layers.size();
+  if (shared >= layers && shared > 0)
+    throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys(key), shared, layers);
+  for (size_t l = layers - shared; l < layers; ++l) {
+    GqaSpec& gqa = spec.layers[l].gqa();
+    for (uint32_t source = 0; source < layers - shared; ++source) {
+      if (spec.layers[source].gqa().window == gqa.window) gqa.shares_with = source;
+    }
+    if (!gqa.shares_with)
+      throw Error("{}: {} is {}, but no layer before has the window of layer {}", keys.all().file_name(),
+                  keys(key), shared, l);
+    const GqaSpec& source = spec.layers[*gqa.shares_with].gqa();
+    if (source.kv_heads != gqa.kv_heads || source.key_dim != gqa.key_dim || source.value_dim != gqa.value_dim)
+      throw Error("{}: layer {} has {} KV heads by {}, and layer {}, whose rows it reads, has {}",
+                  keys.all().file_name(), l, gqa.kv_heads, keys("attention.head_count_kv"), *gqa.shares_with,
+                  source.kv_heads);
+  }
+}
+
 void read_output_scales(const ModelFile& file, ModelSpec& spec) {
   for (size_t l = 0; l < spec.layers.size(); ++l) spec.layers[l].output_scale = read_scale(file, l);
 }
@@ -64,7 +87,12 @@ void read_layer_inputs(const ModelFile& file, ModelSpec& spec) {
   // The matrix's results are not divided by the root of the model's width as they were when it was trained; their norm is told.
   NormSpec norm = spec.output_norm;
   norm.epsilon *= float(spec.dim);
-  spec.layer_inputs = {.width = uint32_t(width), .norm = norm};
+  // Further tokens are those of images and sound.
+  const TensorEntry* table = file.find(kLayerTable);
+  const bool is_shorter =
+      table != nullptr && table->shape.size() == 2 && table->shape[0] > 0 && table->shape[0] < spec.vocab;
+  spec.layer_inputs = {
+      .width = uint32_t(width), .vocab = is_shorter ? uint32_t(table->shape[0]) : spec.vocab, .norm = norm};
   for (LayerSpec& layer : spec.layers)
     layer.input = LayerInputSpec{.width = uint32_t(width), .gate = {.kind = Nonlinearity::gelu_tanh}};
 }

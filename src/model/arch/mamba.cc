@@ -41,6 +41,15 @@ ModelSpec jamba_spec(const ModelFile& file, const SpecOptions& options) {
   return spec;
 }
 
+// Falcon-H1: attention and Mamba-2 in every layer, which read the same rows.
+ModelSpec falcon_h1_spec(const ModelFile& file, const SpecOptions& options) {
+  ModelSpec spec = common_spec(file, options, {.base = 100000000000.0f});
+  StateSpaceSpec net = read_state_space(file, spec);
+  net.has_norm = file.find("blk.0.ssm_norm.weight") != nullptr;
+  for (LayerSpec& layer : spec.layers) layer.beside = net;
+  return spec;
+}
+
 // Granite 4. Layers of attention rotate in some files.
 ModelSpec granite_hybrid_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = common_spec(file, options, {.pairing = RopePairing::interleaved}, Layers::mixed);

@@ -15,6 +15,7 @@ ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options) {
   return spec;
 }
 
+// And Hunyuan 3.
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = common_spec(file, options, {});
   set_query_key_norm(spec, QueryKeyNorm::per_head);

@@ -89,7 +89,7 @@ void fill_mixers(ModelSpec& spec, const MixerSpec& mixer) {
 
 void never_rotate(ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers) {
-    if (auto* gqa = std::get_if<GqaSpec>(&layer.mixer)) gqa->rope.reset();
+    if (layer.attention() != nullptr) layer.gqa().rope.reset();
   }
 }
 

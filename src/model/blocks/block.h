@@ -20,7 +20,8 @@ struct RopeAngles {
 // What a step is to report besides its logits.
 struct Taps {
   std::span<const Tap> list = {};
-  std::span<float> values = {};  // that they join
+  std::span<float> values = {};             // that they join
+  std::span<const ColumnTap> columns = {};  // they too
 };
 
 // What a block works with in one step. All of it belongs to others and holds for the call only.
@@ -37,7 +38,11 @@ struct BlockStep {
   std::span<const RopeAngles> angles;   // by rope of the model
   std::span<const KvView> kv;           // where cached() of the layer is kept, by stream
   const BatchView& batch;
-  Taps taps;  // those of other layers too
+  Taps taps;          // those of other layers too
+  Rows streams = {};  // [tokens, streams * dim], of a model that has several
+  std::span<const ColumnSums> sums =
+      {};  // of what products read, by role; empty: nobody asks. Those of experts
+           // are the block's to pass on, others are the decoder's
 };
 
 // A part of a layer that reads the normed residual stream and adds to it: a mixer, which lets tokens see each other, or

@@ -40,7 +40,7 @@ std::vector<Role> DenseMlpBlock::roles() const {
        .tensor = "ffn_gate_inp" + spec_.suffix + ".weight",
        .shape = {dim_},
        .presence = spec_.gated_output ? Presence::required : Presence::absent}};
-  roles[kGate].meets_next = spec_.gated;
+  roles[kGate].meets_next = spec_.gated && !spec_.spread;
   if (spec_.gated) {  // files may have gate and up in one
     const std::string unless = gate + ".weight";
     roles[kGate].part = {unless, second + ".weight", 0, 2 * width};
@@ -58,6 +58,7 @@ void DenseMlpBlock::forward(const BlockStep& step) const {
   const Activation& hidden = step.scratch[kHiddenRows];
   const Projection projections[] = {{w[kGate], w[kGateBias], gate}, {w[kUp], w[kUpBias], up}};
   step.backend.project({step.in, std::span(projections).first(spec_.gated ? 2 : 1)});
+  if (spec_.spread) step.backend.cut_below(gate, *spec_.spread);
   step.backend.activate(
       {.gate = gate, .up = spec_.gated ? up : Rows{}, .function = spec_.gate, .out = hidden});
   const Projection down[] = {{w[kDown], w[kDownBias], step.out}};

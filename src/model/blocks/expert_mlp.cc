@@ -108,6 +108,7 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
     step.backend.project({step.in, in});
     settle(kLatentRows);
   }
+  const auto sums = [&](size_t role) { return role < step.sums.size() ? step.sums[role] : ColumnSums{}; };
   step.backend.project_experts({.in = latent ? step.scratch[kLatentRows] : step.in,
                                 .experts = chosen,
                                 .shares = shares,
@@ -121,7 +122,10 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
                                 .up_bias = w[kUpBias],
                                 .down_bias = w[kDownBias],
                                 .function = spec_.gate,
-                                .out = latent ? step.scratch[kMadeRows].f32 : step.out});
+                                .out = latent ? step.scratch[kMadeRows].f32 : step.out,
+                                .gate_sums = sums(kGate),
+                                .up_sums = sums(kUp),
+                                .down_sums = sums(kDown)});
   if (!latent) return;
   settle(kMadeRows);
   const Projection out[] = {{w[kLatentOut], {}, step.out}};

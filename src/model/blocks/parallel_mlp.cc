@@ -84,7 +84,8 @@ void ParallelMlpBlock::forward(const BlockStep& step) const {
                   .angles = step.angles,
                   .kv = step.kv,
                   .batch = step.batch,
-                  .taps = step.taps});
+                  .taps = step.taps,
+                  .sums = step.sums.empty() ? step.sums : step.sums.subspan(roles)});
   };
   run(*dense_, kDenseRows, kDenseOut, kOwnRoles, kOwnRows);
   run(*experts_, kExpertRows, kExpertOut, kOwnRoles + dense_roles_, kOwnRows + dense_scratch_);

@@ -37,10 +37,19 @@ struct Role {
   struct Part {
     std::string unless = {}, tensor = {};
     uint64_t begin = 0, length = 0;  // of the outermost measure; of a stack, of each of its matrices
+    bool flat =
+        false;  // of a stack: the longer tensor is one matrix, in which its matrices follow each other
+    bool transposed = false;  // of a flat stack: each matrix of the role is those rows the other way round
   };
   Part part = {};
 
-  uint64_t stacked() const { return shape.size() == 3 ? shape.front() : 1; }
+  // Of the longer tensor.
+  double part_share() const {
+    const size_t measure = shape.size() < 3 ? 0 : part.transposed ? 2 : 1;
+    return double(shape[measure]) / double(part.length);
+  }
+  bool is_stack() const { return shape.size() == 3; }  // of matrices, of which a token is given some
+  uint64_t stacked() const { return is_stack() ? shape.front() : 1; }
 };
 
 inline Role vector_role(std::string name, std::string tensor, uint64_t width,

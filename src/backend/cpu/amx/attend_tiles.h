@@ -45,7 +45,7 @@ struct TileBf16 {
   using T = AttendTile;
 
   static constexpr bool takes(size_t dim, size_t page_tokens) {
-    return dim % kTileColumns == 0 && dim <= 256 && page_tokens == 2 * kTileKeys;
+    return dim % kTileColumns == 0 && dim <= kMostBf16Dim && page_tokens == 2 * kTileKeys;
   }
   // Tiles load a page in two bursts. Fetched a quarter at a time, and two pages ahead, it is there when they do.
   using Fetch = TileFetch;

@@ -12,7 +12,7 @@ namespace quire {
 inline constexpr size_t kAttendLanes = 16;
 
 struct AttendQuery {
-  const float* row;     // [key_dim]
+  const float* row;     // [query_dim]
   uint32_t begin, end;  // the positions it sees
 };
 
@@ -20,7 +20,8 @@ struct AttendQuery {
 // nothing counts but its row and the rows it sees, and they count in this order, whatever stands beside it:
 //
 //   score    = (s0 + s1) + (s2 + s3), where s_j is the sum, in order, of scale * query[d] * key[d] for d = j, j + 4, ...;
-//              then the soft cap
+//              where a key goes on in the row of its value, plus the same of that row and the rest of the query; then the soft
+//              cap
 //   max      = the largest score so far; if a page raises it, sum and values are multiplied with e^(old - new)
 //   sum     += the sum of e^(score - max) over the rows of a page
 //   values  += e^(score - max) * value row, row by row
@@ -63,17 +64,18 @@ struct AttendArgs {
   float scale, soft_cap;  // no cap: 0
 
   // The result. Written for `count` queries, with room for a multiple of kAttendLanes.
-  float* max;        // [queries]
-  float* sum;        // [queries]
-  float* values;     // [queries, value_width]
-  size_t key_width;  // key_dim and value_dim, rounded up to kAttendLanes
-  size_t value_width;
+  float* max;          // [queries]
+  float* sum;          // [queries]
+  float* values;       // [queries, value_width]
+  size_t key_width;    // key_dim, rounded up to kAttendLanes; where a key goes on, plus value_width
+  size_t value_width;  // value_dim, rounded up
 
   // Room to work in, aligned as floats are.
-  float* query_lanes;  // [queries, key_width]
-  float* key_rows;     // [page_tokens, key_width]
-  float* value_rows;   // [page_tokens, value_width]
-  float* scores;       // [page_tokens + 1, kAttendLanes]
+  float* query_lanes;            // [queries, key_width]
+  float* key_rows;               // [page_tokens, key_dim rounded up]
+  float* value_rows;             // [page_tokens, value_width]
+  float* scores;                 // [page_tokens + 1, kAttendLanes]
+  float* more_scores = nullptr;  // the same, where a key goes on
 };
 
 // e^x of an x that is not above zero: 2^n * p(r) with x = n ln 2 + r. Below about -87.7 it is 0.

@@ -7,6 +7,9 @@
 namespace quire {
 namespace {
 
+// The widest rows that they take.
+inline constexpr size_t kMostBf16Dim = 512;
+
 // What multiplies rows of bf16: nothing here, so they become floats. Else:
 //
 //   takes(dim, page_tokens)  whether it does so with rows of so many values

@@ -2,9 +2,7 @@
 // may have a name that the linker sees, and nothing of the standard library that is more than a constant.
 #pragma once
 
-#include "backend/cpu/attention/attend_bf16.h"
-#include "backend/cpu/attention/attend_floats.h"
-#include "backend/cpu/attention/attend_nibbles.h"
+#include "backend/cpu/attention/attend_keys.h"
 
 namespace quire {
 namespace {
@@ -12,27 +10,20 @@ namespace {
 template <class Isa>
 class PagesAttention {
  public:
-  explicit PagesAttention(const AttendArgs& args) : args_(args), shape_(*args.shape), scores_(args.scores) {
-    const size_t tiles = (args.count + Isa::kLanes - 1) / Isa::kLanes;
-    key_format_ = shape_.key_format;
-    value_format_ = shape_.value_format;
-    const bool few = tiles <= kDirectTiles;
-    reads_keys_ = shape_.key_dim % 4 == 0 && has_values(key_format_) &&
-                  (key_format_ == KvFormat::f32 || (Isa::kReadsKeys && few));
+  explicit PagesAttention(const AttendArgs& args)
+      : args_(args),
+        shape_(*args.shape),
+        scores_(args.scores),
+        key_(shape_.key_format, shape_.key_dim, args.page_tokens, few()),
+        more_key_(shape_.value_format, shape_.value_dim, args.page_tokens, few()),
+        value_format_(shape_.value_format) {
     reads_values_ = shape_.value_dim % kAttendLanes == 0 && has_values(value_format_) &&
-                    (value_format_ == KvFormat::f32 || few);
-    rounds_queries_ = Isa::kRoundsToBf16 && key_format_ == KvFormat::bf16;
+                    (value_format_ == KvFormat::f32 || few());
     rounds_shares_ = Isa::kRoundsToBf16 && value_format_ == KvFormat::bf16;
-    if constexpr (Bf16::kPresent) {
-      multiplies_keys_ = key_format_ == KvFormat::bf16 && Bf16::takes(shape_.key_dim, args.page_tokens);
-      multiplies_values_ = value_format_ == KvFormat::bf16 && Bf16::takes(shape_.value_dim, args.page_tokens);
-      reads_keys_ |= multiplies_keys_;
-      reads_values_ |= multiplies_values_;
-    }
-    sums_keys_ = sums_codes(key_format_, shape_.key_dim);
-    sums_values_ = sums_codes(value_format_, shape_.value_dim);
-    key_row_bytes_ = kv_row_bytes(key_format_, shape_.key_dim);
-    value_row_bytes_ = kv_row_bytes(value_format_, shape_.value_dim);
+    multiplies_values_ = more_key_.multiplies();
+    reads_values_ |= multiplies_values_;
+    if (shape_.key_goes_on) reads_values_ &= more_key_.reads();
+    sums_values_ = more_key_.sums();
   }
 
   void run() {
@@ -42,8 +33,8 @@ class PagesAttention {
     }
     std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
     if constexpr (Bf16::kPresent) {
-      if (multiplies_keys_ || multiplies_values_) {
-        const size_t page_bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_);
+      if (key_.multiplies() || multiplies_values_) {
+        const size_t page_bytes = args_.page_tokens * (key_.row_bytes() + more_key_.row_bytes());
         Bf16::begin(args_.count, args_.pages[0], args_.begin_page < args_.end_page ? page_bytes : 0);
       }
     }
@@ -56,7 +47,7 @@ class PagesAttention {
       for (size_t i = 0; i < args_.count * args_.value_width; ++i) args_.values[i] *= kFp8Back;
     }
     if constexpr (Bf16::kPresent) {
-      if (multiplies_keys_ || multiplies_values_) Bf16::end();
+      if (key_.multiplies() || multiplies_values_) Bf16::end();
       for (size_t q = 0; multiplies_values_ && q < args_.count; ++q)
         Bf16::put_in_order(args_.values + q * args_.value_width, shape_.value_dim);
     }
@@ -95,84 +86,44 @@ class PagesAttention {
     }
   }
 
-  // Queries as [key_dim, N] or [key_dim / 4, N, 4], scaled.
+  bool few() const { return (args_.count + Isa::kLanes - 1) / Isa::kLanes <= kDirectTiles; }
+
   template <size_t N>
   void gather(const QueryTile<N>& tile) {
-    float* out = args_.query_lanes + tile.first * args_.key_width;
     const auto row_of = [&](size_t lane) {
       return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
     };
-    if (sums_keys_ && key_format_ == KvFormat::int8) {
-      const QueryCodes<N> codes(out, shape_.key_dim);
-      return gather_codes<typename Isa::Codes>(codes, shape_.key_dim, args_.scale, row_of);
-    }
-    if (sums_keys_) {
-      for (size_t q = 0; q < N; q += 4)
-        gather_nibbles<typename Isa::Nibbles>(nibble_queries(tile, q), shape_.key_dim, args_.scale,
-                                              [&](size_t lane) { return row_of(q + lane); });
-      return;
-    }
-    if constexpr (Bf16::kPresent) {
-      if (multiplies_keys_) return gather_bf16<N>(row_of, reinterpret_cast<uint16_t*>(out));
-    }
-    const float scale = key_format_ == KvFormat::fp8 ? args_.scale * Isa::kFp8Factor : args_.scale;
-    for (size_t lane = 0; lane < N; ++lane) {
-      const float* row = row_of(lane);
-      for (size_t d = 0; d < args_.key_width; d += 4) {
-        float four[4];
-        store_lanes(scaled_quad(row, d, scale), four);
-        float* at = out + (kInQuads<Isa, N> ? d * N + lane * 4 : d * N + lane);
-        for (size_t i = 0; i < 4; ++i) at[kInQuads<Isa, N> ? i : i * N] = four[i];
-      }
-    }
+    key_.template gather<N>(row_of, args_.scale, queries_of(tile));
+    if (!shape_.key_goes_on) return;
+    more_key_.template gather<N>([&](size_t lane) { return row_of(lane) + shape_.key_dim; }, args_.scale,
+                                 more_queries_of(tile));
   }
 
-  // Four numbers of a query, as they are multiplied with keys; 0 beyond its end.
-  ALWAYS_INLINE Floats<4> scaled_quad(const float* row, size_t d, float scale) const {
-    Floats<4> quad = {};
-    if (d + 4 <= shape_.key_dim) {
-      quad = load_lanes<Floats<4>>(row + d);
-    } else {
-      for (size_t i = 0; d + i < shape_.key_dim; ++i) quad[i] = row[d + i];
-    }
-    quad *= scale;
-    return rounds_queries_ ? round_to_bf16<4>(quad) : quad;
-  }
-
-  template <size_t N, class RowOf>
-  void gather_bf16(const RowOf& row_of, uint16_t* out) {
-    for (size_t lane = 0; lane < N; ++lane) {
-      const float* row = row_of(lane);
-      for (size_t d = 0; d < shape_.key_dim; d += 4) {
-        float four[4];
-        store_lanes(scaled_quad(row, d, args_.scale), four);
-        for (size_t i = 0; i < 4; ++i) out[Bf16::template place<N>(lane, d + i)] = upper_half(four[i]);
-      }
-    }
-  }
-
-  // Four queries of a tile, the first of them at `lane`.
   template <size_t N>
-  NibbleQueries nibble_queries(const QueryTile<N>& tile, size_t lane) const {
-    return {args_.query_lanes + (tile.first + lane) * args_.key_width, shape_.key_dim};
+  float* queries_of(const QueryTile<N>& tile) const {
+    return args_.query_lanes + tile.first * args_.key_width;
+  }
+  template <size_t N>
+  float* more_queries_of(const QueryTile<N>& tile) const {
+    return queries_of(tile) + N * key_.width();
   }
 
   Page open(uint32_t index) {
     const std::byte* const* at = args_.pages + (index - args_.begin_page);
     constexpr size_t kLater = Isa::Fetch::kPagesAhead;
     const ptrdiff_t ahead = index + kLater < args_.fetch_end_page ? at[kLater] - at[0] : 0;
-    const std::byte* values = at[0] + args_.page_tokens * key_row_bytes_;
+    const std::byte* values = at[0] + args_.page_tokens * key_.row_bytes();
     Page page{.begin = index * args_.page_tokens,
-              .keys = {at[0], key_row_bytes_, key_format_, ahead},
-              .values = {values, value_row_bytes_, value_format_, ahead},
+              .keys = {at[0], key_.row_bytes(), key_.format(), ahead},
+              .values = {values, more_key_.row_bytes(), value_format_, ahead},
               .key_scales = at[0] + shape_.key_dim,
               .value_scales = values + shape_.value_dim};
     uint32_t end = 0;
     for (size_t q = 0; q < args_.count; ++q) end = args_.queries[q].end > end ? args_.queries[q].end : end;
     const uint32_t left = end < page.begin ? 0 : end - page.begin;
     const size_t rows = left < args_.page_tokens ? left : args_.page_tokens;
-    if (!reads_keys_ && !sums_keys_)
-      unpack_rows<Isa>(page.keys, rows, shape_.key_dim, args_.key_width, args_.key_rows);
+    if (!key_.reads() && !key_.sums())
+      unpack_rows<Isa>(page.keys, rows, shape_.key_dim, key_.width(), args_.key_rows);
     if (!reads_values_ && !sums_values_)
       unpack_rows<Isa>(page.values, rows, shape_.value_dim, args_.value_width, args_.value_rows);
     return page;
@@ -188,17 +139,7 @@ class PagesAttention {
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
     const PageScores<N> scores{scores_, begin, end};
-    if (is_scored) {
-      // Nothing is left to do.
-    } else if (multiplies_keys_) {
-      score_as_bf16(tile, page.keys, begin, end);
-    } else if (sums_keys_) {
-      score_as_integers(tile, page.keys, begin, end);
-    } else {
-      score_floats<Isa, N>(args_.query_lanes + tile.first * args_.key_width, page.keys, shape_.key_dim,
-                           scores);
-    }
-    if (key_format_ == KvFormat::fp8) scale_rows(scores, page.key_scales, key_row_bytes_, kFp8Back);
+    if (!is_scored) score(tile, page, scores);
     if (args_.soft_cap > 0) cap_scores<Isa>(scores, args_.soft_cap);
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide_rows(scores, sight);
     const RunningSoftmax softmax{args_.max + tile.first, args_.sum + tile.first,
@@ -206,7 +147,7 @@ class PagesAttention {
     take_shares<Isa>(scores, softmax, rounds_shares_);
     fetch_quarter(tile, page, 2);
     if (value_format_ == KvFormat::fp8)
-      scale_rows(scores, page.value_scales, value_row_bytes_, Isa::kFp8Factor);
+      scale_rows(scores, page.value_scales, more_key_.row_bytes(), Isa::kFp8Factor);
     fetch_quarter(tile, page, 3);
     if (multiplies_values_) {
       add_values_as_bf16(tile, sight, page.values, begin, end);
@@ -222,8 +163,8 @@ class PagesAttention {
   ALWAYS_INLINE void fetch_quarter(const QueryTile<N>& tile, const Page& page, size_t quarter) const {
     if constexpr (Bf16::kPagesAhead > 0) {
       const size_t later = page.begin / args_.page_tokens + Bf16::kPagesAhead;
-      if (tile.first != 0 || later >= args_.end_page || !(multiplies_keys_ || multiplies_values_)) return;
-      const size_t bytes = args_.page_tokens * (key_row_bytes_ + value_row_bytes_) / 4;
+      if (tile.first != 0 || later >= args_.end_page || !(key_.multiplies() || multiplies_values_)) return;
+      const size_t bytes = args_.page_tokens * (key_.row_bytes() + more_key_.row_bytes()) / 4;
       const std::byte* from = args_.pages[later - args_.begin_page] + quarter * bytes;
       for (size_t i = 0; i < bytes; i += 64) fetch_line<typename Bf16::Fetch>(from + i);
     }
@@ -233,7 +174,8 @@ class PagesAttention {
   // nothing to do but to wait.
   template <size_t N>
   bool scores_ahead() const {
-    return N <= kAttendLanes / 2 && args_.count <= N && multiplies_keys_ && multiplies_values_;
+    return N <= kAttendLanes / 2 && args_.count <= N && key_.multiplies() && multiplies_values_ &&
+           !shape_.key_goes_on;
   }
 
   // There is room for the scores of two pages.
@@ -241,12 +183,14 @@ class PagesAttention {
   void score_ahead(const QueryTile<N>& tile, const Page& page) {
     const uint32_t index = page.begin / args_.page_tokens;
     const auto room = [&](uint32_t p) { return args_.scores + p % 2 * args_.page_tokens * N; };
-    const auto score = [&](const Page& any) { score_as_bf16(tile, any.keys, 0, args_.page_tokens); };
+    const auto score_all = [&](const Page& any) {
+      score(tile, any, PageScores<N>{scores_, 0, args_.page_tokens});
+    };
     scores_ = room(index);
-    if (index == args_.begin_page) score(page);
+    if (index == args_.begin_page) score_all(page);
     if (index + 1 == args_.end_page) return;
     scores_ = room(index + 1);
-    score(open(index + 1));
+    score_all(open(index + 1));
     scores_ = room(index);
   }
 
@@ -257,12 +201,16 @@ class PagesAttention {
   }
 
   template <size_t N>
-  void score_as_bf16(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
-    if constexpr (Bf16::kPresent) {
-      const auto* queries =
-          reinterpret_cast<const uint16_t*>(args_.query_lanes + tile.first * args_.key_width);
-      Bf16::template score<N>(queries, rows_for(tile, keys), shape_.key_dim, begin, end, scores_);
-    }
+  void score(const QueryTile<N>& tile, const Page& page, const PageScores<N>& scores) {
+    const PageRows keys = key_.multiplies() ? rows_for(tile, page.keys) : page.keys;
+    key_.template score<N>(queries_of(tile), keys, page.key_scales, scores);
+    if (!shape_.key_goes_on) return;
+    PageRows more = page.values;
+    more.ahead = 0;  // they are fetched where they are values
+    const PageScores<N> rest{args_.more_scores, scores.begin, scores.end};
+    more_key_.template score<N>(more_queries_of(tile), more, page.value_scales, rest);
+    for (size_t r = scores.begin; r < scores.end; ++r)
+      store_lanes(load_lanes<Floats<N>>(scores.row(r)) + load_lanes<Floats<N>>(rest.row(r)), scores.row(r));
   }
 
   // The rows of a page are multiplied with the shares of all lanes, those that a lane does not see with 0. That is 0 if they are
@@ -287,7 +235,7 @@ class PagesAttention {
   template <size_t N>
   __attribute__((noinline)) void add_values_by_lane(const QueryTile<N>& tile, const Sight<N>& sight,
                                                     const PageRows& page_rows, float* out) {
-    constexpr size_t kMost = 256;
+    constexpr size_t kMost = kMostBf16Dim;
     float before[N * kMost], after[N * kMost];
     const size_t width = args_.value_width, bytes = width * sizeof(float);
     std::memcpy(before, out, tile.live * bytes);
@@ -301,23 +249,6 @@ class PagesAttention {
       std::memcpy(after + lane * width, out + lane * width, bytes);
     }
     std::memcpy(out, after, tile.live * bytes);
-  }
-
-  template <size_t N>
-  void score_as_integers(const QueryTile<N>& tile, const PageRows& keys, size_t begin, size_t end) {
-    for (size_t row = begin; row < end; row += 4) {
-      const std::byte* at = keys.bytes + row * keys.row_bytes;
-      prefetch<typename Isa::Fetch>(keys, at, 4 * keys.row_bytes);
-      float* scores = scores_ + row * N;
-      if (keys.format == KvFormat::int8) {
-        const QueryCodes<N> queries(args_.query_lanes + tile.first * args_.key_width, shape_.key_dim);
-        score_codes<Isa>(queries, at, keys.row_bytes, shape_.key_dim, scores);
-        continue;
-      }
-      const NibbleRows rows{at, keys.row_bytes, shape_.key_dim};
-      for (size_t q = 0; q < N; q += 4)
-        Isa::Nibbles::template score<Isa>(nibble_queries(tile, q), rows, scores + q, N);
-    }
   }
 
   template <size_t N>
@@ -371,13 +302,13 @@ class PagesAttention {
 
   const AttendArgs& args_;
   const KvLayerShape& shape_;
-  float* scores_;  // [page_tokens, lanes] of a page, in args_.scores
-  KvFormat key_format_, value_format_;
-  bool reads_keys_, reads_values_;                            // value by value, straight from the page
-  bool sums_keys_, sums_values_;                              // codes, as integers
-  bool rounds_queries_, rounds_shares_;                       // to bf16
-  bool multiplies_keys_ = false, multiplies_values_ = false;  // as bf16
-  size_t key_row_bytes_, value_row_bytes_;
+  float* scores_;                // [page_tokens, lanes] of a page, in args_.scores
+  KeyPart<Isa> key_, more_key_;  // of the values' rows: where a key goes on there, and how they are read
+  KvFormat value_format_;
+  bool reads_values_;       // value by value, straight from the page
+  bool sums_values_;        // codes, as integers
+  bool rounds_shares_;      // to bf16
+  bool multiplies_values_;  // as bf16
 };
 
 }  // namespace

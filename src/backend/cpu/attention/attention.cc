@@ -18,9 +18,13 @@
 namespace quire {
 namespace {
 
-constexpr uint32_t kQueryBlock = 16;      // tokens of one run that share the unpacked pages
-constexpr uint32_t kSegmentTokens = 512;  // of the context: enough pieces for all threads, few enough to join
-constexpr uint32_t kPagesBeyond = 2;      // of a segment that are fetched while it is computed
+constexpr uint32_t kQueryBlock = 16;  // tokens of one run that share the unpacked pages
+// Tokens of the context: enough pieces for all threads, few enough to join. Of latent rows, to which many heads of wide values attend,
+// there are fewer: joining is more work, and heads are pieces too.
+constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 2048;
+constexpr uint32_t kLeastBlockHeads = 16;    // of those that share a KV head: they fill the widest vectors
+constexpr uint32_t kMostBlockQueries = 256;  // whose values stay in a cache
+constexpr uint32_t kPagesBeyond = 2;         // of a segment that are fetched while it is computed
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 size_t round_up(size_t n, size_t multiple) {
@@ -77,9 +81,9 @@ class SoftmaxRoom {
   Buffer floats_;
 };
 
-// A block of queries: some tokens of one run, all query heads of one KV head.
+// A block of queries: some tokens of one run, some of the query heads of one KV head.
 struct Block {
-  uint32_t run, first_token, tokens, kv_head;
+  uint32_t run, first_token, tokens, kv_head, first_head, heads;
 };
 
 // What a thread works in; it grows and stays.
@@ -97,13 +101,16 @@ class BlockAttention {
         layer_(*params.kv.layer),
         page_tokens_(params.kv.group->layout->page_tokens),
         block_(block),
-        heads_per_kv_(params.heads / layer_.shape.kv_heads),
-        queries_(block.tokens * heads_per_kv_),
+        segment_tokens_(segment_tokens(layer_.shape)),
+        queries_(block.tokens * block.heads),
         key_width_(round_up(layer_.shape.key_dim, kAttendLanes)),
         value_width_(round_up(layer_.shape.value_dim, kAttendLanes)) {}
 
-  uint32_t first_segment() const { return first_visible(row(0)) / kSegmentTokens; }
-  uint32_t last_segment() const { return row(block_.tokens - 1) / kSegmentTokens; }
+  static uint32_t segment_tokens(const KvLayerShape& shape) {
+    return shape.key_goes_on ? kLatentSegmentTokens : kSegmentTokens;
+  }
+  uint32_t first_segment() const { return first_visible(row(0)) / segment_tokens_; }
+  uint32_t last_segment() const { return row(block_.tokens - 1) / segment_tokens_; }
 
   size_t queries() const { return queries_; }
   size_t value_width() const { return value_width_; }
@@ -112,15 +119,18 @@ class BlockAttention {
   void compute_segment(uint32_t segment, void (*attend)(const AttendArgs& args), const Softmax& out,
                        uint32_t pages_beyond) const {
     thread_local Scratch scratch;
-    scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * key_width_);
+    const bool goes_on = layer_.shape.key_goes_on;
+    const size_t query_width = key_width_ + (goes_on ? value_width_ : 0);
+    const size_t page_scores = (page_tokens_ + 1) * kAttendLanes;
+    scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * query_width);
     scratch.key_rows.resize(page_tokens_ * key_width_);
     scratch.value_rows.resize(page_tokens_ * value_width_);
-    scratch.scores.resize((page_tokens_ + 1) * kAttendLanes);
+    scratch.scores.resize((goes_on ? 2 : 1) * page_scores);
     list_queries(scratch.queries);
-    const uint32_t begin = std::max(first_visible(row(0)), segment * kSegmentTokens);
+    const uint32_t begin = std::max(first_visible(row(0)), segment * segment_tokens_);
     const uint32_t end = row(block_.tokens - 1) + 1;
     const uint32_t begin_page = begin / page_tokens_, last_page = (end - 1) / page_tokens_;
-    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * kSegmentTokens / page_tokens_);
+    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * segment_tokens_ / page_tokens_);
     const uint32_t fetch_end_page = std::min(last_page + 1, end_page + pages_beyond);
     scratch.pages.clear();
     for (uint32_t page = begin_page; page < fetch_end_page; ++page)
@@ -138,12 +148,13 @@ class BlockAttention {
             .max = out.max,
             .sum = out.sum,
             .values = out.values,
-            .key_width = key_width_,
+            .key_width = query_width,
             .value_width = value_width_,
             .query_lanes = scratch.query_lanes.data(),
             .key_rows = scratch.key_rows.data(),
             .value_rows = scratch.value_rows.data(),
-            .scores = scratch.scores.data()});
+            .scores = scratch.scores.data(),
+            .more_scores = goes_on ? scratch.scores.data() + page_scores : nullptr});
   }
 
   void finish(size_t q, const Softmax& all) const {
@@ -152,7 +163,7 @@ class BlockAttention {
       if (sink > all.max[q]) all.rescale(q, sink);
       all.sum[q] += exp4(all4(sink - all.max[q]))[0];
     }
-    const size_t token = block_.first_token + q / heads_per_kv_;
+    const size_t token = block_.first_token + q / block_.heads;
     float* out = params_.out.f32.row(token) + head(q) * layer_.shape.value_dim;
     const float* row = all.values + q * value_width_;
     for (size_t i = 0; i < layer_.shape.value_dim; ++i) out[i] = row[i] / all.sum[q];
@@ -164,7 +175,7 @@ class BlockAttention {
     return params_.kv.head_row(block_.run, block_.kv_head,
                                batch_.runs[block_.run].row_of(block_.first_token + token));
   }
-  size_t head(size_t query) const { return block_.kv_head * heads_per_kv_ + query % heads_per_kv_; }
+  size_t head(size_t query) const { return block_.first_head + query % block_.heads; }
 
   uint32_t first_visible(uint32_t row) const {
     const uint32_t window = layer_.shape.window, chunk = params_.chunk;
@@ -175,8 +186,8 @@ class BlockAttention {
   void list_queries(std::vector<AttendQuery>& queries) const {
     queries.clear();
     for (size_t q = 0; q < queries_; ++q) {
-      const uint32_t token = uint32_t(q / heads_per_kv_);
-      queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.key_dim,
+      const uint32_t token = uint32_t(q / block_.heads);
+      queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.query_dim(),
                          first_visible(row(token)), row(token) + 1});
     }
   }
@@ -186,10 +197,32 @@ class BlockAttention {
   const KvLayerLayout& layer_;
   const uint32_t page_tokens_;
   const Block block_;
-  const uint32_t heads_per_kv_;
+  const uint32_t segment_tokens_;
   const size_t queries_;
   const size_t key_width_, value_width_;
 };
+
+std::vector<Block> attention_blocks(const AttendParams& params, const BatchView& batch, size_t threads) {
+  const KvLayerShape& shape = params.kv.layer->shape;
+  const uint32_t heads_per_kv = params.heads / shape.kv_heads;
+  const bool few = batch.tokens.size() * shape.kv_heads < 2 * threads;
+  std::vector<Block> blocks;
+  for (uint32_t r = 0; r < batch.runs.size(); ++r) {
+    const TokenRun& run = batch.runs[r];
+    // The last first: they see the most, and no thread should begin such a block when the others are done.
+    for (uint32_t left = run.count; left > 0;) {
+      const uint32_t begin = (left - 1) / kQueryBlock * kQueryBlock, tokens = left - begin;
+      left = begin;
+      const uint32_t most = std::max(kLeastBlockHeads, few ? 0 : kMostBlockQueries / tokens);
+      for (uint32_t h = 0; h < shape.kv_heads; ++h) {
+        for (uint32_t i = 0; i < heads_per_kv; i += most)
+          blocks.push_back(
+              {r, run.begin + begin, tokens, h, h * heads_per_kv + i, std::min(most, heads_per_kv - i)});
+      }
+    }
+  }
+  return blocks;
+}
 
 // The whole context of a block, segment after segment.
 void attend_block(const BlockAttention& block, void (*attend)(const AttendArgs& args)) {
@@ -244,20 +277,11 @@ void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const 
 
 void CpuBackend::attend(const AttendParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
-  CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.key_dim);
+  CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.query_dim());
   CHECK(params.out.f32.width == params.heads * shape.value_dim);
   CHECK(params.kv.group->layout->page_tokens % 4 == 0 &&
         kSegmentTokens % params.kv.group->layout->page_tokens == 0);
-  std::vector<Block> blocks;
-  for (uint32_t r = 0; r < batch_.runs.size(); ++r) {
-    const TokenRun& run = batch_.runs[r];
-    // The last first: they see the most, and no thread should begin such a block when the others are done.
-    for (uint32_t left = run.count; left > 0;) {
-      const uint32_t begin = (left - 1) / kQueryBlock * kQueryBlock, tokens = left - begin;
-      left = begin;
-      for (uint32_t h = 0; h < shape.kv_heads; ++h) blocks.push_back({r, run.begin + begin, tokens, h});
-    }
-  }
+  const std::vector<Block> blocks = attention_blocks(params, batch_, pool_.size());
   if (blocks.size() >= 2 * pool_.size()) {
     pool_.parallel_for(blocks.size(), 1, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) attend_block({params, batch_, blocks[i]}, kernels_.attend);

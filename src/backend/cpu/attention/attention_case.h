@@ -50,7 +50,7 @@ class Attention {
       values.resize(count);
       for (float& value : values) value = float(int(random() % 2001) - 1000) / 500.0f;
     };
-    fill(query_, size_t(tokens) * test.heads * test.shape.key_dim);
+    fill(query_, size_t(tokens) * test.heads * test.shape.query_dim());
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
@@ -173,10 +173,12 @@ class Attention {
         std::vector<double> scores;
         for (uint32_t p = first; p <= t; ++p) {
           double score = 0;
-          for (uint32_t d = 0; d < s.key_dim; ++d) {
-            score += double(queries[(size_t(t) * test_.heads + h) * s.key_dim + d]) *
-                     double(keys[(size_t(p) * s.kv_heads + kv_head) * s.key_dim + d]);
-          }
+          const float* query = &queries[(size_t(t) * test_.heads + h) * s.query_dim()];
+          for (uint32_t d = 0; d < s.key_dim; ++d)
+            score += double(query[d]) * double(keys[(size_t(p) * s.kv_heads + kv_head) * s.key_dim + d]);
+          for (uint32_t d = 0; s.key_goes_on && d < s.value_dim; ++d)
+            score += double(query[s.key_dim + d]) *
+                     double(values[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
           if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
           scores.push_back(score);
         }
@@ -200,8 +202,10 @@ class Attention {
     scaled_query_ = query_;
     for (float& value : scaled_query_) value *= kScale;
     seen_query_ = scaled_query_;
-    if (test_.shape.key_format == KvFormat::bf16) {
-      for (float& value : seen_query_) value = bf16_to_f32(f32_to_bf16(value));
+    for (size_t i = 0; i < seen_query_.size(); ++i) {
+      const bool goes_on = i % test_.shape.query_dim() >= test_.shape.key_dim;
+      const KvFormat format = goes_on ? test_.shape.value_format : test_.shape.key_format;
+      if (format == KvFormat::bf16) seen_query_[i] = bf16_to_f32(f32_to_bf16(seen_query_[i]));
     }
     seen_key_ = stored(test_.shape.key_format, key_, test_.shape.key_dim);
     seen_value_ = stored(test_.shape.value_format, value_, test_.shape.value_dim);
@@ -229,7 +233,7 @@ class Attention {
     backend.rope_store({.query = rows(stored_query_, 0, tokens_),
                         .key = rows(key_, 0, tokens_),
                         .value = rows(value_, 0, tokens_),
-                        .head_dim = test_.shape.key_dim,
+                        .head_dim = test_.shape.query_dim(),
                         .query_norm = nullptr,
                         .key_norm = nullptr,
                         .cos = {},

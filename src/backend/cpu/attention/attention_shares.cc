@@ -92,11 +92,16 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
     }
   }
   const Rows out = tap_rows(heads, size_t(last) + 1);
-  const size_t width = (shape.key_dim + 3) / 4 * 4;
-  std::vector<float> queries(heads * width);  // padded
+  // Padded; what a key goes on with begins at a multiple of four.
+  const size_t key_width = (shape.key_dim + 3) / 4 * 4;
+  const size_t width = key_width + (shape.key_goes_on ? (shape.value_dim + 3) / 4 * 4 : 0);
+  std::vector<float> queries(heads * width);
   for (uint32_t i = 0; i < heads; ++i) {
     const uint32_t h = first_head + i;
-    std::copy_n(params.query.row(token) + h * shape.key_dim, shape.key_dim, &queries[i * width]);
+    const float* query = params.query.row(token) + h * shape.query_dim();
+    std::copy_n(query, shape.key_dim, &queries[i * width]);
+    if (shape.key_goes_on)
+      std::copy_n(query + shape.key_dim, shape.value_dim, &queries[i * width + key_width]);
     const auto [first, row] = seen[h / group];
     std::fill_n(out.row(i), first, 0.0f);
     std::fill(out.row(i) + row + 1, out.row(i) + out.width, 0.0f);
@@ -110,6 +115,9 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
       for (uint32_t at = pieces[i].begin; at < pieces[i].end; ++at) {
         load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at),
                     std::span(key).first(shape.key_dim));
+        if (shape.key_goes_on)
+          load_kv_row(shape.value_format, params.kv.value_row(run, kv_head, at),
+                      std::span(key).subspan(key_width, shape.value_dim));
         for (uint32_t h = group_begin; h < group_end; ++h) {
           float score = params.scale * dot(&queries[h * width], key.data(), width);
           if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
@@ -131,10 +139,13 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
 Rows CpuBackend::unturned_queries(const AttendParams& params, uint32_t token, uint32_t first_head,
                                   uint32_t heads) {
   const KvLayerShape& shape = params.kv.layer->shape;
-  const Rows out = tap_rows(heads, shape.key_dim);
+  const uint32_t dim = shape.query_dim();
+  const Rows out = tap_rows(heads, dim);
   for (uint32_t i = 0; i < heads; ++i) {
-    std::copy_n(params.query.row(token) + (first_head + i) * shape.key_dim, shape.key_dim, out.row(i));
+    std::copy_n(params.query.row(token) + (first_head + i) * dim, dim, out.row(i));
     if (is_turned(shape.key_format)) turn_kv_row({out.row(i), shape.key_dim});
+    if (shape.key_goes_on && is_turned(shape.value_format))
+      turn_kv_row({out.row(i) + shape.key_dim, shape.value_dim});
   }
   return out;
 }

@@ -74,12 +74,12 @@ void CpuBackend::expected_scores(const ExpectedScoresParams& params) {
   const uint32_t run = params.run, rows = params.rows;
   CHECK(params.scores.width >= rows && params.value_norms.width >= rows);
   const uint32_t group = params.heads / shape.kv_heads, page_tokens = params.kv.group->layout->page_tokens;
-  const size_t width = (shape.key_dim + 3) / 4 * 4;
+  const uint32_t dim = shape.query_dim();
+  const size_t width = (dim + 3) / 4 * 4;
 
   std::vector<Moments> moments(params.heads);
   pool_.parallel_for(params.heads, 1, [&](size_t begin, size_t end) {
-    for (size_t h = begin; h < end; ++h)
-      moments[h] = moments_of(params.samples, h * shape.key_dim, shape.key_dim, width);
+    for (size_t h = begin; h < end; ++h) moments[h] = moments_of(params.samples, size_t(h) * dim, dim, width);
   });
   const uint32_t pages = (rows + page_tokens - 1) / page_tokens;
   pool_.parallel_for(size_t(pages) * shape.kv_heads, 1, [&](size_t begin, size_t end) {
@@ -90,10 +90,14 @@ void CpuBackend::expected_scores(const ExpectedScoresParams& params) {
         const std::span<float> read = std::span(key).first(shape.key_dim);
         load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, row), read);
         if (is_turned(shape.key_format)) turn_kv_row(read);
-        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
-          params.scores.row(h)[row] = score_of(moments[h], key.data(), width, params.scale);
         load_kv_row(shape.value_format, params.kv.value_row(run, kv_head, row), value);
         params.value_norms.row(kv_head)[row] = norm_of(value);  // turned or not
+        if (shape.key_goes_on) {
+          if (is_turned(shape.value_format)) turn_kv_row(value);
+          std::copy(value.begin(), value.end(), key.begin() + shape.key_dim);
+        }
+        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; ++h)
+          params.scores.row(h)[row] = score_of(moments[h], key.data(), width, params.scale);
       }
     }
   });

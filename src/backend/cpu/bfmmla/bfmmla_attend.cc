@@ -42,7 +42,7 @@ struct MatrixBf16 {
   static constexpr size_t kScoreRows = 8, kValueColumns = 16;
 
   static constexpr bool takes(size_t dim, size_t page_tokens) {
-    return dim % kValueColumns == 0 && dim <= 256 && page_tokens == kPageTokens;
+    return dim % kValueColumns == 0 && dim <= kMostBf16Dim && page_tokens == kPageTokens;
   }
   static void begin(size_t, const std::byte*, size_t) {}
   static void end() {}

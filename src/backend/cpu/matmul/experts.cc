@@ -176,6 +176,16 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     }
   });
 
+  std::vector<uint32_t> expert_of;  // of the sorted rows, where their columns are asked for
+  if (!params.up_sums.squares.empty() || !params.gate_sums.squares.empty() ||
+      !params.down_sums.squares.empty()) {
+    expert_of.reserve(order.size());
+    for (const uint32_t place : order) expert_of.push_back(params.experts[place]);
+    const Rows read{in_rows.data(), order.size(), in_width, in_width};
+    tap_columns(read, expert_of, params.gate_sums);
+    tap_columns(read, expert_of, params.up_sums);
+  }
+
   std::vector<Product> first;
   std::vector<Product> second;
   for (size_t begin = 0; begin < order.size();) {
@@ -210,6 +220,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
       quantize_for(params.down, gate, width, experts_.hidden.data(), i);
     }
   });
+  tap_columns({experts_.gate.data(), order.size(), width, width}, expert_of, params.down_sums);
   run(second);
 
   std::vector<uint32_t> row_of(order.size());

@@ -1,8 +1,10 @@
 #include "backend/cpu/matmul/panel_matmul.h"
 
 #include <algorithm>
+#include <span>
 
 #include "backend/cpu/matmul/panel_scratch.h"
+#include "backend/cpu/matmul/stream_fetch.h"
 
 namespace quire {
 namespace {
@@ -37,20 +39,26 @@ class Chunk {
     for (size_t panel = first; panel < last; ++panel) {
       const uint8_t* packed = reinterpret_cast<const uint8_t*>(args_.panels) + panel * bytes;
       float products[kChunkTokens][kPanelRows];
-      multiply_panel(packed, products);
+      multiply_panel(packed, {packed + bytes, panel + 1 < last ? bytes : 0}, products);
       store.put(panel, products);
     }
   }
 
  private:
-  void multiply_panel(const uint8_t* packed, float (*products)[kPanelRows]) const {
+  // `next`: what is opened after it, and comes to the second cache while the tiles are multiplied.
+  void multiply_panel(const uint8_t* packed, std::span<const uint8_t> next,
+                      float (*products)[kPanelRows]) const {
     PanelInput inputs[kMaxTileTokens];
     if (is_direct_) {
       fill(begin_, end_ - begin_, inputs);
       return kernels_.direct[end_ - begin_ - 1](packed, cols_, inputs, products);
     }
     kernels_.open(packed, cols_, open_);
+    const size_t share = next.size() * kernels_.tile_tokens / (end_ - begin_);  // for each tile
+    size_t fetched = 0;
     for (size_t t = begin_; t < end_; t += kernels_.tile_tokens) {
+      for (const size_t to = std::min(next.size(), fetched + share); fetched < to; fetched += 64)
+        fetch_line<TileFetch>(next.data() + fetched);
       const size_t count = std::min(kernels_.tile_tokens, end_ - t);
       fill(t, count, inputs);
       kernels_.tiles[count - 1](open_, cols_, inputs, products + (t - begin_));

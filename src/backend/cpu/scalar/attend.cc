@@ -50,9 +50,16 @@ float most_code(KvFormat format) {
   return format == KvFormat::int8 ? kSteps : kNibbleSteps;
 }
 
-float integer_score(const AttendArgs& args, const float* query, const std::byte* row) {
-  const KvFormat format = args.shape->key_format;
-  const size_t dim = args.shape->key_dim, group = code_group(format, dim);
+// A row that is a key, or the part of one.
+struct KeyRow {
+  KvFormat format;
+  size_t dim;
+  const std::byte* bytes;
+};
+
+float integer_score(const AttendArgs& args, const float* query, const KeyRow& key) {
+  const auto [format, dim, row] = key;
+  const size_t group = code_group(format, dim);
   std::vector<int16_t> codes(dim);
   const float step = query_codes(query, dim, args.scale, most_code(format), codes.data());
   float parts[2] = {};
@@ -89,18 +96,23 @@ float rounded_for(KvFormat format, float x) {
   return format == KvFormat::bf16 ? bf16_to_f32(f32_to_bf16(x)) : x;
 }
 
-float float_score(const AttendArgs& args, const float* query, const std::byte* row) {
-  const FloatRow key = read_row(args.shape->key_format, row, args.shape->key_dim);
+float float_score(const AttendArgs& args, const float* query, const KeyRow& row) {
+  const FloatRow key = read_row(row.format, row.bytes, row.dim);
   float sums[4] = {};
-  for (size_t d = 0; d < args.shape->key_dim; ++d)
-    sums[d % 4] =
-        std::fma(rounded_for(args.shape->key_format, query[d] * args.scale), key.values[d], sums[d % 4]);
+  for (size_t d = 0; d < row.dim; ++d)
+    sums[d % 4] = std::fma(rounded_for(row.format, query[d] * args.scale), key.values[d], sums[d % 4]);
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) * key.scale;
 }
 
-float score_of(const AttendArgs& args, const float* query, const std::byte* row) {
-  const bool integers = sums_codes(args.shape->key_format, args.shape->key_dim);
-  const float score = integers ? integer_score(args, query, row) : float_score(args, query, row);
+float part_score(const AttendArgs& args, const float* query, const KeyRow& row) {
+  return sums_codes(row.format, row.dim) ? integer_score(args, query, row) : float_score(args, query, row);
+}
+
+float score_of(const AttendArgs& args, const float* query, const std::byte* key, const std::byte* value) {
+  const KvLayerShape& shape = *args.shape;
+  float score = part_score(args, query, {shape.key_format, shape.key_dim, key});
+  if (shape.key_goes_on)
+    score += part_score(args, query + shape.key_dim, {shape.value_format, shape.value_dim, value});
   if (args.soft_cap == 0) return score;
   const float e = exp_share(std::abs(score) * (-2.0f / args.soft_cap));
   return std::copysign((1.0f - e) / (1.0f + e) * args.soft_cap, score);
@@ -184,7 +196,8 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
     const std::byte* value_rows = keys + args.page_tokens * key_bytes;
     std::vector<float> scores;
     for (uint32_t at = begin; at < end; ++at)
-      scores.push_back(score_of(args, query.row, keys + (at - page_begin) * key_bytes));
+      scores.push_back(score_of(args, query.row, keys + (at - page_begin) * key_bytes,
+                                value_rows + (at - page_begin) * value_bytes));
     const float largest = *std::max_element(scores.begin(), scores.end());
     if (largest > max) {
       const float factor = exp_share(max - largest);

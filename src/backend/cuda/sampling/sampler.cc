@@ -22,7 +22,8 @@ bool has_repeats(const Range& range, const Token& token) {
 }
 
 bool is_for_cpu(const SampleParams& params) {
-  return params.typical < 1 || !params.watched.empty() || params.top_logprobs > Sampler::kMostTopLogprobs ||
+  return params.typical < 1 || !params.allowed.empty() || !params.watched.empty() ||
+         params.top_logprobs > Sampler::kMostTopLogprobs ||
          has_repeats(params.logit_bias, [](const auto& bias) { return bias.first; }) ||
          has_repeats(params.seen, [](const SampleParams::Seen& seen) { return seen.token; });
 }

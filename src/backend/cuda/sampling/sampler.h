@@ -16,7 +16,7 @@
 namespace quire::cuda {
 
 // Draws tokens from logits that are on the device: the CPU's tokens and log-probabilities, bit for bit. What cannot be settled
-// there is left to the CPU, which is given the row: rare options (typical, watched tokens, a token twice in a list, more than
+// there is left to the CPU, which is given the row: rare options (typical, tokens that a grammar forbids, watched tokens, a token twice in a list, more than
 // kMostTopLogprobs), and results whose last bit depends on the order in which the CPU adds, which the device notices:
 //
 //   a winner whose lead is smaller than the error of two logarithms, or that stands where top-p may cut or not

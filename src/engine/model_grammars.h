@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "grammar/grammar_compiler.h"
+#include "text/tokenizer.h"
+
+namespace quire {
+
+// The compiler of grammars over a model's tokens, made when it is first needed: not every model is asked for one. Any thread.
+class ModelGrammars {
+ public:
+  // Throws Error if the grammar cannot be followed. The tokenizer must be the same each time.
+  std::shared_ptr<grammar::Grammar> compile(const Tokenizer& tokenizer, const grammar::GrammarSource& source);
+
+ private:
+  std::mutex mutex_;
+  std::unique_ptr<grammar::GrammarCompiler> compiler_;
+};
+
+}  // namespace quire

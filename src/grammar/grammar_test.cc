@@ -1,0 +1,186 @@
+#include "grammar/grammar.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "grammar/call_rules.h"
+#include "grammar/grammar_compiler.h"
+
+namespace quire::grammar {
+namespace {
+
+using Kind = GrammarSource::Kind;
+
+// Every byte is a token, and some words are.
+std::vector<std::string> small_vocabulary() {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, char(byte));
+  for (const char* word :
+       {"ab", "abc", "{\"", "\":", "\", \"", "true", "10", "\": \"", "éa", "\xC3", "a\"}", "]}", ", "})
+    bytes.emplace_back(word);
+  bytes.emplace_back("");
+  return bytes;
+}
+
+std::shared_ptr<Grammar> make(Kind kind, const std::string& text) {
+  static GrammarCompiler compiler(small_vocabulary());
+  return compiler.compile({kind, text});
+}
+
+void expect(Kind kind, const std::string& source, const std::vector<std::string>& in,
+            const std::vector<std::string>& out) {
+  const auto grammar = make(kind, source);
+  for (const std::string& text : in)
+    EXPECT_TRUE(grammar->accepts(text)) << source << "\n  must accept " << text;
+  for (const std::string& text : out)
+    EXPECT_FALSE(grammar->accepts(text)) << source << "\n  must refuse " << text;
+}
+
+std::string problem_of(Kind kind, const std::string& source) {
+  try {
+    make(kind, source);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Grammar, FollowsRegularExpressions) {
+  expect(Kind::regex, "a+b?(c|d){2}", {"acc", "aabcd"}, {"", "ac", "bcc", "accc"});
+  expect(Kind::regex, "^[^a-c\\d]*$", {"", "xyz", "é"}, {"a", "x1", "\xC3"});
+  expect(Kind::regex, "(?:\\w+\\s)*end", {"end", "a b_c end"}, {"a  end", "ende"});
+  expect(Kind::regex, "x{0,3}y|\\u00e9\\x41", {"y", "xxxy", "éA"}, {"xxxxy", "é"});
+  expect(Kind::regex, ".*", {"", "any é"}, {"a\nb"});
+  expect(Kind::regex, "(a|ab)(c|bcd)(d*)", {"abcd", "ac", "abcdd"}, {"ab", "abd"});
+}
+
+TEST(Grammar, RefusesExpressionsThatAreNotRegular) {
+  for (const char* pattern :
+       {"a(?=b)", "(?<!a)b", "(a)\\1", "\\bword", "\\p{L}", "a++", "*", "(", "[a", "a{3,1}", "a{999999999}"})
+    EXPECT_NE(problem_of(Kind::regex, pattern), "") << pattern;
+}
+
+TEST(Grammar, ReadsGbnf) {
+  const char* kArithmetic = R"g(
+# sums
+root ::= sum
+sum ::= term (("+" | "-") term)*
+term ::= number | "(" sum ")"
+number ::= [0-9]+ ("." [0-9]{1,2})?
+)g";
+  expect(Kind::grammar, kArithmetic, {"1", "1+2", "(1+2)-3.25", "((4))"}, {"", "1+", "(1", "1.234", "1 + 2"});
+  expect(Kind::grammar, "root ::= \"a\" root \"b\" | \"\"", {"", "ab", "aaabbb"}, {"aab", "ba"});
+  expect(Kind::grammar, "root ::= [a-z] root | [a-z]", {"a", "abc"}, {"", "aB"});
+  expect(Kind::grammar, "root ::= root \"x\" | \"y\"", {"y", "yxx"}, {"x", "xy"});
+  EXPECT_NE(problem_of(Kind::grammar, "root ::= other").find("'other'"), std::string::npos);
+  EXPECT_NE(problem_of(Kind::grammar, "root ::= root"), "");
+}
+
+TEST(Grammar, ReadsLark) {
+  const char* kList = R"g(
+start: "[" [item ("," item)*] "]"
+item: NAME "=" NUMBER   -> pair
+    | start
+NAME: /[a-z]+/i
+%import common.NUMBER
+%import common.WS
+%ignore WS
+)g";
+  expect(Kind::grammar, kList, {"[]", "[a=1]", "[ a = 1.5 , [B=2] ]\n"}, {"[a]", "[a=1", "[a=1,]"});
+  expect(Kind::grammar, "start: \"x\"~2..3 \"a\"..\"c\"?", {"xx", "xxxc"}, {"x", "xxd"});
+}
+
+TEST(Grammar, ForgetsNothingWhenItGoesBack) {
+  Constraint one(make(Kind::regex, "(abc)*d"));
+  const auto before = *one.mask();
+  ASSERT_TRUE(one.advance('a'));
+  ASSERT_TRUE(one.advance('b'));
+  EXPECT_FALSE(one.advance('a'));
+  EXPECT_EQ(one.tokens().size(), 2u);
+  one.rollback(2);
+  EXPECT_EQ(*one.mask(), before);
+  EXPECT_FALSE(one.may_end());
+  ASSERT_TRUE(one.advance('d'));
+  EXPECT_TRUE(one.may_end());
+  EXPECT_TRUE(one.must_end());
+}
+
+// The tokens that a mask has are those that could be gone on with, no more and no fewer: over random texts of many grammars.
+TEST(Grammar, MasksWhatAdvanceAllows) {
+  const std::pair<Kind, const char*> sources[] = {
+      {Kind::regex, "(\"[^\"\\\\]{0,9}\",? ?)+"},
+      {Kind::regex, "[^x]*"},
+      {Kind::json_schema,
+       R"({"type":"object","properties":{"a":{"type":"string"},"ab":{"type":"integer"}},"required":["a"]})"},
+      {Kind::json_schema, R"({"type":"array","items":{"type":"string","maxLength":3}})"},
+      {Kind::json_schema, "true"},
+      {Kind::grammar, "root ::= \"a\" root \"b\" | \"\" | root \"c\""},
+  };
+  std::mt19937 random(7);
+  for (const auto& [kind, source] : sources) {
+    for (int run = 0; run < 4; ++run) {
+      Constraint constraint(make(kind, source));
+      for (int step = 0; step < 40; ++step) {
+        const auto mask = constraint.mask();
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; token < small_vocabulary().size(); ++token) {
+          const bool goes = constraint.advance(token);
+          if (goes) constraint.rollback(1);
+          ASSERT_EQ(goes, has_token(*mask, token)) << source << " token " << token;
+          if (goes) allowed.push_back(token);
+        }
+        if (allowed.empty()) {
+          EXPECT_TRUE(constraint.may_end());
+          break;
+        }
+        ASSERT_TRUE(constraint.advance(allowed[random() % allowed.size()]));
+      }
+    }
+  }
+}
+
+TEST(Grammar, SpellsWhatIsForced) {
+  Constraint one(make(Kind::json_schema, R"({"const":"abcabcabc"})"));
+  const std::vector<TokenId> forced = one.forced(20);
+  ASSERT_FALSE(forced.empty());
+  for (const TokenId token : forced) EXPECT_TRUE(one.advance(token));
+}
+
+TEST(Grammar, WritesToolCalls) {
+  CallRules calls;
+  calls.tools = {
+      {"sum",
+       OrderedJson::parse(
+           R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})")},
+      {"clock", nullptr}};
+  const std::string sum = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  const std::string clock =
+      "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": [1]}}\n</tool_call>";
+  GrammarCompiler compiler(small_vocabulary());
+  const auto one = compiler.compile(call_source(calls));
+  EXPECT_TRUE(one->accepts(sum));
+  EXPECT_TRUE(one->accepts(clock));
+  EXPECT_FALSE(one->accepts(sum + "\n" + clock));
+  EXPECT_FALSE(one->accepts("hello"));
+  calls.place = CallPlace::after_text;
+  calls.most_calls = ExprPool::kNoMost;
+  const auto free = compiler.compile(call_source(calls));
+  EXPECT_TRUE(free->accepts("hello"));
+  EXPECT_TRUE(free->accepts("one moment <tool" + sum + "\n" + clock + "\n"));
+  EXPECT_FALSE(free->accepts("<tool_call>nothing"));
+}
+
+TEST(Grammar, BoundsWhatIsHostile) {
+  EXPECT_NE(problem_of(Kind::regex, std::string(3000, '(') + std::string(3000, ')')), "");
+  EXPECT_NO_THROW(make(Kind::regex, "((a*)*)*b")->accepts(std::string(2000, 'a')));
+  EXPECT_NO_THROW(make(Kind::regex, "(.*a.{12}){3}")->accepts(std::string(300, 'a')));
+  std::string exponential = "root ::= r0\n";
+  for (int i = 0; i < 40; ++i) exponential += fmt::format("r{} ::= r{} r{}\n", i, i + 1, i + 1);
+  exponential += "r40 ::= \"a\"\n";
+  EXPECT_NO_THROW(make(Kind::grammar, exponential)->accepts("aaaa"));
+}
+
+}  // namespace
+}  // namespace quire::grammar

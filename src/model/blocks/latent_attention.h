@@ -1,0 +1,22 @@
+#pragma once
+
+#include "model/blocks/gqa.h"
+
+namespace quire {
+
+// Softmax attention whose heads all read one latent row for each token (MLA): what keys and values are made of, normed, and beside it a key
+// that is rotated. Of each head two matrices go with the row: keys are its first matrix times the latent, values its second. The first is
+// applied to the query instead and the second to what attention gives, for runs of any length, so that nothing but the row is ever
+// stored or made again.
+struct LatentSpec {
+  // As attention sees it: all query heads of one KV head, whose key is what is rotated and goes on in its value, the latent.
+  GqaSpec attention;
+  uint32_t plain_dim = 0;   // of a query head, beside what is rotated
+  uint32_t value_dim = 0;   // of what a head gives
+  uint32_t query_rank = 0;  // of the latent that queries are made of; 0: they are made of the stream
+  NormSpec norm = {};       // of latents
+};
+
+BlockPtr make_block(const LatentSpec& spec, uint32_t dim);
+
+}  // namespace quire
