@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Recurrent,
 
 INSTANTIATE_TEST_SUITE_P(OnAGpu, Recurrent,
                          testing::Values("gpu_qwen3_5", "gpu_qwen3_5_nested", "gpu_qwen3_next", "gpu_lfm2",
-                                         "gpu_mamba2", "gpu_nemotron_h_moe", "gpu_jamba"),
+                                         "gpu_mamba2", "gpu_nemotron_h_moe", "gpu_jamba", "gpu_falcon_h1"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
