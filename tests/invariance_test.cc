@@ -319,6 +319,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"state_spaces", "mamba2", nullptr, KvFormat::bf16},
                     Case{"state_spaces_and_plain_experts", "nemotron_h_moe", nullptr, KvFormat::bf16},
                     Case{"selective_scans", "jamba", nullptr, KvFormat::bf16},
+                    Case{"state_spaces_beside_attention", "falcon_h1", nullptr, KvFormat::bf16},
                     Case{"inputs_and_shared_rows", "gemma4", nullptr, KvFormat::bf16},
                     Case{"keys_as_values", "gemma4_unified", nullptr, KvFormat::q4},
                     Case{"experts_beside_an_mlp", "gemma4_moe", nullptr, KvFormat::bf16},

@@ -123,8 +123,9 @@ TEST(KimiDeltaOnAGpu, IsWhatItSaysComputedPlainlyInAnyChunks) {
                    [&](size_t layer, const PlainRows& in) { return plain_kimi_delta(*file, layer, in); });
   const auto seen = [&](const char* kernels, uint32_t chunk) {
     const std::unique_ptr<Backend> gpu = open_gpu(kernels);
-    const ModelSpec spec = file->spec();
-    Weights weights = load_weights(file, spec);
+    const auto own = made();  // what a GPU has read of it is gone
+    const ModelSpec spec = own->spec();
+    Weights weights = load_weights(own, spec);
     prepare_weights(weights, *gpu);
     const std::vector<TokenId> tokens = some_tokens();
     TextRunner runner(

@@ -257,12 +257,12 @@ TEST_P(Recurrent, AConversationComputesWhatIsNewAndLessThanAChunk) {
 // One for each kind of recurrent layer, of value heads in both orders, and some with experts.
 INSTANTIATE_TEST_SUITE_P(Models, Recurrent,
                          testing::Values("qwen3_5", "qwen3_5_nested", "qwen3_next", "lfm2", "mamba2",
-                                         "nemotron_h_moe", "jamba"),
+                                         "nemotron_h_moe", "jamba", "falcon_h1"),
                          [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(OnAGpu, Recurrent,
                          testing::Values("gpu_qwen3_5", "gpu_qwen3_5_nested", "gpu_qwen3_next", "gpu_lfm2",
-                                         "gpu_mamba2", "gpu_nemotron_h_moe", "gpu_jamba"),
+                                         "gpu_mamba2", "gpu_nemotron_h_moe", "gpu_jamba", "gpu_falcon_h1"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

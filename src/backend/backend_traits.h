@@ -20,17 +20,20 @@ struct KernelLimits {
   uint32_t expert_width_multiple = 1;
   bool mixed_experts = true;  // gate and up of experts may be of different types
   uint32_t vocabulary = kNone;
-  bool unequal_heads = true;   // heads of one sequence may keep different numbers of rows
-  bool chunks = true;          // AttendParams::chunk
-  bool scaled_inputs = true;   // ShareUse::of_inputs
-  bool recurrent = true;       // convolve, delta_net, state_space, selective_scan and split_heads
-  bool latent_rows = true;     // KvStream::key_goes_on, and project_heads
-  bool plain_experts = true;   // experts without a gate, and squared_relu
-  bool scaled_stream = true;   // NormQuantizeParams::stream_scale
-  bool scaled_shares = true;   // RouteExpertsParams::share_scales
-  bool norms_of_parts = true;  // norm_quantize of rows that are no tokens: heads, or parts of a row
-  bool side_streams = true;    // mix_streams, cut_below
-  bool column_taps = true;     // Backend::tap_columns, and sums of project_experts
+  bool unequal_heads = true;          // heads of one sequence may keep different numbers of rows
+  bool chunks = true;                 // AttendParams::chunk
+  bool scaled_inputs = true;          // ShareUse::of_inputs
+  bool recurrent = true;              // convolve, delta_net, state_space, selective_scan and split_heads
+  uint32_t state_keys = kNone;        // of a head of a recurrent layer
+  uint32_t convolution_span = kNone;  // tokens
+  bool latent_rows = true;            // KvStream::key_goes_on, and project_heads
+  bool plain_experts = true;          // experts without a gate, and squared_relu
+  bool all_gates = true;              // every nonlinearity in an MLP with an up beside it
+  bool scaled_stream = true;          // NormQuantizeParams::stream_scale
+  bool scaled_shares = true;          // RouteExpertsParams::share_scales
+  bool norms_of_parts = true;         // norm_quantize of rows that are no tokens: heads, or parts of a row
+  bool side_streams = true;           // mix_streams, cut_below
+  bool column_taps = true;            // Backend::tap_columns, and sums of project_experts
 };
 
 // What a backend says of itself.

@@ -146,6 +146,28 @@ TEST(HybridSpec, EveryKindOfRecurrentLayerIsRefusedByABackendWithoutTheOperation
     EXPECT_NE(refusal_of(plain, spec, backend).find("layer 1 is recurrent"), std::string::npos);
   }
   backend.limits = {};
+  backend.limits.state_keys = 256;
+  backend.limits.convolution_span = 16;
+  const auto refusal = [&](const MixerSpec& mixer, const std::optional<StateSpaceSpec>& beside = {}) {
+    ModelSpec spec = read_model_spec(plain);
+    spec.layers[1].mixer = mixer;
+    spec.layers[1].beside = beside;
+    return refusal_of(plain, spec, backend);
+  };
+  EXPECT_EQ(refusal(DeltaNetSpec{.key_dim = 256}), "");
+  EXPECT_NE(refusal(DeltaNetSpec{.key_dim = 260}).find("layer 1 has 260 keys in a state, and 256 are"),
+            std::string::npos);
+  EXPECT_NE(refusal(ShortConvolutionSpec{.span = 17}).find("layer 1 has 17 tokens in a convolution"),
+            std::string::npos);
+  EXPECT_NE(refusal(ShortConvolutionSpec{}, StateSpaceSpec{.state_dim = 512}).find("has 512 keys in a state"),
+            std::string::npos);
+  backend.limits = {};
+  backend.limits.all_gates = false;
+  ModelSpec gated = read_model_spec(plain);
+  gated.layers[2].mlp = DenseMlpSpec{.width = 128, .gate = {.kind = Nonlinearity::sigmoid}};
+  EXPECT_NE(refusal_of(plain, gated, backend).find("layer 2 has gates with an unusual nonlinearity"),
+            std::string::npos);
+  backend.limits = {};
   backend.limits.plain_experts = false;
   ModelSpec spec = read_model_spec(plain);
   spec.layers[2].mlp =

@@ -38,6 +38,39 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
 }
 
+// A state of so many keys and a convolution over so many tokens; a mixer without either has 0.
+Refusal of_recurrence(uint32_t keys, uint32_t span, const KernelLimits& limits) {
+  if (Refusal why = too_many("keys in a state", keys, limits.state_keys)) return why;
+  return too_many("tokens in a convolution", span, limits.convolution_span);
+}
+
+Refusal of_recurrent(const LayerSpec& layer, const KernelLimits& limits) {
+  if (!layer.is_recurrent()) return std::nullopt;
+  if (!limits.recurrent) return "is recurrent, which is not there yet";
+  if (layer.beside) {
+    if (Refusal why = of_recurrence(layer.beside->state_dim, layer.beside->span, limits)) return why;
+  }
+  if (const auto* delta = std::get_if<DeltaNetSpec>(&layer.mixer))
+    return of_recurrence(delta->key_dim, delta->span, limits);
+  if (const auto* kimi = std::get_if<KimiDeltaSpec>(&layer.mixer))
+    return of_recurrence(kimi->head_dim, kimi->span, limits);
+  if (const auto* space = std::get_if<StateSpaceSpec>(&layer.mixer))
+    return of_recurrence(space->state_dim, space->span, limits);
+  if (const auto* scan = std::get_if<SelectiveScanSpec>(&layer.mixer))
+    return of_recurrence(scan->state_dim, scan->span, limits);
+  if (const auto* convolution = std::get_if<ShortConvolutionSpec>(&layer.mixer))
+    return of_recurrence(0, convolution->span, limits);
+  return std::nullopt;
+}
+
+// Of what has an up beside it.
+Refusal of_gate(bool gated, const Gate& gate, const KernelLimits& limits) {
+  const bool usual = gate.kind == Nonlinearity::silu || gate.kind == Nonlinearity::gelu_tanh ||
+                     gate.kind == Nonlinearity::gelu_erf || gate.kind == Nonlinearity::clamped_swiglu;
+  if (!gated || usual || limits.all_gates) return std::nullopt;
+  return "has gates with an unusual nonlinearity, which are not there yet";
+}
+
 Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
   if (Refusal why = too_many("experts", experts.count, limits.experts)) return why;
   if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
@@ -45,16 +78,23 @@ Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
     return "has experts with scaled inputs, which are not there yet";
   if ((!experts.gated || experts.gate.kind == Nonlinearity::squared_relu) && !limits.plain_experts)
     return "has experts without a gate, which are not there yet";
+  if (Refusal why = of_gate(experts.gated, experts.gate, limits)) return why;
   return no_multiple("values in the hidden layer of an expert", experts.width, limits.expert_width_multiple);
+}
+
+Refusal of_dense(const DenseMlpSpec& dense, const KernelLimits& limits) {
+  if (dense.gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
+    return "has an MLP with a squared ReLU, which is not there yet";
+  return of_gate(dense.gated, dense.gate, limits);
 }
 
 Refusal of_mlp(const MlpSpec& mlp, const KernelLimits& limits) {
   if (const auto* experts = std::get_if<ExpertMlpSpec>(&mlp)) return of_experts(*experts, limits);
-  const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
-  if (dense != nullptr && dense->gate.kind == Nonlinearity::squared_relu && !limits.plain_experts)
-    return "has an MLP with a squared ReLU, which is not there yet";
+  if (const auto* dense = std::get_if<DenseMlpSpec>(&mlp)) return of_dense(*dense, limits);
   const auto* both = std::get_if<ParallelMlpSpec>(&mlp);
-  return both == nullptr ? std::nullopt : of_experts(both->experts, limits);
+  if (both == nullptr) return std::nullopt;
+  if (Refusal why = of_dense(both->dense, limits)) return why;
+  return of_experts(both->experts, limits);
 }
 
 Refusal of_sums(const LayerSpec& layer, const KernelLimits& limits) {
@@ -96,8 +136,10 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", "has streams side by side, which are not there yet", "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
-    if (layer.is_recurrent() && layer.sides.mixer == Side::device && !limits.recurrent)
-      return sentence(fmt::format("layer {}", l), "is recurrent, which is not there yet", "use --device cpu");
+    if (layer.sides.mixer == Side::device) {
+      if (const Refusal why = of_recurrent(layer, limits))
+        return sentence(fmt::format("layer {}", l), *why, "use --device cpu");
+    }
     if (std::holds_alternative<LatentSpec>(layer.mixer) && layer.sides.mixer == Side::device &&
         !limits.latent_rows)
       return sentence(fmt::format("layer {}", l), "has latent keys and values, which are not there yet",
@@ -107,6 +149,7 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
         gqa != nullptr && layer.sides.mixer == Side::device)
       why = of_attention(*gqa, limits);
     if (!why && layer.sides.mlp == Side::device) why = of_mlp(layer.mlp, limits);
+    if (!why && layer.shared && layer.sides.mlp == Side::device) why = of_dense(*layer.shared, limits);
     if (!why) why = of_sums(layer, limits);
     if (why) return sentence(fmt::format("layer {}", l), *why, kWayOut);
   }

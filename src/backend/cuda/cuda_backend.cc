@@ -64,7 +64,10 @@ BackendTraits CudaBackend::traits() const {
                      .unequal_heads = false,
                      .chunks = false,
                      .scaled_inputs = false,
+                     .state_keys = kMostStateKeys,
+                     .convolution_span = kMostSpan,
                      .latent_rows = false,
+                     .all_gates = false,
                      .side_streams = false,
                      .column_taps = false}};
 }

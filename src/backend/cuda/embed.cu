@@ -67,6 +67,7 @@ __device__ __forceinline__ float value_at(const uint8_t* row, uint32_t i) {
 struct EmbedArgs {
   const uint8_t* table;
   size_t row_bytes;
+  uint32_t rows;
   uint32_t cols;
   const float* positions;
   float scale;
@@ -78,8 +79,8 @@ struct EmbedArgs {
 template <DType dtype>
 __global__ void embed_rows(const EmbedArgs args) {
   ptx::follow_kernel_before();
-  const uint32_t token = blockIdx.x;
-  const uint8_t* row = args.table + args.token_ids[token] * args.row_bytes;
+  const uint32_t token = blockIdx.x, id = args.token_ids[token];
+  const uint8_t* row = args.table + (id < args.rows ? id : 0) * args.row_bytes;  // as on the CPU
   for (uint32_t i = threadIdx.x; i < args.cols; i += blockDim.x) {
     float value = value_at<dtype>(row, i) * args.scale;
     if (args.positions != nullptr)
@@ -124,6 +125,7 @@ void embed(const DeviceEmbed& params, const DeviceTokens& tokens, cudaStream_t s
   if (tokens.count == 0) return;
   const EmbedArgs args = {.table = reinterpret_cast<const uint8_t*>(params.table.data),
                           .row_bytes = row_bytes(params.table.dtype, params.table.cols),
+                          .rows = uint32_t(params.table.rows),
                           .cols = uint32_t(params.table.cols),
                           .positions = params.positions,
                           .scale = params.scale,
