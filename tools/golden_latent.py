@@ -90,6 +90,7 @@ def latents(Golden):
             first_k_dense_replace=0, topk_method="group_limited_greedy", routed_scaling_factor=4.0,
             rope_parameters=rope(), **groups)), margin=0.001, prompt_tokens=100),
         "deepseek_v3": golden(lambda: t.DeepseekV3Config(**latent(
+            vocab_size=64,
             first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, attention_bias=True, rope_parameters=v3_rope,
             **groups)), gain=LARGE_BIAS, margin=0.001),
         "deepseek_v3_fp8": golden(lambda: t.DeepseekV3Config(**latent(
