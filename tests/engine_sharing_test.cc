@@ -212,7 +212,7 @@ TEST_P(EngineSharing, AForkGoesOnFromWhereItPartsAsIfItHadBeenAskedForAnew) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineSharing,
                          testing::Values(SharingCase{"llama3", "llama3"}, SharingCase{"gemma3", "gemma3"},
-                                         SharingCase{"latent_rows", "deepseek_v3"},
+                                         SharingCase{"latent_rows", "glm4_moe_lite"},
                                          SharingCase{"gemma3_wide", "gemma3", exact_kernels, {}, 16},
                                          SharingCase{"split_layers", "gemma3", exact_kernels, {}, 0, {2, 0}},
                                          SharingCase{

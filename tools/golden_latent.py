@@ -99,8 +99,8 @@ def latents(Golden):
                                                                       "quant_method": "fp8", "weight_block_size": [128, 128]}},
             pack=pack_fp8, prompt_tokens=100),
         "glm4_moe_lite": golden(lambda: t.Glm4MoeLiteConfig(**latent(
-            qk_nope_head_dim=12, v_head_dim=16, num_attention_heads=3, num_key_value_heads=3, n_group=1, topk_group=1,
-            rms_norm_eps=1e-2, routed_scaling_factor=1.8, norm_topk_prob=True, rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001),
+            vocab_size=128, qk_nope_head_dim=12, v_head_dim=16, num_attention_heads=3, num_key_value_heads=3, n_group=1, topk_group=1,
+            rms_norm_eps=1e-2, routed_scaling_factor=1.8, norm_topk_prob=True, rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001, prompt_tokens=100),
         "kimi_linear": golden(kimi_linear, gain={**LARGE_BIAS, "mlp.gate.": 2.5, "A_log": -1.5, "conv1d": 1.5, "dt_bias": -1.0}, margin=0.001),
         "mistral4": golden(mistral4, gain={"mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=100),
     }
