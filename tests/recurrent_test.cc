@@ -202,7 +202,7 @@ TEST_P(Recurrent, AConversationComputesWhatIsNewAndLessThanAChunk) {
 // One for each kind of recurrent layer, of value heads in both orders, and some with experts.
 INSTANTIATE_TEST_SUITE_P(Models, Recurrent,
                          testing::Values("qwen3_5", "qwen3_5_nested", "qwen3_next", "lfm2", "mamba2",
-                                         "nemotron_h_moe", "jamba"),
+                                         "nemotron_h_moe", "jamba", "falcon_h1"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
