@@ -54,7 +54,9 @@ Importance measure_importance(const EngineModel& model, std::span<const TokenId>
     const Role& role = model.weights->blocks[tap.block].roles[tap.role];
     const std::string& tensor = is_part(role, *model.weights->file) ? role.part.tensor : role.tensor;
     const auto first = sums.begin() + ptrdiff_t(tap.at), middle = first + ptrdiff_t(tap.squares());
-    importance.set(tensor, {{first, middle}, {middle, first + ptrdiff_t(tap.size())}});
+    const auto end = first + ptrdiff_t(tap.size());
+    if (std::all_of(middle, end, [](double tokens) { return tokens == 0; })) continue;
+    importance.set(tensor, {{first, middle}, {middle, end}});
   }
   return importance;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -76,9 +77,12 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
   size_t mixer_width = 0, mlp_width = 0;  // of the widest layer
   for (const LayerSpec& layer : spec.layers) {
     if (layer.sides.mixer == side) {
-      size_t width = 0;
-      for (const size_t rows : block_of(layer.mixer, spec.dim)->scratch()) width += rows;
-      mixer_width = std::max(mixer_width, width);
+      const auto count = [&](const BlockPtr& block) {
+        const std::vector<size_t> rows = block->scratch();
+        mixer_width = std::max(mixer_width, std::accumulate(rows.begin(), rows.end(), size_t(0)));
+      };
+      count(block_of(layer.mixer, spec.dim));
+      if (layer.beside) count(make_block(*layer.beside, spec.dim));
     }
     if (layer.sides.mlp != side) continue;
     if (const auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp))

@@ -81,7 +81,7 @@ TEST(Importance, OfAnotherShapeIsRefusedByTheTensorsName) {
   importance.set("a.weight", {{1, 2, 3, 4}, {2}});
   for (const std::vector<uint64_t>& shape :
        {std::vector<uint64_t>{3, 3}, std::vector<uint64_t>{3, 8}, std::vector<uint64_t>{4, 5, 2}}) {
-    EXPECT_THAT(error_of([&] { importance.of(matrix("a.weight", shape), 0); }), HasSubstr("'a.weight'"));
+    EXPECT_THAT(error_of([&] { importance.of(matrix("a.weight", shape), 0); }), HasSubstr("\"a.weight\""));
   }
 }
 

@@ -186,6 +186,16 @@ Keys gemma4_of_keys(size_t layers, uint64_t kv_heads, uint64_t full_heads, uint6
   return keys;
 }
 
+// Of five layers four have a window; the last `shared` have no keys and values of their own.
+Keys gemma3n(uint64_t shared) {
+  return {{"attention.sliding_window", uint64_t(512)},
+          {"attention.sliding_window_pattern", uint64_t(5)},
+          {"attention.shared_kv_layers", shared},
+          {"altup.num_inputs", uint64_t(4)},
+          {"embedding_length_per_layer_input", uint64_t(256)},
+          {"final_logit_softcapping", 30.0}};
+}
+
 // Norms, but for what says how fast a state forgets: over some tens of tokens.
 float one_value_of(const std::string& tensor) {
   if (tensor.ends_with(".ssm_a")) return -0.05f;
@@ -330,6 +340,41 @@ const std::vector<SynthShape>& synth_shapes() {
        gemma4(256, 512, 18, 256)},
       {"gemma4-26b-a4b", 2816, 30, 16, 8, 512, 2112, 262144, 262144, true, 1e6f, "gemma4",
        experts(128, 8, 704, gemma4_of_keys(30, 8, 2, 256, 1024))},
+      {"gemma3n-e2b", 2048, 30, 8, 2, 256, 8192, 262144, 32768, true, 1e6f, "gemma3n", gemma3n(10)},
+      {"gemma3n-e4b", 2048, 35, 8, 2, 256, 16384, 262144, 32768, true, 1e6f, "gemma3n", gemma3n(15)},
+      {"falcon-h1-7b",
+       3072,
+       44,
+       12,
+       2,
+       128,
+       12288,
+       130048,
+       262144,
+       false,
+       1e11f,
+       "falcon-h1",
+       {{"ssm.conv_kernel", uint64_t(4)},
+        {"ssm.time_step_rank", uint64_t(24)},
+        {"ssm.inner_size", uint64_t(3072)},
+        {"ssm.group_count", uint64_t(1)},
+        {"ssm.state_size", uint64_t(256)}}},
+      {"qwen3-8b", 4096, 36, 32, 8, 128, 12288, 151936, 40960, false, 1e6f, "qwen3"},
+      {"gemma3-4b",
+       2560,
+       34,
+       8,
+       4,
+       256,
+       10240,
+       262144,
+       131072,
+       true,
+       1e6f,
+       "gemma3",
+       {{"attention.sliding_window", uint64_t(1024)}}},
+      {"phi-4", 5120, 40, 40, 10, 128, 17920, 100352, 16384, false, 250000, "phi3"},
+      {"llama-70b", 8192, 80, 64, 8, 128, 28672, 128256, 131072, false, 500000},
       {"minimax-m2", 3072, 62, 48, 8, 128, 1536, 200064, 196608, false, 5e6f, "minimax-m2",
        experts(256, 8, 1536, {{"expert_gating_func", uint64_t(2)}, {"rope.dimension_count", uint64_t(64)}})},
   };

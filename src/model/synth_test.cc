@@ -12,11 +12,17 @@ namespace {
 
 // In billions, as their makers count them.
 const std::map<std::string, double> kParameters = {
-    {"llama-8b", 8.03},          {"ministral-3-8b", 8.5},       {"command-r7b", 8.03},
-    {"qwen2-moe", 14.3},         {"qwen3-30b-a3b", 30.5},       {"gpt-oss-20b", 20.9},
-    {"ernie-4.5-21b-a3b", 21.8}, {"glm-4.5-air", 106.8},        {"minimax-m2", 228.7},
-    {"qwen3.5-35b-a3b", 34.7},   {"qwen3-next-80b-a3b", 79.7},  {"lfm2-1.2b", 1.17},
-    {"granite-4-h-tiny", 6.94},  {"nemotron-nano-9b-v2", 8.89},
+    {"llama-8b", 8.03},           {"ministral-3-8b", 8.5},
+    {"command-r7b", 8.03},        {"qwen2-moe", 14.3},
+    {"qwen3-30b-a3b", 30.5},      {"gpt-oss-20b", 20.9},
+    {"ernie-4.5-21b-a3b", 21.8},  {"glm-4.5-air", 106.8},
+    {"minimax-m2", 228.7},        {"qwen3.5-35b-a3b", 34.7},
+    {"qwen3-next-80b-a3b", 79.7}, {"lfm2-1.2b", 1.17},
+    {"granite-4-h-tiny", 6.94},   {"nemotron-nano-9b-v2", 8.89},
+    {"gemma3n-e2b", 4.46},        {"gemma3n-e4b", 6.87},
+    {"falcon-h1-7b", 7.59},       {"qwen3-8b", 8.19},
+    {"gemma3-4b", 3.88},          {"phi-4", 14.66},
+    {"llama-70b", 70.55},
 };
 
 TEST(SynthShapes, HaveTheParametersOfTheirModels) {
