@@ -264,14 +264,11 @@ TEST_F(ServerFields, BadMessagesAreRefusedByPlace) {
   refuse_chat("messages", {{{"role", "user"}, {"content", {{{"type", "text"}}}}}}, "messages[0].content[0]");
   const Json picture = {{{"type", "image_url"}, {"image_url", {{"url", "data:"}}}}};
   refuse_chat("messages", {{{"role", "user"}, {"content", picture}}}, "messages[0].content[0]");
-  refuse_chat("messages", {{{"role", "tool"}, {"content", "4"}}}, "messages[0].role");
+  refuse_chat("messages", {{{"role", "function"}, {"content", "4"}}}, "messages[0].role");
 }
 
 TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
-  const Json tool = {{"type", "function"}, {"function", {{"name", "clock"}}}};
   const std::vector<std::pair<const char*, Json>> fields = {
-      {"tools", {tool}},
-      {"tool_choice", "required"},
       {"functions", {{{"name", "clock"}}}},
       {"function_call", "auto"},
       {"response_format", {{"type", "json_object"}}},
@@ -279,7 +276,6 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
       {"audio", {{"voice", "alloy"}}},
       {"modalities", {"text", "audio"}},
       {"prediction", {{"type", "content"}, {"content", "x"}}},
-      {"reasoning_effort", "high"},
       {"store", true},
       {"min_tokens", 3},
       {"bad_words", {"x"}},
@@ -298,6 +294,22 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
   refuse_completion("prompt_logprobs", 1);
   refuse_completion("use_beam_search", true);
   expect_refused("/v1/completions", {{"prompt", "Hi"}, {"echo", true}, {"logprobs", 1}}, "logprobs");
+}
+
+TEST_F(ServerFields, ToolsAreCheckedByPlace) {
+  const Json clock = {{"type", "function"}, {"function", {{"name", "clock"}}}};
+  refuse_chat("tools", 5);
+  refuse_chat("tools", {clock, 5}, "tools[1]");
+  refuse_chat("tools", {{{"type", "web_search"}}}, "tools[0].type");
+  refuse_chat("tools", {{{"type", "function"}, {"function", Json::object()}}}, "tools[0].function.name");
+  refuse_chat("tool_choice", "required");
+  refuse_chat("tool_choice", "perhaps");
+  refuse_chat("reasoning_effort", "immense");
+  const Json ask = {{"role", "user"}, {"content", "What time is it?"}};
+  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "clock"}, {"arguments", "{}"}}}};
+  const Json called = {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}};
+  const Json result = {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "noon"}};
+  chat({{"max_tokens", 1}, {"messages", {ask, called, result}}, {"tools", {clock}}, {"reasoning_effort", "low"}});
 }
 
 TEST_F(ServerFields, FieldsThatChangeNothingAreIgnored) {

@@ -18,8 +18,9 @@ ALLOWED = {
     "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
     "openai": {"base", "text", "chat", "engine"},
+    "wire": {"base", "text", "chat", "engine", "openai"},
     "replay": {"base", "kv", "text", "engine"},
-    "server": {"base", "kv", "text", "chat", "engine", "openai", "replay"},
+    "server": {"base", "kv", "text", "chat", "engine", "openai", "wire", "replay"},
     "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.

@@ -294,6 +294,9 @@ class CallReader {
       if (key.empty() || arguments.size() >= kMostArguments) return Match::no;
       literal_end(form_.key_end);
       if (const Match match = tag_value(with_key(form_.value_end, key), value); match != Match::yes) return match;
+      constexpr std::string_view kVerbatim = "<![CDATA[", kVerbatimEnd = "]]>";
+      const bool verbatim = value.starts_with(kVerbatim) && value.ends_with(kVerbatimEnd);
+      if (verbatim) value = value.substr(9, value.size() - 12);
       arguments[key] = types_.value(called, key, value);
     }
     add(std::move(called), std::move(arguments));

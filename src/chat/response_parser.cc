@@ -64,7 +64,10 @@ std::vector<ResponseParser::Marker> ResponseParser::markers() const {
     for (const std::string_view end : kMessageEnds) add(std::string(end), Kind::message_end);
     add(std::string(kMessageBegin), Kind::message_begin);
   }
-  if (mode_ == Mode::reasoning && !form_.channels) add(form_.reasoning[region_].close, Kind::reasoning_close, region_);
+  if (mode_ == Mode::reasoning && !form_.channels) {
+    add(form_.reasoning[region_].close, Kind::reasoning_close, region_);
+    if (!said_reasoning_) add(form_.reasoning[region_].open, Kind::silent);  // the prompt has opened it already
+  }
   if (mode_ != Mode::text) return all;
   for (uint32_t i = 0; i < form_.reasoning.size(); ++i) {
     add(form_.reasoning[i].open, Kind::reasoning_open, i);
@@ -287,7 +290,7 @@ void ResponseParser::say(char c) {
   }
   space_.clear();
   emit(kind, {&c, 1});
-  if (!std::exchange(said, true) && !reasoning) set_mode(mode_);  // other markers count from here on
+  if (!std::exchange(said, true)) set_mode(mode_);  // other markers count from here on
 }
 
 void ResponseParser::emit(OutputEvent::Kind kind, std::string_view text) {

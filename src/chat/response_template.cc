@@ -78,7 +78,10 @@ ResponseTemplate known_markers(std::string_view source) {
     if (sentence ? spells(open) && spells(close) : spells(open) || spells(close))
       known.reasoning.push_back({std::string(open), std::string(close)});
   }
-  if (spells("<|begin|>assistant") && spells("<|think|>")) known.reasoning.push_back({"<|think|>", "<|end|>"});
+  if (spells("<|begin|>assistant") && spells("<|think|>")) {
+    known.reasoning.push_back({"<|think|>", "<|end|>"});
+    known.silent.emplace_back("<|end|>");
+  }
   for (const std::string_view literal : kSilent) {
     if (spells(literal)) known.silent.emplace_back(literal);
   }

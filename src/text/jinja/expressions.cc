@@ -228,9 +228,10 @@ Value Interpreter::item(const Value& object, const Value& key) {
     }
   }
   if (key.is_string()) return attribute(object, key.bytes());
-  require_defined(key);
   const std::string type = object.is_none() ? "None" : fmt::format("{} object", object.type_name());
-  return make_undefined(fmt::format("{} has no element {}", type, repr(heap_, key)));
+  // Jinja looks for what is undefined as for anything else, and does not find it.
+  return make_undefined(
+      fmt::format("{} has no element {}", type, key.is_undefined() ? "Undefined" : repr(heap_, key)));
 }
 
 Value Interpreter::filter(std::string_view name, Arguments arguments) {
