@@ -306,10 +306,14 @@ TEST_F(ServerFields, ToolsAreCheckedByPlace) {
   refuse_chat("tool_choice", "perhaps");
   refuse_chat("reasoning_effort", "immense");
   const Json ask = {{"role", "user"}, {"content", "What time is it?"}};
-  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "clock"}, {"arguments", "{}"}}}};
+  const Json call = {
+      {"id", "c1"}, {"type", "function"}, {"function", {{"name", "clock"}, {"arguments", "{}"}}}};
   const Json called = {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call}}};
   const Json result = {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "noon"}};
-  chat({{"max_tokens", 1}, {"messages", {ask, called, result}}, {"tools", {clock}}, {"reasoning_effort", "low"}});
+  chat({{"max_tokens", 1},
+        {"messages", {ask, called, result}},
+        {"tools", {clock}},
+        {"reasoning_effort", "low"}});
 }
 
 TEST_F(ServerFields, FieldsThatChangeNothingAreIgnored) {

@@ -40,7 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const quire::BoundedWork work(size);
   const quire::ResponseTemplate& form = all[data[0] % all.size()];
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  const quire::WholeOutput whole = read(form, text, SIZE_MAX / 2), pieces = read(form, text, 1 + data[1] % 16);
+  const quire::WholeOutput whole = read(form, text, SIZE_MAX / 2),
+                           pieces = read(form, text, 1 + data[1] % 16);
   CHECK(whole.text == pieces.text && whole.reasoning == pieces.reasoning && whole.calls == pieces.calls);
   return 0;
 }

@@ -27,8 +27,8 @@ struct AnswerPart {
 // Why an answer ended.
 struct AnswerEnd {
   FinishReason reason = FinishReason::stop;
-  bool called = false;        // tools, at least one
-  std::string stop = {};      // the stop text that ended it, if one did
+  bool called = false;    // tools, at least one
+  std::string stop = {};  // the stop text that ended it, if one did
   uint64_t tokens = 0;
 };
 
@@ -56,7 +56,8 @@ class AnswerWriter {
   virtual void failed(const ApiError& error, std::string& out) = 0;
 
   // Not as a stream. The answers are not needed any more.
-  virtual OrderedJson whole(std::vector<WholeAnswer> answers, const Usage& usage, const OrderedJson& report) = 0;
+  virtual OrderedJson whole(std::vector<WholeAnswer> answers, const Usage& usage,
+                            const OrderedJson& report) = 0;
 };
 
 }  // namespace quire

@@ -18,8 +18,7 @@ std::string message_text(const OrderedJson& content, const std::string& field) {
     if (!part.is_object()) bad_field(place, "'{}' must be an object", place);
     const JsonFields fields(part, place + ".");
     const std::string type = fields.text("type").value_or("text");
-    if (type != "text" && type != "refusal")
-      not_built(place, "message parts of type other than text");
+    if (type != "text" && type != "refusal") not_built(place, "message parts of type other than text");
     const auto words = fields.text(type.c_str());
     if (!words) bad_field(place, "'{}' has no text", place);
     if (i > 0) text += '\n';
@@ -31,7 +30,8 @@ std::string message_text(const OrderedJson& content, const std::string& field) {
 ToolCall read_call(const OrderedJson& call, const std::string& place) {
   if (!call.is_object()) bad_field(place, "'{}' must be an object", place);
   const JsonFields fields(call, place + ".");
-  if (fields.text("type").value_or("function") != "function") not_built(place, "calls of anything but functions");
+  if (fields.text("type").value_or("function") != "function")
+    not_built(place, "calls of anything but functions");
   const auto function = fields.object("function");
   const auto name = function ? function->text("name") : std::nullopt;
   if (!name || name->empty()) bad_field(place + ".function.name", "'{}.function.name' is missing", place);
@@ -53,7 +53,8 @@ std::vector<ToolCall> read_calls(const JsonFields& fields) {
   if (!list.is_array()) bad_field(place, "'{}' must be a list", place);
   if (list.size() > kMostCalls)
     bad_field(place, "'{}' has {} calls; at most {} are allowed", place, list.size(), kMostCalls);
-  for (size_t i = 0; i < list.size(); ++i) calls.push_back(read_call(list[i], fmt::format("{}[{}]", place, i)));
+  for (size_t i = 0; i < list.size(); ++i)
+    calls.push_back(read_call(list[i], fmt::format("{}[{}]", place, i)));
   return calls;
 }
 
@@ -123,7 +124,8 @@ std::vector<ToolSpec> read_tools(const JsonFields& fields) {
     const auto function = tool.object("function");
     const auto name = function ? function->text("name") : std::nullopt;
     if (!name || name->empty() || name->size() > kMostNameBytes)
-      bad_field(place + ".function.name", "'{}.function.name' must be a name of 1 to {} bytes", place, kMostNameBytes);
+      bad_field(place + ".function.name", "'{}.function.name' must be a name of 1 to {} bytes", place,
+                kMostNameBytes);
     ToolSpec spec{.name = *name, .description = function->text("description").value_or(""), .parameters = {}};
     if (function->object("parameters")) spec.parameters = function->get("parameters");
     spec.strict = function->boolean("strict").value_or(false);
@@ -139,8 +141,8 @@ void read_variables(const JsonFields& fields, Conversation& conversation) {
   for (const char* known : {"none", "minimal", "low", "medium", "high", "xhigh", "max"}) {
     if (*effort == known) return set_reasoning_effort(conversation, *effort);
   }
-  bad_field("reasoning_effort", "'reasoning_effort' is '{}', but must be none, minimal, low, medium, high or xhigh",
-            *effort);
+  bad_field("reasoning_effort",
+            "'reasoning_effort' is '{}', but must be none, minimal, low, medium, high or xhigh", *effort);
 }
 
 std::vector<std::string> names_of(const Conversation& conversation) {
@@ -191,7 +193,8 @@ ConstraintWish read_constraint(const JsonFields& fields, const Conversation& con
   using Kind = ConstraintWish::Kind;
   const OrderedJson& choice = fields.get("tool_choice");
   if (choice.is_string() && choice == "required") {
-    if (conversation.tools.empty()) bad_field("tool_choice", "'tool_choice' is required, but there are no tools");
+    if (conversation.tools.empty())
+      bad_field("tool_choice", "'tool_choice' is required, but there are no tools");
     return {.kind = Kind::tool_call, .field = "tool_choice", .tools = names_of(conversation)};
   }
   if (choice.is_object()) return choice_of(*fields.object("tool_choice"), conversation);

@@ -182,8 +182,8 @@ void read_completion_logprobs(const JsonFields& fields, Ask& ask) {
 }
 
 // And how its answer is to be read.
-std::vector<TokenId> chat_prompt(Ask& ask, const Conversation& conversation, bool calls, const ServedModel& model,
-                                 const std::string& field, size_t most_tokens) {
+std::vector<TokenId> chat_prompt(Ask& ask, const Conversation& conversation, bool calls,
+                                 const ServedModel& model, const std::string& field, size_t most_tokens) {
   if (!model.format) {
     throw ApiError(
         400, field, "no_chat_template",
@@ -302,7 +302,8 @@ Ask parse_chat(const OrderedJson& body, const ServedModel& model) {
   const Conversation conversation = read_conversation(fields);
   refuse_constraint(read_constraint(fields, conversation));
   ask.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  set_conversation(ask, conversation, read_call_policy(fields, conversation) == CallPolicy::any, model, "messages");
+  set_conversation(ask, conversation, read_call_policy(fields, conversation) == CallPolicy::any, model,
+                   "messages");
   return ask;
 }
 

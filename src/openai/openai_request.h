@@ -21,9 +21,9 @@ struct ServedModel {
   const ModelText* text = nullptr;
   uint32_t vocab = 0;
   uint32_t context = 0;
-  int64_t created = 0;                         // seconds since 1970
-  std::optional<PruningOptions> pruning = {};  // of requests that do not say it themselves
-  EvaluatorHeads evaluator = {};               // of the model, if they are known
+  int64_t created = 0;                            // seconds since 1970
+  std::optional<PruningOptions> pruning = {};     // of requests that do not say it themselves
+  EvaluatorHeads evaluator = {};                  // of the model, if they are known
   std::shared_ptr<const ChatFormat> format = {};  // null: the model has no chat template
   std::vector<TokenId> format_tokens = {};        // special tokens that the format is written in; in order
 };

@@ -25,7 +25,8 @@ OrderedJson usage_json(const Usage& usage);
 // A response with its choices; of a stream, one event of it.
 OrderedJson response_body(const ResponseHead& head, bool chunk, OrderedJson choices);
 // Null if they are not asked for.
-OrderedJson logprobs_json(AskKind kind, const AnswerPart& part, const Request& request, const Tokenizer& tokenizer);
+OrderedJson logprobs_json(AskKind kind, const AnswerPart& part, const Request& request,
+                          const Tokenizer& tokenizer);
 
 // "call_..."
 std::string new_call_id();

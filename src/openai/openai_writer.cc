@@ -138,7 +138,8 @@ OrderedJson OpenAiWriter::message(const AnswerPart& part) {
   return message;
 }
 
-OrderedJson OpenAiWriter::whole(std::vector<WholeAnswer> answers, const Usage& usage, const OrderedJson& report) {
+OrderedJson OpenAiWriter::whole(std::vector<WholeAnswer> answers, const Usage& usage,
+                                const OrderedJson& report) {
   OrderedJson choices = OrderedJson::array();
   for (const WholeAnswer& answer : answers) {
     OrderedJson entry = {{"index", answer.part.choice}};

@@ -20,7 +20,8 @@ class OpenAiWriter : public AnswerWriter {
 
  private:
   void add(OrderedJson event, std::string& out) const;
-  OrderedJson chunk(uint32_t choice, OrderedJson content, OrderedJson logprobs, std::string_view finish) const;
+  OrderedJson chunk(uint32_t choice, OrderedJson content, OrderedJson logprobs,
+                    std::string_view finish) const;
   OrderedJson message(const AnswerPart& part);
 
   const ResponseHead head_;

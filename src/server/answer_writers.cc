@@ -6,7 +6,8 @@
 
 namespace quire {
 
-std::unique_ptr<AnswerWriter> make_answer_writer(const ResponseHead& head, const Ask& ask, const ServedModel& model) {
+std::unique_ptr<AnswerWriter> make_answer_writer(const ResponseHead& head, const Ask& ask,
+                                                 const ServedModel& model) {
   switch (ask.api) {
     case Api::anthropic:
       return std::make_unique<AnthropicWriter>(head, ask);

@@ -8,7 +8,8 @@
 namespace quire {
 
 // The writer of the API that an ask came by. All of it must outlive the writer.
-std::unique_ptr<AnswerWriter> make_answer_writer(const ResponseHead& head, const Ask& ask, const ServedModel& model);
+std::unique_ptr<AnswerWriter> make_answer_writer(const ResponseHead& head, const Ask& ask,
+                                                 const ServedModel& model);
 
 // An error in the words of an API.
 OrderedJson error_json(Api api, const ApiError& error);

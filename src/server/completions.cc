@@ -149,7 +149,8 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
   run.writer = make_answer_writer(run.head, run.ask, model_);
   if (run.ask.parse) {
     for (uint32_t i = 0; i < answers; ++i)
-      run.parsers.push_back(std::make_unique<ResponseParser>(model_.format->traits().response, *run.ask.parse));
+      run.parsers.push_back(
+          std::make_unique<ResponseParser>(model_.format->traits().response, *run.ask.parse));
   }
   if (run.ask.prompt_only) {
     co_await send_prompts(exchange, run);

@@ -87,7 +87,8 @@ void add_message(const OrderedJson& message, size_t index, Conversation& convers
     } else if (type == "redacted_thinking" && read.role == Role::assistant) {
       continue;  // nobody can read it
     } else if (type == "tool_use" && read.role == Role::assistant) {
-      ToolCall call{.id = block.text("id").value_or(""), .name = block.text("name").value_or(""), .arguments = "{}"};
+      ToolCall call{
+          .id = block.text("id").value_or(""), .name = block.text("name").value_or(""), .arguments = "{}"};
       if (call.name.empty()) bad_field(where + ".name", "'{}.name' is missing", where);
       if (block.object("input")) call.arguments = dumped(block.get("input"));
       read.calls.push_back(std::move(call));
@@ -139,7 +140,8 @@ void read_thinking(const JsonFields& fields, Conversation& conversation) {
     const std::string type = thinking->text("type").value_or("");
     if (type != "enabled" && type != "disabled" && type != "adaptive")
       bad_field("thinking.type", "'thinking.type' must be enabled, disabled or adaptive");
-    for (const char* variable : {"enable_thinking", "thinking"}) conversation.variables[variable] = type != "disabled";
+    for (const char* variable : {"enable_thinking", "thinking"})
+      conversation.variables[variable] = type != "disabled";
   }
   const auto output = fields.object("output_config");
   if (!output) return;
@@ -156,8 +158,10 @@ Conversation read_anthropic_conversation(const JsonFields& fields) {
   if (!messages.is_array() || messages.empty())
     bad_field("messages", "'messages' must be a list with at least one message");
   if (messages.size() > kMostMessages)
-    bad_field("messages", "'messages' has {} messages; at most {} are allowed", messages.size(), kMostMessages);
-  if (const std::string system = without_changing_number(block_text(fields.get("system"), "system")); !system.empty())
+    bad_field("messages", "'messages' has {} messages; at most {} are allowed", messages.size(),
+              kMostMessages);
+  if (const std::string system = without_changing_number(block_text(fields.get("system"), "system"));
+      !system.empty())
     conversation.messages.push_back({.role = ChatMessage::Role::system, .text = system});
   for (size_t i = 0; i < messages.size(); ++i) add_message(messages[i], i, conversation);
   conversation.tools = read_anthropic_tools(fields);
@@ -175,7 +179,8 @@ ConstraintWish read_anthropic_constraint(const JsonFields& fields, const Convers
       for (const ToolSpec& tool : conversation.tools) {
         if (type == "any" || tool.name == wanted) wish.tools.push_back(tool.name);
       }
-      if (wish.tools.empty()) bad_field("tool_choice", "'tool_choice' names '{}', which is none of the tools", wanted);
+      if (wish.tools.empty())
+        bad_field("tool_choice", "'tool_choice' names '{}', which is none of the tools", wanted);
       return wish;
     }
     if (type != "auto" && type != "none")
@@ -200,7 +205,8 @@ Ask parse_anthropic_messages(const OrderedJson& body, const ServedModel& model) 
   if (!most) bad_field("max_tokens", "'max_tokens' is missing");
   request.max_tokens = uint32_t(*most);
   if (const auto value = fields.number("temperature", 0, 2)) request.sampling.temperature = float(*value);
-  if (const auto value = fields.number("top_p", 0, 1)) request.sampling.top_p = std::max(float(*value), 1e-6f);
+  if (const auto value = fields.number("top_p", 0, 1))
+    request.sampling.top_p = std::max(float(*value), 1e-6f);
   if (const auto value = fields.integer("top_k", -1, INT32_MAX))
     request.sampling.top_k = uint32_t(std::max<int64_t>(*value, 0));
   request.stop = fields.texts("stop_sequences", kMostStops);
@@ -209,7 +215,8 @@ Ask parse_anthropic_messages(const OrderedJson& body, const ServedModel& model) 
       bad_field("stop_sequences", "'stop_sequences' must have texts of 1 to {} bytes", kMostStopBytes);
   }
   ask.stream = fields.boolean("stream").value_or(false);
-  if (const auto metadata = fields.object("metadata")) request.client = metadata->text("user_id").value_or("");
+  if (const auto metadata = fields.object("metadata"))
+    request.client = metadata->text("user_id").value_or("");
   request.client.resize(std::min(request.client.size(), kMostUserBytes));
   const Conversation conversation = read_anthropic_conversation(fields);
   refuse_constraint(read_anthropic_constraint(fields, conversation));

@@ -148,7 +148,8 @@ OrderedJson AnthropicWriter::whole(std::vector<WholeAnswer> answers, const Usage
   OrderedJson content = OrderedJson::array();
   if (!output.reasoning.empty())
     content.push_back({{"type", "thinking"}, {"thinking", output.reasoning}, {"signature", ""}});
-  if (!output.text.empty() || output.calls.empty()) content.push_back({{"type", "text"}, {"text", output.text}});
+  if (!output.text.empty() || output.calls.empty())
+    content.push_back({{"type", "text"}, {"text", output.text}});
   for (const ToolCall& call : output.calls) {
     OrderedJson block = {{"type", "tool_use"}, {"id", tool_use_id()}, {"name", call.name}};
     block["input"] = parse_ordered_json(call.arguments, "a call's arguments");

@@ -86,7 +86,8 @@ std::vector<ToolCall> read_ollama_calls(const JsonFields& message, const std::st
     const JsonFields call(entry, place + ".tool_calls.");
     const auto function = call.object("function");
     const auto name = function ? function->text("name") : std::nullopt;
-    if (!name || name->empty()) bad_field(place + ".tool_calls", "'{}.tool_calls' has a call without a name", place);
+    if (!name || name->empty())
+      bad_field(place + ".tool_calls", "'{}.tool_calls' has a call without a name", place);
     const OrderedJson& arguments = function->get("arguments");
     calls.push_back({.id = call.text("id").value_or(""), .name = *name, .arguments = "{}"});
     if (arguments.is_object())
@@ -155,7 +156,8 @@ Ask parse_ollama_chat(const OrderedJson& body, const ServedModel& model) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMostMessages)
     bad_field("messages", "'messages' must be a list of 1 to {} messages", kMostMessages);
   Conversation conversation;
-  for (size_t i = 0; i < messages.size(); ++i) conversation.messages.push_back(read_ollama_message(messages[i], i));
+  for (size_t i = 0; i < messages.size(); ++i)
+    conversation.messages.push_back(read_ollama_message(messages[i], i));
   conversation.tools = read_ollama_tools(fields, body);
   read_think(fields, conversation);
   set_conversation(ask, conversation, !conversation.tools.empty(), model, "messages");
@@ -196,7 +198,10 @@ OrderedJson ollama_model_json(const ServedModel& model) {
                       {"modified_at", ollama_time(model.created)},
                       {"size", 0},
                       {"digest", ""}};
-  json["details"] = {{"parent_model", ""}, {"format", "gguf"}, {"family", ""}, {"parameter_size", ""},
+  json["details"] = {{"parent_model", ""},
+                     {"format", "gguf"},
+                     {"family", ""},
+                     {"parameter_size", ""},
                      {"quantization_level", ""}};
   return json;
 }

@@ -13,8 +13,8 @@ std::string ollama_time(int64_t seconds_since_1970) {
   const std::time_t seconds = seconds_since_1970;
   std::tm time{};
   ::gmtime_r(&seconds, &time);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", time.tm_year + 1900, time.tm_mon + 1, time.tm_mday,
-                     time.tm_hour, time.tm_min, time.tm_sec);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", time.tm_year + 1900, time.tm_mon + 1,
+                     time.tm_mday, time.tm_hour, time.tm_min, time.tm_sec);
 }
 
 OllamaWriter::OllamaWriter(ResponseHead head, const Ask& ask) : head_(std::move(head)), ask_(ask) {}
@@ -46,7 +46,8 @@ OrderedJson OllamaWriter::line(const WholeOutput& said) const {
 }
 
 void OllamaWriter::add_end(OrderedJson& line, const Usage& usage) const {
-  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_).count();
+  const auto nanoseconds =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_).count();
   line["done"] = true;
   line["done_reason"] = name(end_.reason);
   line["total_duration"] = nanoseconds;

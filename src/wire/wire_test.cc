@@ -107,9 +107,9 @@ TEST(AnthropicWriter, TellsBlocksOneAfterTheOther) {
   for (const OrderedJson& event : events) types.push_back(event["type"].get<std::string>());
   EXPECT_EQ(types, (std::vector<std::string>{
                        "message_start", "content_block_start", "content_block_delta", "content_block_delta",
-                       "content_block_stop", "content_block_start", "content_block_delta", "content_block_stop",
-                       "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
-                       "message_stop"}));
+                       "content_block_stop", "content_block_start", "content_block_delta",
+                       "content_block_stop", "content_block_start", "content_block_delta",
+                       "content_block_stop", "message_delta", "message_stop"}));
   EXPECT_EQ(events[8]["content_block"]["name"], "clock");
   EXPECT_EQ(events[8]["index"], 2);
   EXPECT_EQ(events[9]["delta"]["partial_json"], R"({"zone":"UTC"})");
@@ -144,8 +144,9 @@ TEST(OllamaWriter, TellsALineForEachPiece) {
 
 Ask anthropic(const std::string& fields) {
   return parse_anthropic_messages(
-      OrderedJson::parse(R"({"model": "bytes", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}])" +
-                         fields + "}"),
+      OrderedJson::parse(
+          R"({"model": "bytes", "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}])" + fields +
+          "}"),
       byte_model());
 }
 
