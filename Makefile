@@ -51,7 +51,7 @@ check: setup
 clients:
 	@tools/setup.sh $(CLIENT_PACKAGES)
 	test -x build/venv/bin/python3 || python3 -m venv build/venv
-	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 gguf==0.19.0 numpy==2.4.6
+	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 anthropic==2.10.0 ollama==0.6.3 gguf==0.19.0 numpy==2.4.6
 	build/venv/bin/python3 tools/fetch_smollm2.py
 
 asan tsan: setup

@@ -264,20 +264,16 @@ TEST_F(ServerFields, BadMessagesAreRefusedByPlace) {
   refuse_chat("messages", {{{"role", "user"}, {"content", {{{"type", "text"}}}}}}, "messages[0].content[0]");
   const Json picture = {{{"type", "image_url"}, {"image_url", {{"url", "data:"}}}}};
   refuse_chat("messages", {{{"role", "user"}, {"content", picture}}}, "messages[0].content[0]");
-  refuse_chat("messages", {{{"role", "tool"}, {"content", "4"}}}, "messages[0].role");
+  refuse_chat("messages", {{{"role", "function"}, {"content", "4"}}}, "messages[0].role");
 }
 
 TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
-  const Json tool = {{"type", "function"}, {"function", {{"name", "clock"}}}};
   const std::vector<std::pair<const char*, Json>> fields = {
-      {"tools", {tool}},
-      {"tool_choice", "required"},
       {"functions", {{{"name", "clock"}}}},
       {"function_call", "auto"},
       {"audio", {{"voice", "alloy"}}},
       {"modalities", {"text", "audio"}},
       {"prediction", {{"type", "content"}, {"content", "x"}}},
-      {"reasoning_effort", "high"},
       {"store", true},
       {"min_tokens", 3},
       {"bad_words", {"x"}},
@@ -321,6 +317,21 @@ TEST_F(ServerFields, WhatCannotBeKeptToIsRefusedByName) {
   refuse_chat("guided_grammar", "root ::= other");
   refuse_chat("guided_choice", Json::array({1}));
   refuse_chat("structured_outputs", {{"regex", "("}}, "structured_outputs.regex");
+}
+
+TEST_F(ServerFields, ToolsAreCheckedByPlace) {
+  const Json clock = {{"type", "function"}, {"function", {{"name", "clock"}}}};
+  refuse_chat("tools", 5);
+  refuse_chat("tools", {clock, 5}, "tools[1]");
+  refuse_chat("tools", {{{"type", "web_search"}}}, "tools[0].type");
+  refuse_chat("tools", {{{"type", "function"}, {"function", Json::object()}}}, "tools[0].function.name");
+  refuse_chat("tool_choice", "required");
+  refuse_chat("tool_choice", "perhaps");
+  refuse_chat("reasoning_effort", "immense");
+  const Json ask = {{"role", "user"}, {"content", "What time is it?"}};
+  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", ""}}}};
+  const Json called = {{"role", "assistant"}, {"tool_calls", Json::array({call})}};
+  refuse_chat("messages", Json::array({ask, called}), "messages[1].tool_calls[0].function.name");
 }
 
 TEST_F(ServerFields, FieldsThatChangeNothingAreIgnored) {

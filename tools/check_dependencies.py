@@ -19,8 +19,9 @@ ALLOWED = {
     "eval": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "grammar", "engine"},
     "explain": {"base", "tensor", "kv", "backend", "model", "runner", "engine"},
     "openai": {"base", "text", "chat", "grammar", "engine"},
+    "wire": {"base", "text", "chat", "grammar", "engine", "openai"},
     "replay": {"base", "kv", "text", "grammar", "engine"},
-    "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "replay"},
+    "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay"},
     "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server"},
 }
 # Of kv, a backend may know only where rows sit in pages.

@@ -43,7 +43,8 @@ std::string without_space(const std::string& text) {
 std::optional<OrderedJson> number_of(const std::string& text) {
   int64_t whole = 0;
   const char* end = text.data() + text.size();
-  if (const auto [at, problem] = std::from_chars(text.data(), end, whole); problem == std::errc() && at == end)
+  if (const auto [at, problem] = std::from_chars(text.data(), end, whole);
+      problem == std::errc() && at == end)
     return whole;
   double real = 0;
   const auto [at, problem] = std::from_chars(text.data(), end, real);

@@ -113,7 +113,8 @@ class CallReader {
 
   Match name(const std::vector<std::string>& ends, std::string& found) {
     const Match match = until(ends, kMostNameBytes, found);
-    if (match == Match::no || found.find_first_of(" \n\t\r{}[]()<>\"'") != std::string::npos) return Match::no;
+    if (match == Match::no || found.find_first_of(" \n\t\r{}[]()<>\"'") != std::string::npos)
+      return Match::no;
     if (match == Match::more) return match;
     at_ += found.size();
     if (found.starts_with("functions.")) found.erase(0, 10);
@@ -162,7 +163,8 @@ class CallReader {
       add(said.begin().key(), *arguments);
       return true;
     }
-    if (const auto inner = said.find("function"); inner != said.end() && inner->is_object()) return add_json(*inner);
+    if (const auto inner = said.find("function"); inner != said.end() && inner->is_object())
+      return add_json(*inner);
     const auto find = [&](std::initializer_list<std::string_view> keys) {
       for (const std::string_view key : keys) {
         if (const auto found = said.find(std::string(key)); found != said.end()) return found;
@@ -196,10 +198,10 @@ class CallReader {
     if (const Match quote = step('"'); quote != Match::yes) return quote;
     const size_t end = text_.find('"', at);
     const std::string_view key = text_.substr(at, end == std::string_view::npos ? end : end - at);
-    for (const std::string_view known : {std::string_view(form_.name_key), std::string_view(form_.arguments_key),
-                                         std::string_view("name"), std::string_view("type"), std::string_view("id"),
-                                         std::string_view("function"), std::string_view("arguments"),
-                                         std::string_view("parameters")}) {
+    for (const std::string_view known :
+         {std::string_view(form_.name_key), std::string_view(form_.arguments_key), std::string_view("name"),
+          std::string_view("type"), std::string_view("id"), std::string_view("function"),
+          std::string_view("arguments"), std::string_view("parameters")}) {
       if (end != std::string_view::npos ? key == known : known.starts_with(key))
         return end != std::string_view::npos ? Match::yes : Match::more;
     }
@@ -277,7 +279,8 @@ class CallReader {
   Match tags() {
     std::string called;
     // White space between two parts is nobody's.
-    if (const Match match = name({form_.name_end + '\n' + form_.key_open, form_.name_end + '\n' + form_.close}, called);
+    if (const Match match =
+            name({form_.name_end + '\n' + form_.key_open, form_.name_end + '\n' + form_.close}, called);
         match != Match::yes)
       return match;
     literal(form_.name_end);
@@ -293,7 +296,11 @@ class CallReader {
       at_ += key.size();
       if (key.empty() || arguments.size() >= kMostArguments) return Match::no;
       literal_end(form_.key_end);
-      if (const Match match = tag_value(with_key(form_.value_end, key), value); match != Match::yes) return match;
+      if (const Match match = tag_value(with_key(form_.value_end, key), value); match != Match::yes)
+        return match;
+      constexpr std::string_view kVerbatim = "<![CDATA[", kVerbatimEnd = "]]>";
+      const bool verbatim = value.starts_with(kVerbatim) && value.ends_with(kVerbatimEnd);
+      if (verbatim) value = value.substr(9, value.size() - 12);
       arguments[key] = types_.value(called, key, value);
     }
     add(std::move(called), std::move(arguments));
@@ -317,7 +324,8 @@ class CallReader {
       if (match == Match::more) return match;
       if (match == Match::no) continue;
       size_t close = behind, next = behind;
-      const Match closes = literal_at('\n' + form_.close, close), continues = literal_at('\n' + form_.key_open, next);
+      const Match closes = literal_at('\n' + form_.close, close),
+                  continues = literal_at('\n' + form_.key_open, next);
       if (closes != Match::yes && continues != Match::yes) {
         if (closes == Match::more || continues == Match::more) return Match::more;
         continue;
@@ -348,14 +356,16 @@ Match match_call(const CallForm& form, CallText text, const ArgumentTypes& types
                  std::vector<ParsedCall>& calls) {
   calls.clear();
   const Match match = CallReader(form, text.text, types, calls).read(text.after_section_open);
-  const bool foreign = form.is_bare() && !types.empty() &&
-                       std::ranges::any_of(calls, [&](const ParsedCall& call) { return !types.knows(call.name); });
+  const bool foreign =
+      form.is_bare() && !types.empty() &&
+      std::ranges::any_of(calls, [&](const ParsedCall& call) { return !types.knows(call.name); });
   return match == Match::yes && foreign ? Match::no : match;
 }
 
 std::string call_trigger(const CallForm& form, bool after_section_open) {
   const std::string& first = form.section_open.empty() || after_section_open ? form.open : form.section_open;
-  const size_t end = std::ranges::find_if(first, [](char c) { return is_blank(c) || c == kAnyText; }) - first.begin();
+  const size_t end =
+      std::ranges::find_if(first, [](char c) { return is_blank(c) || c == kAnyText; }) - first.begin();
   return first.substr(0, end);
 }
 

@@ -21,7 +21,9 @@ void set_arguments(OrderedJson& call, TemplateTraits::Arguments wanted) {
   }
   OrderedJson& arguments = *found;
   if (wanted == TemplateTraits::Arguments::text) {
-    if (!arguments.is_string()) arguments = arguments.is_null() ? "{}" : arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    if (!arguments.is_string())
+      arguments =
+          arguments.is_null() ? "{}" : arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     return;
   }
   if (arguments.is_null()) arguments = OrderedJson::object();
@@ -59,12 +61,12 @@ void add_paragraph(std::string& text, const std::string& more) {
 ChatFormat::ChatFormat(const ChatTemplate& chat_template) : traits_(find_traits(chat_template)) {}
 
 std::string generic_tool_prompt(const OrderedJson& tools) {
-  std::string prompt =
-      "# Tools\n\nYou may call one or more of these functions to help the user:\n<tools>";
+  std::string prompt = "# Tools\n\nYou may call one or more of these functions to help the user:\n<tools>";
   for (const OrderedJson& tool : tools)
     prompt += "\n" + tool.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return prompt +
-         "\n</tools>\n\nTo call a function, answer with its name and arguments as a JSON object between tags:\n"
+         "\n</tools>\n\nTo call a function, answer with its name and arguments as a JSON object between "
+         "tags:\n"
          "<tool_call>\n{\"name\": NAME, \"arguments\": ARGUMENTS}\n</tool_call>\n"
          "What it returns comes between <tool_response> tags.";
 }
@@ -78,7 +80,8 @@ std::string generic_call_text(const OrderedJson& calls) {
     const OrderedJson written = {{"name", function.value("name", OrderedJson(""))},
                                  {"arguments", function.value("arguments", OrderedJson::object())}};
     if (!text.empty()) text += "\n";
-    text += "<tool_call>\n" + written.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) + "\n</tool_call>";
+    text += "<tool_call>\n" + written.dump(-1, ' ', false, OrderedJson::error_handler_t::replace) +
+            "\n</tool_call>";
   }
   return text;
 }

@@ -12,8 +12,8 @@ namespace quire {
 // What a chat template does with conversations that have tools, found by rendering.
 struct TemplateTraits {
   enum class Arguments : uint8_t { object, text };
-  bool lists_tools = false;    // else the system message must tell of them
-  bool writes_calls = false;   // else the assistant's text must hold them
+  bool lists_tools = false;     // else the system message must tell of them
+  bool writes_calls = false;    // else the assistant's text must hold them
   bool writes_results = false;  // else results are the user's words
   bool takes_system = false;    // else what the system message would say stands before the user's first words
   Arguments arguments = Arguments::object;

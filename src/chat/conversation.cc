@@ -36,8 +36,9 @@ OrderedJson tools_json(const std::vector<ToolSpec>& tools) {
   for (const ToolSpec& tool : tools) {
     OrderedJson function = {{"name", tool.name}, {"description", tool.description}};
     // Templates read the properties of every tool.
-    function["parameters"] =
-        tool.parameters.is_object() ? tool.parameters : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
+    function["parameters"] = tool.parameters.is_object()
+                                 ? tool.parameters
+                                 : OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}};
     OrderedJson json = {{"type", "function"}};
     json["function"] = std::move(function);
     list.push_back(std::move(json));

@@ -14,10 +14,10 @@ struct ChatMessage {
   enum class Role : uint8_t { system, user, assistant, tool };
   Role role = Role::user;
   std::string text = {};
-  std::string reasoning = {};         // assistant: what it thought before
-  std::vector<ToolCall> calls = {};   // assistant: arguments as they came, a JSON object as a rule
-  std::string call_id = {};           // tool: whose result it is
-  std::string name = {};              // of who speaks, or of the tool; may be empty
+  std::string reasoning = {};        // assistant: what it thought before
+  std::vector<ToolCall> calls = {};  // assistant: arguments as they came, a JSON object as a rule
+  std::string call_id = {};          // tool: whose result it is
+  std::string name = {};             // of who speaks, or of the tool; may be empty
 };
 
 // A function that the model may ask for.

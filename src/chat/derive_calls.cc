@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "base/error.h"
 #include "chat/loose_value.h"
 #include "chat/response_parser.h"
@@ -54,11 +52,29 @@ bool is_boundary(View text, size_t at) {
 }
 
 // What closes the turn, as models write it; behind it nothing is the answer's.
-constexpr View kTurnEnds[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<|END_OF_TURN_TOKEN|>", "<turn|>",
-                              "<end_of_turn>", "<|end|>", "<|message_sep|>", "[e~[", "<｜end▁of▁sentence｜>",
-                              "<|tool_response>", "<|end_of_text|>", "<|eot|>", "<|eom|>", "<|endoftext|>",
-                              "<end_of_sentence>", "<seed:eos>", "</assistant>", "<|user|>", "<|observation|>",
-                              "<|START_OF_TURN_TOKEN|>", "<|im_start|>"};
+constexpr View kTurnEnds[] = {"<|im_end|>",
+                              "<|eot_id|>",
+                              "<|eom_id|>",
+                              "</s>",
+                              "<|END_OF_TURN_TOKEN|>",
+                              "<turn|>",
+                              "<end_of_turn>",
+                              "<|end|>",
+                              "<|message_sep|>",
+                              "[e~[",
+                              "<｜end▁of▁sentence｜>",
+                              "<|tool_response>",
+                              "<|end_of_text|>",
+                              "<|eot|>",
+                              "<|eom|>",
+                              "<|endoftext|>",
+                              "<end_of_sentence>",
+                              "<seed:eos>",
+                              "</assistant>",
+                              "<|user|>",
+                              "<|observation|>",
+                              "<|START_OF_TURN_TOKEN|>",
+                              "<|im_start|>"};
 
 View cut_turn_end(View text, View end, const std::vector<std::string>& silent) {
   size_t cut = text.size();
@@ -193,7 +209,8 @@ std::optional<Slots> find_slots(View text, size_t from) {
     at += word.size();
     return true;
   };
-  if (!find(S::kName, slots.name) || !find(S::kKeyA, slots.key_a) || !find(S::kValueA, slots.value_a)) return {};
+  if (!find(S::kName, slots.name) || !find(S::kKeyA, slots.key_a) || !find(S::kValueA, slots.value_a))
+    return {};
   if (!find(S::kKeyB, slots.key_b)) return {};
   // A closing tag may name the first key once more.
   if (!find(S::kValueB, slots.value_b)) return {};
@@ -217,8 +234,8 @@ std::optional<CallForm> named_json_form_of(View text, const Slots& first) {
     around.two = true;
     around.between = text.substr(arguments->end, second->name - arguments->end);
     around.behind = text.substr(others->end);
-    form.name_end = generalized(
-        form.name_end, text.substr(second->name + S::kName.size(), others->begin - second->name - S::kName.size()));
+    form.name_end = generalized(form.name_end, text.substr(second->name + S::kName.size(),
+                                                           others->begin - second->name - S::kName.size()));
   }
   split(around, form);
   if (form.open.empty()) return std::nullopt;
@@ -279,7 +296,8 @@ std::optional<CallForm> tags_form_of(View text, const Slots& first) {
   form.name_end = opens.substr(0, opens.size() - shared);
   form.key_open = opens.substr(opens.size() - shared);
   form.value_end = turns.substr(0, turns.size() - shared);
-  form.key_end = generalized(between(first.key_a, S::kKeyA, first.value_a), between(first.key_b, S::kKeyB, first.value_b));
+  form.key_end = generalized(between(first.key_a, S::kKeyA, first.value_a),
+                             between(first.key_b, S::kKeyB, first.value_b));
   form.value_on_lines = form.key_end.ends_with('\n') && form.value_end.starts_with('\n');
   if (form.value_on_lines) {
     form.key_end.pop_back();
@@ -332,31 +350,6 @@ size_t count(View text, View word) {
 }
 
 }  // namespace
-
-std::string Sentinels::id(uint32_t call) {
-  return fmt::format("qxidxq{:03}", call);
-}
-
-OrderedJson Sentinels::arguments() {
-  OrderedJson arguments = OrderedJson::object();
-  arguments[std::string(kKeyA)] = kValueA;
-  arguments[std::string(kKeyB)] = 471147;
-  return arguments;
-}
-
-OrderedJson Sentinels::tools() {
-  OrderedJson properties = OrderedJson::object();
-  properties[std::string(kKeyA)] = {{"type", "string"}, {"description", "A text."}};
-  properties[std::string(kKeyB)] = {{"type", "integer"}, {"description", "A number."}};
-  OrderedJson parameters = {{"type", "object"}};
-  parameters["properties"] = std::move(properties);
-  parameters["required"] = OrderedJson::array({kKeyA});
-  OrderedJson function = {{"name", kName}, {"description", "A tool."}};
-  function["parameters"] = std::move(parameters);
-  OrderedJson tool = {{"type", "function"}};
-  tool["function"] = std::move(function);
-  return OrderedJson::array({std::move(tool)});
-}
 
 std::optional<CallForm> derive_call_form(View said, View end, const std::vector<std::string>& silent) {
   // Behind the last value the turn ends sooner or later.

@@ -150,7 +150,8 @@ Match LooseReader::key(std::string& out, char after) {
     if (match == Match::more) return match;
   } else {
     const size_t begin = at_;
-    while (at_ < text_.size() && text_[at_] != after && !is_blank(text_[at_]) && !ends_word(text_[at_])) ++at_;
+    while (at_ < text_.size() && text_[at_] != after && !is_blank(text_[at_]) && !ends_word(text_[at_]))
+      ++at_;
     out = text_.substr(begin, at_ - begin);
     if (at_ < text_.size() && out.empty()) return Match::no;
   }

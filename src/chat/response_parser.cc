@@ -64,7 +64,11 @@ std::vector<ResponseParser::Marker> ResponseParser::markers() const {
     for (const std::string_view end : kMessageEnds) add(std::string(end), Kind::message_end);
     add(std::string(kMessageBegin), Kind::message_begin);
   }
-  if (mode_ == Mode::reasoning && !form_.channels) add(form_.reasoning[region_].close, Kind::reasoning_close, region_);
+  if (mode_ == Mode::reasoning && !form_.channels) {
+    add(form_.reasoning[region_].close, Kind::reasoning_close, region_);
+    if (!said_reasoning_)
+      add(form_.reasoning[region_].open, Kind::silent);  // the prompt has opened it already
+  }
   if (mode_ != Mode::text) return all;
   for (uint32_t i = 0; i < form_.reasoning.size(); ++i) {
     add(form_.reasoning[i].open, Kind::reasoning_open, i);
@@ -185,10 +189,11 @@ void ResponseParser::meet(const Marker& marker) {
       break;
     case Kind::call: {
       std::vector<uint32_t> forms;
-      const bool in_section = section_ == int32_t(marker.form) &&
-                              marker.literal == call_trigger(form_.calls[marker.form], true);
+      const bool in_section =
+          section_ == int32_t(marker.form) && marker.literal == call_trigger(form_.calls[marker.form], true);
       for (uint32_t i = 0; i < form_.calls.size(); ++i) {
-        if (call_trigger(form_.calls[i], in_section && section_ == int32_t(i)) == marker.literal) forms.push_back(i);
+        if (call_trigger(form_.calls[i], in_section && section_ == int32_t(i)) == marker.literal)
+          forms.push_back(i);
       }
       begin_call(std::move(forms), marker.literal, in_section);
       break;
@@ -287,7 +292,7 @@ void ResponseParser::say(char c) {
   }
   space_.clear();
   emit(kind, {&c, 1});
-  if (!std::exchange(said, true) && !reasoning) set_mode(mode_);  // other markers count from here on
+  if (!std::exchange(said, true)) set_mode(mode_);  // other markers count from here on
 }
 
 void ResponseParser::emit(OutputEvent::Kind kind, std::string_view text) {
@@ -301,8 +306,7 @@ void ResponseParser::emit(OutputEvent::Kind kind, std::string_view text) {
 
 void ResponseParser::emit_call(const ParsedCall& call) {
   using Kind = OutputEvent::Kind;
-  const std::string arguments =
-      call.arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  const std::string arguments = call.arguments.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   events_->push_back({.kind = Kind::call_begin, .text = call.name, .call = calls_});
   events_->push_back({.kind = Kind::call_arguments, .text = arguments, .call = calls_});
   events_->push_back({.kind = Kind::call_end, .text = {}, .call = calls_});
@@ -332,7 +336,9 @@ void ResponseParser::read_header() {
   // Models call in any channel; some write the call into the message in a form of its own.
   const bool calls = options_.calls && !tool_.empty() && tool_ != "self" && form_.calls.empty();
   if (analysis) new_reasoning_ = said_reasoning_;
-  set_mode(calls ? Mode::tool : analysis && !(tool_.size() > 0 && tool_ != "self") ? Mode::reasoning : Mode::text);
+  set_mode(calls                                                ? Mode::tool
+           : analysis && !(tool_.size() > 0 && tool_ != "self") ? Mode::reasoning
+                                                                : Mode::text);
 }
 
 void ResponseParser::end_message(std::string_view marker) {

@@ -15,8 +15,8 @@ namespace quire {
 
 // Where an answer begins: what the prompt has said of it already.
 struct ResponseStart {
-  int32_t reasoning = -1;  // which of the template's forms the prompt has opened; -1: none
-  std::string header = {};    // of a template with channels: what follows the beginning of the message
+  int32_t reasoning = -1;   // which of the template's forms the prompt has opened; -1: none
+  std::string header = {};  // of a template with channels: what follows the beginning of the message
 };
 
 struct ResponseOptions {
@@ -42,7 +42,15 @@ class ResponseParser {
   enum class Mode : uint8_t { text, reasoning, call, header, between, tool };
   // What a literal means where it stands.
   struct Marker {
-    enum class Kind : uint8_t { reasoning_open, reasoning_close, call, section_close, silent, message_end, message_begin };
+    enum class Kind : uint8_t {
+      reasoning_open,
+      reasoning_close,
+      call,
+      section_close,
+      silent,
+      message_end,
+      message_begin
+    };
     std::string literal;
     Kind kind = Kind::silent;
     uint32_t form = 0;
@@ -74,10 +82,11 @@ class ResponseParser {
   std::vector<Marker> active_;  // of the mode
   std::string pending_;         // the beginning of a marker, perhaps
   std::string space_;           // that may stand at the end
-  bool structured_ = false;     // something else than text has been: space around the text is not the model's words
+  bool structured_ =
+      false;  // something else than text has been: space around the text is not the model's words
   bool said_text_ = false, said_reasoning_ = false, new_reasoning_ = false;
-  uint32_t region_ = 0;         // of reasoning
-  int32_t section_ = -1;        // the form whose section is open
+  uint32_t region_ = 0;   // of reasoning
+  int32_t section_ = -1;  // the form whose section is open
   bool after_bare_ = false;
 
   // A call that is being read.

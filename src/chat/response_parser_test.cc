@@ -56,12 +56,15 @@ WholeOutput parse(const ResponseTemplate& form, const ResponseOptions& asked, co
 }
 
 OrderedJson arguments() {
-  return parse_ordered_json(R"({"city": "Zürich \"old\" town", "days": 3, "exact": true, "units": ["°C", {"a": null}],
-    "note": "if (a < b) { return \"</x>\"; }\n<b>5</b>\n"})", "test data");
+  return parse_ordered_json(
+      R"({"city": "Zürich \"old\" town", "days": 3, "exact": true, "units": ["°C", {"a": null}],
+    "note": "if (a < b) { return \"</x>\"; }\n<b>5</b>\n"})",
+      "test data");
 }
 
 OrderedJson message(uint32_t calls) {
-  OrderedJson said = {{"role", "assistant"}, {"content", "Let me see."}, {"reasoning_content", "They ask.\nI look."}};
+  OrderedJson said = {
+      {"role", "assistant"}, {"content", "Let me see."}, {"reasoning_content", "They ask.\nI look."}};
   said["tool_calls"] = OrderedJson::array();
   for (uint32_t i = 0; i < calls; ++i) {
     OrderedJson function = {{"name", "weather"}};
@@ -159,8 +162,8 @@ ResponseTemplate hermes() {
 }
 
 TEST(ResponseParser, PlainTextStaysAsItIs) {
-  for (const std::string text : {"", " ", "Hello", "  Two  spaces \n\n", "a < b, <tool_cal", "{\"name\": 5}", "[1, 2]",
-                                 "<tool_call>no</tool_call> x", "Größe 3 € <|nothing|>\n"})
+  for (const std::string text : {"", " ", "Hello", "  Two  spaces \n\n", "a < b, <tool_cal", "{\"name\": 5}",
+                                 "[1, 2]", "<tool_call>no</tool_call> x", "Größe 3 € <|nothing|>\n"})
     EXPECT_EQ(parse(hermes(), options(), text).text, text);
 }
 
@@ -177,10 +180,10 @@ TEST(ResponseParser, ABareEndOfReasoningAtTheBeginningSaysNothing) {
 }
 
 TEST(ResponseParser, ABrokenCallIsTextAndTheNextIsRead) {
-  const WholeOutput output = parse(
-      hermes(), options(),
-      "<tool_call>\n{\"name\": \"weather\", \"arguments\": {]}\n</tool_call>\n<tool_call>{\"name\": \"weather\", "
-      "\"arguments\": {\"city\": \"</tool_call>\"}}</tool_call>");
+  const WholeOutput output = parse(hermes(), options(),
+                                   "<tool_call>\n{\"name\": \"weather\", \"arguments\": "
+                                   "{]}\n</tool_call>\n<tool_call>{\"name\": \"weather\", "
+                                   "\"arguments\": {\"city\": \"</tool_call>\"}}</tool_call>");
   EXPECT_EQ(output.text, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {]}\n</tool_call>");
   ASSERT_EQ(output.calls.size(), 1u);
   EXPECT_EQ(output.calls[0].arguments, R"({"city":"</tool_call>"})");
@@ -196,24 +199,28 @@ TEST(ResponseParser, WithoutToolsCallsAreText) {
 TEST(ResponseParser, ChannelsAreReasoningAnswerAndCalls) {
   ResponseTemplate form;
   form.channels = true;
-  const WholeOutput answer = parse(form, options(),
-                                   "<|channel|>analysis<|message|>They ask.<|end|><|start|>assistant<|channel|>final"
-                                   "<|message|>It rains.");
+  const WholeOutput answer =
+      parse(form, options(),
+            "<|channel|>analysis<|message|>They ask.<|end|><|start|>assistant<|channel|>final"
+            "<|message|>It rains.");
   EXPECT_EQ(answer.reasoning, "They ask.");
   EXPECT_EQ(answer.text, "It rains.");
-  const WholeOutput call =
-      parse(form, options(),
-            "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary<|message|>A moment."
-            "<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": "
-            "\"Bern\"}<|call|>");
+  const WholeOutput call = parse(
+      form, options(),
+      "<|channel|>analysis<|message|>Look.<|end|><|start|>assistant<|channel|>commentary<|message|>A moment."
+      "<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+      "<|constrain|>json<|message|>{\"city\": "
+      "\"Bern\"}<|call|>");
   EXPECT_EQ(call.reasoning, "Look.");
   EXPECT_EQ(call.text, "A moment.");
   ASSERT_EQ(call.calls.size(), 1u);
   EXPECT_EQ(call.calls[0], (ToolCall{.id = {}, .name = "weather", .arguments = R"({"city":"Bern"})"}));
-  const WholeOutput other = parse(form, options(), " to=functions.weather<|channel|>commentary json<|message|>{\"days\": 2}");
+  const WholeOutput other =
+      parse(form, options(), " to=functions.weather<|channel|>commentary json<|message|>{\"days\": 2}");
   ASSERT_EQ(other.calls.size(), 1u);
-  EXPECT_EQ(parse(form, options(), " to=functions.weather<|channel|>commentary json<|message|>{\"days\": ").text,
-            "{\"days\":");
+  EXPECT_EQ(
+      parse(form, options(), " to=functions.weather<|channel|>commentary json<|message|>{\"days\": ").text,
+      "{\"days\":");
   EXPECT_EQ(parse(form, options(), "Just text").text, "Just text");
 }
 

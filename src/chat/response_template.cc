@@ -22,11 +22,21 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kReasoni
 }};
 
 // What says that the answer proper begins or ends.
-constexpr std::string_view kSilent[] = {
-    "<|START_RESPONSE|>", "<|END_RESPONSE|>",        "<|START_TEXT|>",           "<|END_TEXT|>",
-    "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>", "<|end_of_msg|>",
-    "[END FINAL RESPONSE]",    "<|begin|>assistant",       "<|content|>",             "<|tool_calls|>",
-    "<|calls|>",               "<|python_tag|>",           "<|eom_id|>"};
+constexpr std::string_view kSilent[] = {"<|START_RESPONSE|>",
+                                        "<|END_RESPONSE|>",
+                                        "<|START_TEXT|>",
+                                        "<|END_TEXT|>",
+                                        "<|open|>response<|sep|>",
+                                        "<|close|>response<|sep|>",
+                                        "<|close|>message<|sep|>",
+                                        "<|end_of_msg|>",
+                                        "[END FINAL RESPONSE]",
+                                        "<|begin|>assistant",
+                                        "<|content|>",
+                                        "<|tool_calls|>",
+                                        "<|calls|>",
+                                        "<|python_tag|>",
+                                        "<|eom_id|>"};
 
 CallForm json_form(std::string open, std::string close) {
   return {.open = std::move(open), .close = std::move(close)};
@@ -57,13 +67,14 @@ std::vector<std::string> ResponseTemplate::literals() const {
     all.push_back(one.close);
   }
   for (const CallForm& call : calls) {
-    for (const std::string& literal : {call.section_open, call.section_close, call.open, call.close, call.name_end,
-                                       call.key_open, call.key_end, call.value_end, call.quote})
+    for (const std::string& literal :
+         {call.section_open, call.section_close, call.open, call.close, call.name_end, call.key_open,
+          call.key_end, call.value_end, call.quote})
       all.push_back(literal);
   }
   if (channels) {
-    for (const char* word : {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>",
-                             "<|return|>", "<|eom|>", "<|eot|>"})
+    for (const char* word : {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>",
+                             "<|call|>", "<|return|>", "<|eom|>", "<|eot|>"})
       all.emplace_back(word);
   }
   return all;
@@ -78,7 +89,10 @@ ResponseTemplate known_markers(std::string_view source) {
     if (sentence ? spells(open) && spells(close) : spells(open) || spells(close))
       known.reasoning.push_back({std::string(open), std::string(close)});
   }
-  if (spells("<|begin|>assistant") && spells("<|think|>")) known.reasoning.push_back({"<|think|>", "<|end|>"});
+  if (spells("<|begin|>assistant") && spells("<|think|>")) {
+    known.reasoning.push_back({"<|think|>", "<|end|>"});
+    known.silent.emplace_back("<|end|>");
+  }
   for (const std::string_view literal : kSilent) {
     if (spells(literal)) known.silent.emplace_back(literal);
   }
@@ -132,9 +146,11 @@ ResponseTemplate known_markers(std::string_view source) {
         {.body = CallForm::Body::named_json, .open = "[TOOL_CALLS]", .name_end = "[CALL_ID]\x02[ARGS]"});
   }
   if (spells("<|tool_call_start|>"))
-    known.calls.push_back({.body = CallForm::Body::python, .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"});
+    known.calls.push_back(
+        {.body = CallForm::Body::python, .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"});
   if (spells("<|tool_list_start|>") && !spells("<|tool_call_start|>"))
-    known.calls.push_back({.body = CallForm::Body::python, .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"});
+    known.calls.push_back(
+        {.body = CallForm::Body::python, .open = "<|tool_call_start|>", .close = "<|tool_call_end|>"});
   if (spells("<|tool_call|>")) known.calls.push_back(json_form("<|tool_call|>", ""));
   if (spells("functools")) known.calls.push_back(json_form("functools", ""));
   if (spells("<|python_tag|>") || (spells("<|start_header_id|>") && spells("\"parameters\"")))

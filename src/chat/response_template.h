@@ -26,8 +26,8 @@ struct CallForm {
   std::string name_key = "name", arguments_key = "arguments";  // json. No name_key: the name is the key
   std::string name_end = {};                                   // what separates the name from what follows
   std::string key_open = {}, key_end = {}, value_end = {};     // tags
-  bool value_on_lines = false;                                 // tags: a line break before and after is not the value's
-  std::string quote = {};                                      // loose
+  bool value_on_lines = false;  // tags: a line break before and after is not the value's
+  std::string quote = {};       // loose
 
   bool is_bare() const { return open.empty() && section_open.empty(); }
   bool operator==(const CallForm&) const = default;

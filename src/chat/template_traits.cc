@@ -65,9 +65,9 @@ OrderedJson calling(uint32_t calls, TemplateTraits::Arguments form, bool names_i
     OrderedJson function = {{"name", S::kName}};
     function["arguments"] =
         form == TemplateTraits::Arguments::object ? S::arguments() : OrderedJson(S::arguments().dump());
-    OrderedJson call = {{"id", names_in_ids ? "functions." + std::string(S::kName) + ":" + std::to_string(i)
-                                            : S::id(i)},
-                        {"type", "function"}};
+    OrderedJson call = {
+        {"id", names_in_ids ? "functions." + std::string(S::kName) + ":" + std::to_string(i) : S::id(i)},
+        {"type", "function"}};
     call["function"] = std::move(function);
     message["tool_calls"].push_back(std::move(call));
   }
@@ -94,7 +94,8 @@ size_t turn_begin(View text, View prompt, const ResponseTemplate& known) {
   }
   const size_t name = text.find(S::kName, begin);
   const auto skip = [&](View literal) {
-    const size_t at = literal.empty() ? View::npos : text.rfind(literal, name == View::npos ? View::npos : name);
+    const size_t at =
+        literal.empty() ? View::npos : text.rfind(literal, name == View::npos ? View::npos : name);
     if (at != View::npos && at >= begin && at + literal.size() <= name) begin = at + literal.size();
   };
   for (const ReasoningForm& form : known.reasoning) skip(form.close);
@@ -163,14 +164,16 @@ std::optional<ReasoningForm> find_reasoning(const Probe& probe, const ResponseTe
   if (said == std::string::npos) return std::nullopt;
   const auto bare = [](View literal) {
     const size_t begin = literal.find_first_not_of(" \n\t\r");
-    return begin == View::npos ? View() : literal.substr(begin, literal.find_last_not_of(" \n\t\r") + 1 - begin);
+    return begin == View::npos ? View()
+                               : literal.substr(begin, literal.find_last_not_of(" \n\t\r") + 1 - begin);
   };
   size_t begin = shared_prefix(*text, *prompt);
   if (begin >= thought) begin = prompt->rfind('\n', thought) + 1;
   ReasoningForm form{std::string(bare(View(*text).substr(begin, thought - begin))),
                      std::string(bare(View(*text).substr(after, said - after)))};
   constexpr size_t kMost = 64;
-  if (form.open.empty() || form.close.empty() || form.open.size() > kMost || form.close.size() > kMost) return std::nullopt;
+  if (form.open.empty() || form.close.empty() || form.open.size() > kMost || form.close.size() > kMost)
+    return std::nullopt;
   return form;
 }
 
@@ -194,8 +197,9 @@ TemplateTraits find_traits(const ChatTemplate& chat_template) {
   traits.arguments = found ? found->arguments : arguments_by_look(probe);
   traits.writes_calls =
       holds(probe.behind_user(OrderedJson::array({calling(1, traits.arguments, false)}), true), S::kValueA);
-  traits.writes_results = holds(
-      probe.behind_user(OrderedJson::array({calling(1, traits.arguments, false), result}), true, true), S::kResult);
+  traits.writes_results =
+      holds(probe.behind_user(OrderedJson::array({calling(1, traits.arguments, false), result}), true, true),
+            S::kResult);
 
   traits.takes_system = probe.takes_system();
 
@@ -212,14 +216,15 @@ TemplateTraits find_traits(const ChatTemplate& chat_template) {
     response.source = ResponseTemplate::Source::generic;
   }
   // What the generic prompt asks for.
-  const bool asks = !traits.lists_tools && std::ranges::find(response.calls, hermes_form()) == response.calls.end();
+  const bool asks =
+      !traits.lists_tools && std::ranges::find(response.calls, hermes_form()) == response.calls.end();
   if (asks || response.source == ResponseTemplate::Source::generic) response.calls.push_back(hermes_form());
   if (const auto reasoning = find_reasoning(probe, known)) response.reasoning.push_back(*reasoning);
   // A marker of calls is no mere sign.
   std::erase_if(response.silent, [&](const std::string& literal) {
     return std::ranges::any_of(response.calls, [&](const CallForm& form) {
-      return form.section_open == literal || form.section_close == literal || form.open.starts_with(literal) ||
-             form.close.find(literal) != std::string::npos;
+      return form.section_open == literal || form.section_close == literal ||
+             form.open.starts_with(literal) || form.close.find(literal) != std::string::npos;
     });
   });
   return traits;

@@ -9,7 +9,8 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kOwnFields[] = {"messages", "tools", "add_generation_prompt", "chat_template_kwargs", "output"};
+constexpr const char* kOwnFields[] = {"messages", "tools", "add_generation_prompt", "chat_template_kwargs",
+                                      "output"};
 
 struct TemplateCommand {
   ModelChoice model;
@@ -53,7 +54,8 @@ struct TemplateCommand {
     return chat;
   }
 
-  static void print_parsed(const ChatTemplate& chat_template, const ChatInput& chat, const OrderedJson& object) {
+  static void print_parsed(const ChatTemplate& chat_template, const ChatInput& chat,
+                           const OrderedJson& object) {
     if (!object.contains("output") || !object["output"].is_string())
       throw Error("--parse needs \"output\": the text that the model wrote");
     const ChatFormat format(chat_template);
@@ -81,8 +83,9 @@ void add_template(CLI::App& app) {
       ->add_option("file", command->file,
                    "{messages, tools, chat_template_kwargs, add_generation_prompt} as JSON, or - for stdin")
       ->capture_default_str();
-  render->add_flag("--parse", command->parse,
-                   "the other way: what \"output\", which the model wrote after the conversation, says, as JSON");
+  render->add_flag(
+      "--parse", command->parse,
+      "the other way: what \"output\", which the model wrote after the conversation, says, as JSON");
   render->callback([command] { (*command)(); });
 }
 

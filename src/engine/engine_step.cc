@@ -338,12 +338,17 @@ void Engine::add_token(Sequence& sequence, const SampleResult& result, std::span
                    .watched = result.watched,
                    .guessed = !guesses.empty() && guesses.front() == result.token,
                    .wrong_guesses = {}};
-  if (sequence.detokenizer) event.text = sequence.stop.push(sequence.detokenizer->push(result.token));
+  if (sequence.detokenizer) {
+    const bool shown = std::ranges::binary_search(sequence.request.shown_special, result.token);
+    event.text = sequence.stop.push(sequence.detokenizer->push(
+        result.token, shown ? Tokenizer::Special::keep : Tokenizer::Special::skip));
+  }
   answer.finish_reason = why_finished(sequence, result.token);
   if (sequence.constraint && !sequence.finished()) {
     answer.finish_reason = sequence.constraint->add(result.token);
     answer.problem = sequence.constraint->problem();
   }
+  if (sequence.stop.matched()) answer.stop = sequence.stop.match();
   if (sequence.finished() && sequence.detokenizer) {
     event.text += sequence.stop.push(sequence.detokenizer->finish());
     event.text += sequence.stop.finish();

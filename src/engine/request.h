@@ -84,12 +84,13 @@ struct Request {
   SamplingOptions sampling;
   uint32_t max_tokens = 0;  // 0: as many as the context has room for
   std::vector<std::string> stop;
-  std::vector<TokenId> stop_tokens;  // besides the model's own end tokens
-  bool ignore_end = false;           // goes on past the model's end tokens
-  uint32_t choice = 0;               // which of several answers to the same prompt
-  int32_t priority = 0;              // the higher goes first, and may take the room of a lower one
-  std::string client;                // clients get fair shares within a priority
-  CacheSalt salt = {};               // it shares pages only with requests of the same salt
+  std::vector<TokenId> stop_tokens;         // besides the model's own end tokens
+  bool ignore_end = false;                  // goes on past the model's end tokens
+  std::vector<TokenId> shown_special = {};  // special tokens that are part of the text; in order
+  uint32_t choice = 0;                      // which of several answers to the same prompt
+  int32_t priority = 0;                     // the higher goes first, and may take the room of a lower one
+  std::string client;                       // clients get fair shares within a priority
+  CacheSalt salt = {};                      // it shares pages only with requests of the same salt
   std::optional<Clock::time_point> deadline;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
@@ -155,6 +156,7 @@ struct Answer {
   uint32_t prompt_tokens = 0;
   FinishReason finish_reason = FinishReason::none;
   std::string problem;        // of one that failed, if it is known
+  std::string stop;           // the stop text that ended it, if one did
   bool context_full = false;  // it was the context that ended it
   Timings timings;
   uint32_t kv_pages = 0;  // at its end

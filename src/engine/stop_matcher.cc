@@ -14,7 +14,12 @@ std::string StopMatcher::push(const std::string& text) {
   if (matched_) return {};
   held_ += text;
   size_t match = std::string::npos;
-  for (const std::string& stop : stops_) match = std::min(match, held_.find(stop));
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at >= match) continue;
+    match = at;
+    match_ = stop;
+  }
   if (match != std::string::npos) {
     matched_ = true;
     held_.resize(match);

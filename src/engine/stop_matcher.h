@@ -16,11 +16,13 @@ class StopMatcher {
   std::string finish();  // what was held back in case a stop string followed
 
   bool matched() const { return matched_; }
+  const std::string& match() const { return match_; }  // the stop string that was found
 
  private:
   std::vector<std::string> stops_;
   std::string held_;  // the longest end of the text that a stop string may begin with
   bool matched_ = false;
+  std::string match_;
 };
 
 }  // namespace quire

@@ -41,7 +41,9 @@ inline ServedModel byte_model() {
                      .end_tokens = {257},
                      .sampling_defaults = {}};
   }();
-  return {.name = "bytes", .text = &text, .vocab = 258, .context = 4096, .created = 0};
+  static const ServedModel model =
+      with_chat_format({.name = "bytes", .text = &text, .vocab = 258, .context = 4096, .created = 0});
+  return model;
 }
 
 inline void check_tokens(const std::vector<TokenId>& tokens) {

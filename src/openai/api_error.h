@@ -52,4 +52,10 @@ template <class... Args>
   throw ApiError(400, field, "invalid_value", fmt::format(format, std::forward<Args>(args)...));
 }
 
+// A field that is known and that would change the answer, but is not there yet.
+[[noreturn]] inline void not_built(const std::string& field, const char* what) {
+  throw ApiError(400, field, "unsupported_parameter",
+                 fmt::format("'{}' is not supported yet: {}", field, what));
+}
+
 }  // namespace quire

@@ -5,21 +5,18 @@
 #include <random>
 
 #include "base/error.h"
+#include "openai/answer_form.h"
 #include "openai/api_error.h"
+#include "openai/chat_request.h"
 #include "openai/grammar_fields.h"
 #include "openai/json_fields.h"
+#include "openai/request_limits.h"
 
 namespace quire {
 namespace {
 
-constexpr size_t kMostStops = 16, kMostPrompts = 256, kMostMessages = 4096, kMostUserBytes = 512,
-                 kMostStopBytes = 1024, kMostStopTokens = 1024, kMostBiases = 1024, kMostSaltBytes = 256;
+constexpr size_t kMostPrompts = 256, kMostStopTokens = 1024, kMostBiases = 1024, kMostSaltBytes = 256;
 constexpr int64_t kMostChoices = 128, kMostTopLogprobs = 20;
-
-[[noreturn]] void not_built(const std::string& field, const char* what) {
-  throw ApiError(400, field, "unsupported_parameter",
-                 fmt::format("'{}' is not supported yet: {}", field, what));
-}
 
 bool is_empty(const OrderedJson& value) {
   return value.is_null() || value == false ||
@@ -33,13 +30,11 @@ void refuse_what_is_not_built(const JsonFields& fields) {
     const char* what;
   };
   static constexpr Field kNotBuilt[] = {
-      {"tools", "calling tools"},
-      {"functions", "calling functions"},
-      {"function_call", "calling functions"},
+      {"functions", "calling functions as they were called before tools"},
+      {"function_call", "calling functions as they were called before tools"},
       {"audio", "audio"},
       {"prediction", "predicted outputs"},
       {"web_search_options", "searching the web"},
-      {"reasoning_effort", "a reasoning effort"},
       {"store", "storing answers"},
       {"suffix", "text after the answer"},
       {"prompt_logprobs", "the probabilities of a prompt"},
@@ -55,9 +50,6 @@ void refuse_what_is_not_built(const JsonFields& fields) {
   for (const Field& field : kNotBuilt) {
     if (!is_empty(fields.get(field.name)) && fields.get(field.name) != 0) not_built(field.name, field.what);
   }
-  const OrderedJson& tool_choice = fields.get("tool_choice");
-  if (!tool_choice.is_null() && tool_choice != "none" && tool_choice != "auto")
-    not_built("tool_choice", "calling tools");
   for (const std::string& modality : fields.texts("modalities", 8)) {
     if (modality != "text") not_built("modalities", "anything but text");
   }
@@ -82,7 +74,6 @@ void read_logit_bias(const JsonFields& fields, uint32_t vocab, SamplingOptions& 
 }
 
 void read_sampling(const JsonFields& fields, const ServedModel& model, SamplingOptions& sampling) {
-  sampling = model.text->sampling_defaults;
   const auto read = [&](const char* field, float& value, double least, double most) {
     if (const auto given = fields.number(field, least, most)) value = float(*given);
   };
@@ -96,16 +87,8 @@ void read_sampling(const JsonFields& fields, const ServedModel& model, SamplingO
   read("frequency_penalty", sampling.frequency_penalty, -2, 2);
   if (const auto top_k = fields.integer("top_k", -1, INT32_MAX))
     sampling.top_k = uint32_t(std::max<int64_t>(*top_k, 0));
-  const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX);
-  sampling.seed = seed ? uint64_t(*seed) : (uint64_t(std::random_device()()) << 32 | std::random_device()());
+  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) sampling.seed = uint64_t(*seed);
   read_logit_bias(fields, model.vocab, sampling);
-}
-
-void check_model(const JsonFields& fields, const ServedModel& model) {
-  const auto wanted = fields.text("model");
-  if (!wanted || wanted->empty() || *wanted == model.name) return;
-  throw ApiError(404, "model", "model_not_found",
-                 fmt::format("the model '{}' is not served here; '{}' is", *wanted, model.name));
 }
 
 std::string read_cache_salt(const JsonFields& fields) {
@@ -145,6 +128,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
   check_model(fields, model);
   refuse_what_is_not_built(fields);
   Request& request = ask.request;
+  set_sampling_defaults(ask, model);
   read_sampling(fields, model, request.sampling);
   ask.echo = kind == AskKind::completion && fields.boolean("echo").value_or(false);
   const auto most = fields.integer("max_completion_tokens", 1, INT32_MAX);
@@ -169,7 +153,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
       bad_field("stream_options", "'stream_options' is for streams only: set 'stream' to true");
     ask.include_usage = options->boolean("include_usage").value_or(false);
   }
-  request.pruning = model.pruning;
+  ask.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   request.client = fields.text("user").value_or("");
   if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
     bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
@@ -194,67 +178,34 @@ void read_completion_logprobs(const JsonFields& fields, Ask& ask) {
   if (ask.echo) not_built("logprobs", "the probabilities of a prompt, which 'echo' asks for");
 }
 
-std::string message_text(const OrderedJson& content, const std::string& field) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) bad_field(field, "'{}' must be a text or a list of text parts", field);
-  std::string text;
-  for (size_t i = 0; i < content.size(); ++i) {
-    const OrderedJson& part = content[i];
-    const std::string place = fmt::format("{}[{}]", field, i);
-    if (!part.is_object()) bad_field(place, "'{}' must be an object", place);
-    const JsonFields fields(part, place + ".");
-    const std::string type = fields.text("type").value_or("text");
-    if (type != "text") not_built(place, "message parts of type other than text");
-    const auto words = fields.text("text");
-    if (!words) bad_field(place, "'{}' has no text", place);
-    if (i > 0) text += '\n';
-    text += *words;
+// And how its answer is to be read.
+std::vector<TokenId> chat_prompt(Ask& ask, const Conversation& conversation, bool calls,
+                                 const ServedModel& model, const std::string& field, size_t most_tokens) {
+  if (!model.format) {
+    throw ApiError(
+        400, field, "no_chat_template",
+        fmt::format("the model '{}' has no chat template; /v1/completions continues a text with it",
+                    model.name));
   }
-  return text;
-}
-
-OrderedJson read_message(const OrderedJson& message, size_t index) {
-  const std::string place = fmt::format("messages[{}]", index);
-  if (!message.is_object()) bad_field(place, "'{}' must be an object", place);
-  const JsonFields fields(message, place + ".");
-  std::string role = fields.text("role").value_or("");
-  if (role == "developer") role = "system";  // its newer name
-  if (role == "tool" || role == "function") not_built(place + ".role", "calling tools");
-  if (role != "system" && role != "user" && role != "assistant")
-    bad_field(place + ".role", "'{}.role' must be system, developer, user or assistant", place);
-  if (!is_empty(fields.get("tool_calls"))) not_built(place + ".tool_calls", "calling tools");
-  if (!fields.has("content")) bad_field(place + ".content", "'{}.content' is missing", place);
-  OrderedJson read = {{"role", role}, {"content", message_text(fields.get("content"), place + ".content")}};
-  if (const auto name = fields.text("name")) read["name"] = *name;
-  return read;
+  try {
+    const ChatInput input = to_chat_input(conversation);
+    const MarkedText prompt = model.text->chat_template->render(model.format->adapted(input));
+    ask.parse = ResponseOptions{.start = model.format->start_after(prompt), .types = {}, .calls = calls};
+    if (calls) ask.parse->types = ArgumentTypes(input.tools);
+    ask.request.shown_special = model.format_tokens;
+    return model.text->tokenizer.encode(prompt, most_tokens);
+  } catch (const TooManyTokens&) {
+    throw;
+  } catch (const Error& error) {
+    throw ApiError(400, field, "invalid_value", error.what());
+  }
 }
 
 std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& model,
                                    size_t most_tokens = SIZE_MAX) {
-  const OrderedJson& messages = fields.get("messages");
-  if (!messages.is_array() || messages.empty())
-    bad_field("messages", "'messages' must be a list with at least one message");
-  if (messages.size() > kMostMessages)
-    bad_field("messages", "'messages' has {} messages; at most {} are allowed", messages.size(),
-              kMostMessages);
-  if (!model.text->chat_template) {
-    throw ApiError(
-        400, "messages", "no_chat_template",
-        fmt::format("the model '{}' has no chat template; /v1/completions continues a text with it",
-                    model.name));
-  }
-  ChatInput chat;
-  chat.messages = OrderedJson::array();
-  for (size_t i = 0; i < messages.size(); ++i) chat.messages.push_back(read_message(messages[i], i));
-  chat.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  if (fields.object("chat_template_kwargs")) chat.extra = fields.get("chat_template_kwargs");
-  try {
-    return model.text->encode_chat(chat, most_tokens);
-  } catch (const TooManyTokens&) {
-    throw;
-  } catch (const Error& error) {
-    throw ApiError(400, "messages", "invalid_value", error.what());
-  }
+  Ask ask;
+  const Conversation conversation = read_conversation(fields);
+  return chat_prompt(ask, conversation, false, model, "messages", most_tokens);
 }
 
 bool holds_numbers(const OrderedJson& list) {
@@ -291,6 +242,39 @@ std::vector<TokenId> fitting(const std::string& field, const ServedModel& model,
 
 }  // namespace
 
+void check_model(const JsonFields& fields, const ServedModel& model) {
+  const auto wanted = fields.text("model");
+  if (!wanted || wanted->empty() || *wanted == model.name) return;
+  throw ApiError(404, "model", "model_not_found",
+                 fmt::format("the model '{}' is not served here; '{}' is", *wanted, model.name));
+}
+
+ServedModel with_chat_format(ServedModel model) {
+  if (model.text == nullptr || !model.text->chat_template) return model;
+  model.format = std::make_shared<const ChatFormat>(*model.text->chat_template);
+  const std::vector<std::string> literals = model.format->traits().response.literals();
+  const Tokenizer& tokenizer = model.text->tokenizer;
+  for (TokenId token = 0; token < tokenizer.size(); ++token) {
+    if (!tokenizer.is_special(token)) continue;
+    const std::string_view spelled = tokenizer.token(token);
+    const auto has = [&](const std::string& literal) { return literal.find(spelled) != std::string::npos; };
+    if (!spelled.empty() && std::ranges::any_of(literals, has)) model.format_tokens.push_back(token);
+  }
+  return model;
+}
+
+void set_sampling_defaults(Ask& ask, const ServedModel& model) {
+  ask.request.sampling = model.text->sampling_defaults;
+  ask.request.sampling.seed = uint64_t(std::random_device()()) << 32 | std::random_device()();
+  ask.request.pruning = model.pruning;
+}
+
+void set_conversation(Ask& ask, const Conversation& conversation, bool calls, const ServedModel& model,
+                      const std::string& field) {
+  const auto read = [&](size_t most) { return chat_prompt(ask, conversation, calls, model, field, most); };
+  ask.prompts.push_back(fitting(field, model, read));
+}
+
 OrderedJson parse_body(std::string_view body) {
   try {
     // Requests of any sense take a few times their own length.
@@ -312,8 +296,11 @@ Ask parse_chat(const OrderedJson& body, const ServedModel& model) {
       bad_field("top_logprobs", "'top_logprobs' needs 'logprobs' to be true");
     ask.request.top_logprobs = uint32_t(*top);
   }
-  const auto read = [&](size_t most) { return read_messages(fields, model, most); };
-  ask.prompts.push_back(fitting("messages", model, read));
+  const Conversation conversation = read_conversation(fields);
+  ask.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+  set_conversation(ask, conversation, read_call_policy(fields, conversation) == CallPolicy::any, model,
+                   "messages");
+  keep_to(read_constraint(fields, conversation), conversation, model, ask);
   return ask;
 }
 
@@ -324,10 +311,7 @@ Ask parse_continuation(const OrderedJson& body, const ServedModel& model) {
   return ask;
 }
 
-Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
-  Ask ask = parse_continuation(body, model);
-  const OrderedJson& prompt = JsonFields(body).get("prompt");
-  if (prompt.is_null()) bad_field("prompt", "'prompt' is missing");
+void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model) {
   const auto add = [&](const OrderedJson& one, const std::string& field) {
     ask.prompts.push_back(fitting(field, model, [&](size_t most) {
       return read_one_prompt(one, field, model, {.most_tokens = most});
@@ -341,6 +325,13 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
   } else {
     add(prompt, "prompt");
   }
+}
+
+Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
+  Ask ask = parse_continuation(body, model);
+  const OrderedJson& prompt = JsonFields(body).get("prompt");
+  if (prompt.is_null()) bad_field("prompt", "'prompt' is missing");
+  set_prompt(ask, prompt, model);
   if (ask.answers() > kMostChoices * 2)
     bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
               ask.choices);

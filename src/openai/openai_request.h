@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "chat/chat_format.h"
+#include "chat/conversation.h"
 #include "engine/model_text.h"
 #include "engine/request.h"
+#include "openai/json_fields.h"
 
 namespace quire {
 
@@ -17,16 +21,27 @@ struct ServedModel {
   const ModelText* text = nullptr;
   uint32_t vocab = 0;
   uint32_t context = 0;
-  int64_t created = 0;                         // seconds since 1970
-  std::optional<PruningOptions> pruning = {};  // of requests that do not say it themselves
-  EvaluatorHeads evaluator = {};               // of the model, if they are known
+  int64_t created = 0;                            // seconds since 1970
+  std::optional<PruningOptions> pruning = {};     // of requests that do not say it themselves
+  EvaluatorHeads evaluator = {};                  // of the model, if they are known
+  std::shared_ptr<const ChatFormat> format = {};  // null: the model has no chat template
+  std::vector<TokenId> format_tokens = {};        // special tokens that the format is written in; in order
 };
 
+// With the format of its chat template, if it has one.
+ServedModel with_chat_format(ServedModel model);
+
 enum class AskKind : uint8_t { chat, completion };
+// Whose words the answer is written in.
+enum class Api : uint8_t { openai, anthropic, ollama };
 
 // A request of the API, understood and checked.
 struct Ask {
   AskKind kind = AskKind::chat;
+  Api api = Api::openai;
+  std::optional<ResponseOptions> parse;  // how a chat's answer is read; nothing: as it is
+  bool one_call = false;                 // calls after the first are left out
+  bool return_token_ids = false;
   std::vector<std::vector<TokenId>> prompts;  // several only for completions
   Request request;                            // all but its prompt and its salt
   std::string cache_salt;                     // that it brings; empty: none
@@ -38,12 +53,22 @@ struct Ask {
   bool report = false;         // timings, verdict and cache explanation are wanted
   std::optional<double> deadline_ms;
 
+  // Each token is told of by itself.
+  bool wants_tokens() const { return request.logprobs || return_token_ids; }
   uint32_t answers() const { return uint32_t(prompts.size()) * choices; }
 };
 
 // Throw ApiError naming the field that is wrong or not built yet. Fields that nobody knows are ignored.
 Ask parse_chat(const OrderedJson& body, const ServedModel& model);
 Ask parse_completion(const OrderedJson& body, const ServedModel& model);
+
+// Gives the ask its prompt: the conversation as the model's template writes it, and how its answer is to be read.
+// `field`: of the request, for what is wrong with it.
+void set_conversation(Ask& ask, const Conversation& conversation, bool calls, const ServedModel& model,
+                      const std::string& field);
+
+// The same for a text, a list of texts, token ids or lists of them.
+void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model);
 
 // A prompt alone, for tokenizing, look-up and pins: `prompt` or `content` (a text or token ids), or `messages`.
 std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model);
@@ -53,6 +78,11 @@ std::string parse_cache_salt(const OrderedJson& body);
 
 // The sampling fields and limits of a completion without any prompt, for forks.
 Ask parse_continuation(const OrderedJson& body, const ServedModel& model);
+
+// Sampling, stops and limits as a model's own defaults have them, with a seed of their own.
+void set_sampling_defaults(Ask& ask, const ServedModel& model);
+// Throws ApiError if another model is asked for.
+void check_model(const JsonFields& fields, const ServedModel& model);
 
 // Throws ApiError if the body is not a JSON object.
 OrderedJson parse_body(std::string_view body);

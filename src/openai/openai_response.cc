@@ -14,24 +14,6 @@ std::string object_name(const ResponseHead& head, bool chunk) {
   return chunk ? "chat.completion.chunk" : "chat.completion";
 }
 
-OrderedJson body(const ResponseHead& head, bool chunk, OrderedJson choices) {
-  return {{"id", head.id},       {"object", object_name(head, chunk)},     {"created", head.created},
-          {"model", head.model}, {"system_fingerprint", head.fingerprint}, {"choices", std::move(choices)}};
-}
-
-OrderedJson finish_json(std::string_view finish) {
-  return finish.empty() ? OrderedJson() : OrderedJson(finish);
-}
-
-OrderedJson chunk_of(const ResponseHead& head, uint32_t choice, OrderedJson content, OrderedJson logprobs,
-                     std::string_view finish) {
-  OrderedJson entry = {{"index", choice}};
-  entry[head.kind == AskKind::chat ? "delta" : "text"] = std::move(content);
-  entry["logprobs"] = std::move(logprobs);
-  entry["finish_reason"] = finish_json(finish);
-  return body(head, true, OrderedJson::array({std::move(entry)}));
-}
-
 OrderedJson token_json(TokenId token, float logprob, const Tokenizer& tokenizer) {
   const std::string bytes = tokenizer.decode(std::span(&token, 1), Tokenizer::Special::keep);
   OrderedJson numbers = OrderedJson::array();
@@ -75,13 +57,6 @@ OrderedJson completion_logprobs(const AnswerPart& part, const Request& request, 
           {"text_offset", std::move(offsets)}};
 }
 
-OrderedJson logprobs_json(const ResponseHead& head, const AnswerPart& part, const Request& request,
-                          const Tokenizer& tokenizer) {
-  if (!request.logprobs) return nullptr;
-  return head.kind == AskKind::chat ? chat_logprobs(part, tokenizer)
-                                    : completion_logprobs(part, request, tokenizer);
-}
-
 }  // namespace
 
 OrderedJson usage_json(const Usage& usage) {
@@ -91,46 +66,16 @@ OrderedJson usage_json(const Usage& usage) {
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
-OrderedJson first_chunk(const ResponseHead& head, uint32_t choice) {
-  return chunk_of(head, choice, {{"role", "assistant"}, {"content", ""}}, nullptr, "");
+OrderedJson response_body(const ResponseHead& head, bool chunk, OrderedJson choices) {
+  return {{"id", head.id},       {"object", object_name(head, chunk)},     {"created", head.created},
+          {"model", head.model}, {"system_fingerprint", head.fingerprint}, {"choices", std::move(choices)}};
 }
 
-OrderedJson part_chunk(const ResponseHead& head, const AnswerPart& part, const Request& request,
-                       const Tokenizer& tokenizer) {
-  OrderedJson content = part.text;
-  if (head.kind == AskKind::chat) content = OrderedJson{{"content", part.text}};
-  return chunk_of(head, part.choice, std::move(content), logprobs_json(head, part, request, tokenizer), "");
-}
-
-OrderedJson last_chunk(const ResponseHead& head, uint32_t choice, std::string_view finish) {
-  OrderedJson nothing = "";
-  if (head.kind == AskKind::chat) nothing = OrderedJson::object();
-  return chunk_of(head, choice, std::move(nothing), nullptr, finish);
-}
-
-OrderedJson usage_chunk(const ResponseHead& head, const Usage& usage) {
-  OrderedJson chunk = body(head, true, OrderedJson::array());
-  chunk["usage"] = usage_json(usage);
-  return chunk;
-}
-
-OrderedJson whole_response(const ResponseHead& head, std::span<const WholeAnswer> answers,
-                           const Request& request, const Tokenizer& tokenizer, const Usage& usage) {
-  OrderedJson choices = OrderedJson::array();
-  for (const WholeAnswer& answer : answers) {
-    OrderedJson entry = {{"index", answer.part.choice}};
-    if (head.kind == AskKind::chat) {
-      entry["message"] = {{"role", "assistant"}, {"content", answer.part.text}, {"refusal", nullptr}};
-    } else {
-      entry["text"] = answer.part.text;
-    }
-    entry["logprobs"] = logprobs_json(head, answer.part, request, tokenizer);
-    entry["finish_reason"] = finish_json(answer.finish);
-    choices.push_back(std::move(entry));
-  }
-  OrderedJson response = body(head, false, std::move(choices));
-  response["usage"] = usage_json(usage);
-  return response;
+OrderedJson logprobs_json(AskKind kind, const AnswerPart& part, const Request& request,
+                          const Tokenizer& tokenizer) {
+  if (!request.logprobs) return nullptr;
+  return kind == AskKind::chat ? chat_logprobs(part, tokenizer)
+                               : completion_logprobs(part, request, tokenizer);
 }
 
 OrderedJson report_json(const std::string& id, const Answer& answer) {

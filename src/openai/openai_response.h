@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "openai/answer_writer.h"
 #include "openai/openai_request.h"
 
 namespace quire {
@@ -19,34 +20,16 @@ struct ResponseHead {
   std::string fingerprint;  // of all that tokens depend on: the model, the kernels, the KV format
 };
 
-// Tokens of one answer that are sent together.
-struct AnswerPart {
-  uint32_t choice = 0;
-  std::string text;
-  std::vector<TokenEvent> tokens = {};  // with their logprobs, if asked for
-  size_t text_offset = 0;  // of the first token in the whole text, in characters as Python counts them
-};
-
-struct Usage {
-  uint64_t prompt_tokens = 0, answer_tokens = 0, cached_tokens = 0;
-};
-
 OrderedJson usage_json(const Usage& usage);
 
-// One event of a stream. `finish` empty: it goes on.
-OrderedJson first_chunk(const ResponseHead& head, uint32_t choice);  // chats only: the role
-OrderedJson part_chunk(const ResponseHead& head, const AnswerPart& part, const Request& request,
-                       const Tokenizer& tokenizer);
-OrderedJson last_chunk(const ResponseHead& head, uint32_t choice, std::string_view finish);
-OrderedJson usage_chunk(const ResponseHead& head, const Usage& usage);
+// A response with its choices; of a stream, one event of it.
+OrderedJson response_body(const ResponseHead& head, bool chunk, OrderedJson choices);
+// Null if they are not asked for.
+OrderedJson logprobs_json(AskKind kind, const AnswerPart& part, const Request& request,
+                          const Tokenizer& tokenizer);
 
-// A whole answer, one part per choice.
-struct WholeAnswer {
-  AnswerPart part;
-  std::string finish;
-};
-OrderedJson whole_response(const ResponseHead& head, std::span<const WholeAnswer> answers,
-                           const Request& request, const Tokenizer& tokenizer, const Usage& usage);
+// "call_..."
+std::string new_call_id();
 
 // The extra object: where the time went, what was cached and why not more, what it means.
 OrderedJson report_json(const std::string& id, const Answer& answer);

@@ -8,14 +8,15 @@
 #include "base/error.h"
 #include "base/random_bytes.h"
 #include "openai/api_error.h"
+#include "server/answer_writers.h"
 #include "server/responses.h"
 
 namespace quire {
 namespace {
 
-HttpResponse event_stream() {
+HttpResponse event_stream(const AnswerWriter& writer) {
   HttpResponse head;
-  head.type = "text/event-stream";
+  head.type = writer.stream_type();
   head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
   return head;
 }
@@ -53,7 +54,8 @@ struct Completions::Run {
   ResponseHead head;
   std::shared_ptr<Box> box;
   EngineLoop::Ticket ticket;
-  std::vector<std::vector<TokenId>> prompts;  // only if they are echoed
+  std::unique_ptr<AnswerWriter> writer;
+  std::vector<std::unique_ptr<ResponseParser>> parsers;  // by answer; none if answers are taken as they are
 
   Usage usage;
   uint32_t finished = 0;
@@ -61,6 +63,30 @@ struct Completions::Run {
   std::optional<ApiError> failed;
 
   bool done() const { return finished == ask.answers(); }
+  // What a piece of an answer's text says.
+  void read(uint32_t index, const std::string& text, OutputEvents& events) {
+    if (text.empty()) return;
+    if (parsers.empty()) {
+      if (events.empty()) events.emplace_back();
+      events.back().text += text;
+    } else {
+      parsers[index]->push(text, events);
+      leave_out_calls(events);
+    }
+  }
+  // The same for what was held back, once it is complete.
+  AnswerEnd end(uint32_t index, const Answer& answer, OutputEvents& events) {
+    AnswerEnd end{.reason = answer.finish_reason, .stop = answer.stop, .tokens = answer.tokens.size()};
+    if (parsers.empty()) return end;
+    parsers[index]->finish(events);
+    leave_out_calls(events);
+    end.called = parsers[index]->calls() > 0;
+    return end;
+  }
+  void leave_out_calls(OutputEvents& events) const {
+    if (ask.one_call) std::erase_if(events, [](const OutputEvent& event) { return event.call > 0; });
+  }
+  OrderedJson report() const { return ask.report && first ? report_json(head.id, *first) : OrderedJson(); }
   // Takes the figures of one that is complete.
   void settle(const Delivery& delivery) {
     ++finished;
@@ -95,9 +121,9 @@ Completions::Completions(const asio::any_io_executor& executor, const Parts& par
       limits_(limits),
       fingerprint_(std::move(fingerprint)) {}
 
-std::string Completions::new_id(AskKind kind) {
+std::string Completions::new_id(const Ask& ask) {
   // Whoever could guess an id could ask for what it stands for, where there are no keys.
-  std::string id = kind == AskKind::chat ? "chatcmpl-" : "cmpl-";
+  std::string id = ask.api == Api::anthropic ? "msg_" : ask.kind == AskKind::chat ? "chatcmpl-" : "cmpl-";
   for (const std::byte byte : random_bytes<16>()) id += fmt::format("{:02x}", unsigned(byte));
   return id;
 }
@@ -118,15 +144,20 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 
   Run run;
-  run.head = {ask.kind, new_id(ask.kind), seconds_since_1970(), model_.name, fingerprint_};
-  if (ask.echo) run.prompts = ask.prompts;
+  run.head = {ask.kind, new_id(ask), seconds_since_1970(), model_.name, fingerprint_};
   run.ask = std::move(ask);
+  run.writer = make_answer_writer(run.head, run.ask, model_);
+  if (run.ask.parse) {
+    for (uint32_t i = 0; i < answers; ++i)
+      run.parsers.push_back(
+          std::make_unique<ResponseParser>(model_.format->traits().response, *run.ask.parse));
+  }
   if (run.ask.prompt_only) {
     co_await send_prompts(exchange, run);
     co_return;
   }
   run.box = std::make_shared<Box>(executor_);
-  run.box->joins = !run.ask.request.logprobs;
+  run.box->joins = !run.ask.wants_tokens();
   if (run.ask.stream) run.box->most_bytes = limits_.unread_bytes;
   co_await this->run(exchange, run, fork);
 }
@@ -187,68 +218,58 @@ bool Completions::cancel(const std::string& id, const Viewer& viewer) {
   return true;
 }
 
-asio::awaitable<void> Completions::send_prompts(Exchange& exchange, const Run& run) {
+asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
   std::vector<WholeAnswer> answers;
   Usage usage;
   for (uint32_t i = 0; i < run.ask.answers(); ++i) {
-    const auto& prompt = run.prompts[i / run.ask.choices];
-    answers.push_back(
-        {.part = {.choice = i, .text = model_.text->tokenizer.decode(prompt)}, .finish = "length"});
+    const auto& prompt = run.ask.prompts[i / run.ask.choices];
+    WholeAnswer& answer = answers.emplace_back();
+    answer.part.choice = i;
+    answer.part.events.emplace_back().text = model_.text->tokenizer.decode(prompt);
+    answer.end.reason = FinishReason::length;
     if (i % run.ask.choices == 0) usage.prompt_tokens += prompt.size();
   }
   if (!run.ask.stream) {
-    const auto write = [&] {
-      return dump(whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, usage));
-    };
+    const auto write = [&] { return dump(run.writer->whole(std::move(answers), usage, nullptr)); };
     HttpResponse response;
     response.body = co_await workers_.write_reply(write);
     co_await exchange.respond(std::move(response));
     co_return;
   }
-  std::string events;
-  const auto add_event = [&](OrderedJson event) {
-    if (run.ask.include_usage) event["usage"] = nullptr;
-    events += sse_event(event);
-  };
+  HttpResponse all = event_stream(*run.writer);
   for (const WholeAnswer& answer : answers) {
-    add_event(part_chunk(run.head, answer.part, run.ask.request, model_.text->tokenizer));
-    add_event(last_chunk(run.head, answer.part.choice, answer.finish));
+    run.writer->part(answer.part, all.body);
+    run.writer->end(answer.part.choice, answer.end, all.body);
   }
-  if (run.ask.include_usage) events += sse_event(usage_chunk(run.head, usage));
-  HttpResponse all = event_stream();
-  all.body = events + std::string(kSseDone);
+  run.writer->done(usage, nullptr, all.body);
   co_await exchange.respond(std::move(all));
 }
 
 asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
   std::vector<WholeAnswer> answers(run.ask.answers());
   for (uint32_t i = 0; i < answers.size(); ++i) {
-    answers[i].part.choice = i;
+    AnswerPart& part = answers[i].part;
+    part.choice = i;
     if (!run.ask.echo) continue;
-    answers[i].part.text = model_.text->tokenizer.decode(run.prompts[i / run.ask.choices]);
-    answers[i].part.text_offset = count_characters(answers[i].part.text);
+    const std::string prompt = model_.text->tokenizer.decode(run.ask.prompts[i / run.ask.choices]);
+    part.events.emplace_back().text = prompt;
+    part.text_offset = count_characters(prompt);
   }
   while (!run.done()) {
     const std::vector<Delivery> deliveries = co_await run.box->take();
     for (const Delivery& delivery : deliveries) {
       WholeAnswer& whole = answers[delivery.index];
       if (delivery.token) {
-        whole.part.text += delivery.token->text;
-        if (run.ask.request.logprobs) whole.part.tokens.push_back(*delivery.token);
+        run.read(delivery.index, delivery.token->text, whole.part.events);
+        if (run.ask.wants_tokens()) whole.part.tokens.push_back(*delivery.token);
         continue;
       }
       run.settle(delivery);
-      if (delivery.answer) whole.finish = name(delivery.answer->finish_reason);
+      if (delivery.answer) whole.end = run.end(delivery.index, *delivery.answer, whole.part.events);
     }
   }
   if (run.failed) throw *run.failed;
-  const auto write = [&] {
-    OrderedJson response =
-        whole_response(run.head, answers, run.ask.request, model_.text->tokenizer, run.usage);
-    if (run.ask.report) response["quire"] = report_json(run.head.id, *run.first);
-    answers = {};
-    return dump(response);
-  };
+  const auto write = [&] { return dump(run.writer->whole(std::move(answers), run.usage, run.report())); };
   HttpResponse response;
   response.body = co_await workers_.write_reply(write);
   co_await exchange.respond(std::move(response));
@@ -256,71 +277,70 @@ asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
 
 asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
   const Tokenizer& tokenizer = model_.text->tokenizer;
+  AnswerWriter& writer = *run.writer;
   std::vector<size_t> offsets(run.ask.answers(), 0);
   std::set<uint32_t> begun;
   bool heard = true;  // the client is still there
   std::string events;
 
-  const auto add_event = [&](OrderedJson event) {
-    if (run.ask.include_usage) event["usage"] = nullptr;
-    events += sse_event(event);
-  };
   const auto begin_choice = [&](uint32_t index) {
     if (!begun.insert(index).second) return;
-    if (run.ask.kind == AskKind::chat) add_event(first_chunk(run.head, index));
+    writer.begin(index, events);
     if (!run.ask.echo) return;
-    AnswerPart part{.choice = index, .text = tokenizer.decode(run.prompts[index / run.ask.choices])};
-    offsets[index] = count_characters(part.text);
-    add_event(part_chunk(run.head, part, {}, tokenizer));
+    AnswerPart part;
+    part.choice = index;
+    part.events.emplace_back().text = tokenizer.decode(run.ask.prompts[index / run.ask.choices]);
+    offsets[index] = count_characters(part.events[0].text);
+    writer.part(part, events);
   };
   // Tokens of one answer that have come since the last write go together: a slow reader gets fewer, larger events.
-  const auto add_part = [&](AnswerPart& part) {
-    if (!part.text.empty() || !part.tokens.empty())
-      add_event(part_chunk(run.head, part, run.ask.request, tokenizer));
-    offsets[part.choice] += count_characters(part.text);
+  const auto add_part = [&](AnswerPart& part, size_t characters) {
+    if (!part.empty()) writer.part(part, events);
+    offsets[part.choice] += characters;
     part = {};
   };
 
   while (!run.done()) {
     const std::vector<Delivery> deliveries = co_await run.box->take();
     AnswerPart part;
+    size_t characters = 0;
     for (const Delivery& delivery : deliveries) {
       if (!heard) {
         if (!delivery.token) run.settle(delivery);
         continue;
       }
-      if (delivery.index != part.choice) add_part(part);
+      if (delivery.index != part.choice) add_part(part, std::exchange(characters, 0));
+      part.choice = delivery.index;
       if (delivery.token) {
         begin_choice(delivery.index);
-        if (part.text.empty() && part.tokens.empty()) part.text_offset = offsets[delivery.index];
-        part.choice = delivery.index;
-        part.text += delivery.token->text;
-        if (run.ask.request.logprobs) part.tokens.push_back(*delivery.token);
+        if (part.empty()) part.text_offset = offsets[delivery.index] + characters;
+        run.read(delivery.index, delivery.token->text, part.events);
+        characters += count_characters(delivery.token->text);
+        if (run.ask.wants_tokens()) part.tokens.push_back(*delivery.token);
         continue;
       }
-      add_part(part);
       run.settle(delivery);
-      if (delivery.answer && !failure(*delivery.answer)) {
-        begin_choice(delivery.index);
-        add_event(last_chunk(run.head, delivery.index, name(delivery.answer->finish_reason)));
-      }
+      const bool whole = delivery.answer && !failure(*delivery.answer);
+      AnswerEnd end;
+      if (delivery.answer) end = run.end(delivery.index, *delivery.answer, part.events);
+      if (whole) begin_choice(delivery.index);
+      add_part(part, std::exchange(characters, 0));
+      if (whole) writer.end(delivery.index, end, events);
     }
-    add_part(part);
+    add_part(part, characters);
     if (run.failed && !exchange.responded()) throw *run.failed;
     if (!exchange.responded()) {
-      heard = co_await exchange.begin_stream(event_stream());
+      heard = co_await exchange.begin_stream(event_stream(writer));
     }
-    if (heard) heard = co_await exchange.write(std::exchange(events, {}));
+    if (heard && !events.empty()) heard = co_await exchange.write(std::exchange(events, {}));
     if (!heard) loop_.cancel(run.ticket);
   }
   if (!heard) co_return;
-  if (run.failed) events += sse_event(run.failed->json());
-  if (!run.failed && (run.ask.include_usage || run.ask.report)) {
-    OrderedJson last = usage_chunk(run.head, run.usage);
-    if (run.ask.report) last["quire"] = report_json(run.head.id, *run.first);
-    events += sse_event(last);
+  if (run.failed) {
+    writer.failed(*run.failed, events);
+  } else {
+    writer.done(run.usage, run.report(), events);
   }
-  events += kSseDone;
   heard = co_await exchange.write(std::move(events));
   co_await exchange.end_stream();
 }

@@ -92,8 +92,8 @@ class Completions {
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
-  asio::awaitable<void> send_prompts(Exchange& exchange, const Run& run);
-  static std::string new_id(AskKind kind);
+  asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
+  static std::string new_id(const Ask& ask);
 
   asio::any_io_executor executor_;
   const ServedModel& model_;

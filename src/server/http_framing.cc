@@ -88,15 +88,9 @@ void read_target(std::string_view target, HttpRequest& request) {
 }
 
 // Headers of which a second one would leave open which of them counts.
-constexpr std::array<std::string_view, 9> kUnique = {"host",
-                                                     "authorization",
-                                                     "content-length",
-                                                     "transfer-encoding",
-                                                     "content-type",
-                                                     "content-encoding",
-                                                     "origin",
-                                                     "expect",
-                                                     "access-control-request-headers"};
+constexpr std::array<std::string_view, 10> kUnique = {
+    "host",         "authorization",    "x-api-key", "content-length", "transfer-encoding",
+    "content-type", "content-encoding", "origin",    "expect",         "access-control-request-headers"};
 
 HttpProblem bad(const char* why) {
   return {400, why};

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/random_bytes.h"
+#include "server/answer_writers.h"
 #include "server/responses.h"
 #include "server/web_files.h"
 
@@ -60,6 +61,14 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models/*", &Service::models},
       {"POST", "/v1/chat/completions", &Service::chat},
       {"POST", "/v1/completions", &Service::complete},
+      {"POST", "/v1/messages", &Service::anthropic_messages, Access::key, Api::anthropic},
+      {"POST", "/v1/messages/count_tokens", &Service::anthropic_count, Access::key, Api::anthropic},
+      {"POST", "/api/chat", &Service::ollama_chat, Access::key, Api::ollama},
+      {"POST", "/api/generate", &Service::ollama_generate, Access::key, Api::ollama},
+      {"GET", "/api/tags", &Service::ollama_tags, Access::key, Api::ollama},
+      {"GET", "/api/ps", &Service::ollama_running, Access::key, Api::ollama},
+      {"POST", "/api/show", &Service::ollama_show, Access::key, Api::ollama},
+      {"GET", "/api/version", &Service::ollama_version, Access::key, Api::ollama},
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
       {"GET", "/kv", &Service::kv, Access::inspection},
@@ -77,24 +86,25 @@ const std::vector<Service::Route>& Service::routes() {
 
 HttpServer::Admission Service::admit(Exchange& exchange) {
   HttpServer::Admission admission;
+  Api api = Api::openai;
   try {
     check_host(exchange.request());
     allow_origin(exchange);
     const Route& route = route_of(exchange);
+    api = route.api;
     check_key(exchange, route);
-    admission.handler = [this, handler = route.handler](Exchange& admitted) {
-      return handle(admitted, handler);
-    };
+    admission.handler = [this, &route](Exchange& admitted) { return handle(admitted, route); };
   } catch (const ApiError& error) {
-    admission.refusal = refusal(error);
+    admission.refusal = refusal(error, api);
   }
   return admission;
 }
 
-asio::awaitable<void> Service::handle(Exchange& exchange, Handler handler) {
+// The routes live as long as the program.
+asio::awaitable<void> Service::handle(Exchange& exchange, const Route& route) {
   std::optional<ApiError> refused;
   try {
-    co_await (this->*handler)(exchange);
+    co_await (this->*route.handler)(exchange);
   } catch (const ApiError& error) {
     refused = error;
   } catch (const Error& error) {
@@ -103,14 +113,14 @@ asio::awaitable<void> Service::handle(Exchange& exchange, Handler handler) {
     refused = ApiError(503, "", "out_of_memory", "there is not enough memory for this request");
   }
   if (!refused) co_return;
-  HttpResponse response = refusal(*refused);
+  HttpResponse response = refusal(*refused, route.api);
   if (!exchange.responded()) co_await exchange.respond(std::move(response));
 }
 
 // Counts it, too.
-HttpResponse Service::refusal(const ApiError& error) {
+HttpResponse Service::refusal(const ApiError& error, Api api) {
   parts_.metrics.refused(error.status());
-  HttpResponse response = json_response(error.json(), error.status());
+  HttpResponse response = json_response(error_json(api, error), error.status());
   // OpenAI's clients try again after any 5xx; what was ended on purpose, or took too long, would only do so again.
   if (!error.worth_retrying()) response.headers.emplace_back("X-Should-Retry", "false");
   if (error.status() == 429 || (error.status() == 503 && error.worth_retrying()))
@@ -159,11 +169,13 @@ void Service::allow_origin(Exchange& exchange) const {
 }
 
 std::optional<size_t> Service::key_number(const HttpRequest& request) const {
+  // Clients of Anthropic's send it in a header of its own, the newer ones as all others do.
   const std::string header = request.header("authorization");
-  if (!has_bearer(header)) return std::nullopt;
+  const std::string secret = has_bearer(header) ? header.substr(7) : request.header("x-api-key");
+  if (secret.empty()) return std::nullopt;
   std::optional<size_t> number;
   for (size_t i = 0; i < options_.api_keys.size(); ++i) {
-    if (same_secret(options_.api_keys[i], std::string_view(header).substr(7)) && !number) number = i + 1;
+    if (same_secret(options_.api_keys[i], secret) && !number) number = i + 1;
   }
   return number;
 }

@@ -71,6 +71,7 @@ class Service {
     const char* path;  // one that ends in * takes all that begin so
     Handler handler;
     Access access = Access::key;
+    Api api = Api::openai;  // whose words errors are written in
   };
   static const std::vector<Route>& routes();
   // Of a path that is known.
@@ -83,8 +84,8 @@ class Service {
   void refuse_if_many_reports() const;
   void check_host(const HttpRequest& request) const;
   void allow_origin(Exchange& exchange) const;
-  asio::awaitable<void> handle(Exchange& exchange, Handler handler);
-  HttpResponse refusal(const ApiError& error);
+  asio::awaitable<void> handle(Exchange& exchange, const Route& route);
+  HttpResponse refusal(const ApiError& error, Api api);
 
   asio::awaitable<void> options(Exchange& exchange);
   asio::awaitable<void> page_file(Exchange& exchange);
@@ -96,6 +97,14 @@ class Service {
   asio::awaitable<void> models(Exchange& exchange);
   asio::awaitable<void> chat(Exchange& exchange);
   asio::awaitable<void> complete(Exchange& exchange);
+  asio::awaitable<void> anthropic_messages(Exchange& exchange);
+  asio::awaitable<void> anthropic_count(Exchange& exchange);
+  asio::awaitable<void> ollama_chat(Exchange& exchange);
+  asio::awaitable<void> ollama_generate(Exchange& exchange);
+  asio::awaitable<void> ollama_tags(Exchange& exchange);
+  asio::awaitable<void> ollama_running(Exchange& exchange);
+  asio::awaitable<void> ollama_show(Exchange& exchange);
+  asio::awaitable<void> ollama_version(Exchange& exchange);
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
   asio::awaitable<void> kv(Exchange& exchange);
@@ -110,7 +119,9 @@ class Service {
   asio::awaitable<void> fork(Exchange& exchange);
   asio::awaitable<void> cancel(Exchange& exchange);
 
-  asio::awaitable<void> ask_and_answer(Exchange& exchange, AskKind kind);
+  // `read`: of a body, for the model that is served.
+  using Reader = Ask (*)(const OrderedJson&, const ServedModel&);
+  asio::awaitable<void> ask_and_answer(Exchange& exchange, Reader read);
   // Which of the API keys the client has, from 1 on.
   std::optional<size_t> key_number(const HttpRequest& request) const;
   std::string client_name(const HttpRequest& request, const std::string& user) const;

@@ -161,11 +161,8 @@ asio::awaitable<void> Service::models(Exchange& exchange) {
   co_await exchange.respond(json_response(model_json(parts_.model)));
 }
 
-asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) {
-  const auto understand = [&] {
-    const OrderedJson body = parse_body(exchange.request().body);
-    return kind == AskKind::chat ? parse_chat(body, parts_.model) : parse_completion(body, parts_.model);
-  };
+asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, Reader read) {
+  const auto understand = [&] { return read(parse_body(exchange.request().body), parts_.model); };
   Ask ask = co_await aside(exchange, understand);
   exchange.drop_body();
   refuse_if_closing();  // it may have begun meanwhile
@@ -174,11 +171,11 @@ asio::awaitable<void> Service::ask_and_answer(Exchange& exchange, AskKind kind) 
 }
 
 asio::awaitable<void> Service::chat(Exchange& exchange) {
-  co_await ask_and_answer(exchange, AskKind::chat);
+  co_await ask_and_answer(exchange, parse_chat);
 }
 
 asio::awaitable<void> Service::complete(Exchange& exchange) {
-  co_await ask_and_answer(exchange, AskKind::completion);
+  co_await ask_and_answer(exchange, parse_completion);
 }
 
 // POST /requests/ID/fork

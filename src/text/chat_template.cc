@@ -119,9 +119,8 @@ ChatTemplate::ChatTemplate(const ChatTemplateSources& sources, ChatTemplateSpeci
     variables.emplace_back("bos_token", text_value(specials.bos_token, Origin::trusted));
   if (!specials.eos_token.empty())
     variables.emplace_back("eos_token", text_value(specials.eos_token, Origin::trusted));
-  state_ = std::make_unique<const State>(
-      State{program(sources.usual), program(sources.tool_use), std::move(variables),
-                                             sources.usual + sources.tool_use});
+  state_ = std::make_unique<const State>(State{program(sources.usual), program(sources.tool_use),
+                                               std::move(variables), sources.usual + sources.tool_use});
 }
 
 const std::string& ChatTemplate::source() const {

@@ -8,7 +8,11 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, Tokenizer::Special special)
     : tokenizer_(&tokenizer), special_(special), stream_(tokenizer.state_->decoder.start()) {}
 
 std::string Detokenizer::push(TokenId token) {
-  auto piece = tokenizer_->state_->piece_of(token, special_);
+  return push(token, special_);
+}
+
+std::string Detokenizer::push(TokenId token, Tokenizer::Special special) {
+  auto piece = tokenizer_->state_->piece_of(token, special);
   return piece ? stream_.push(std::move(*piece)) : std::string();
 }
 

@@ -14,8 +14,9 @@ class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, Tokenizer::Special special = Tokenizer::Special::skip);
 
-  std::string push(TokenId token);  // what can be said now; may be empty
-  std::string finish();             // what was held back; then it starts anew
+  std::string push(TokenId token);                              // what can be said now; may be empty
+  std::string push(TokenId token, Tokenizer::Special special);  // with a rule of its own for this one
+  std::string finish();                                         // what was held back; then it starts anew
 
  private:
   const Tokenizer* tokenizer_;

@@ -184,6 +184,70 @@ class Chats(ClientTest):
         self.assertEqual(lines[-1], "data: [DONE]")
 
 
+CLOCK = {"type": "function", "function": {"name": "clock", "description": "Tells the time.", "parameters": {
+    "type": "object", "properties": {"zone": {"type": "string"}}}}}
+
+
+class Tools(ClientTest):
+    """The house model knows no tools: what it is told of them, and what comes back in."""
+
+    def turn(self, **options):
+        call = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": '{"zone": "UTC"}'}}
+        messages = [{"role": "user", "content": "What time is it?"},
+                    {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "call_1", "content": "noon"}]
+        return self.client.chat.completions.create(model="house", messages=messages, temperature=0, max_tokens=8,
+                                                   **options)
+
+    def test_the_model_is_told_of_tools(self):
+        bare = self.chat("What time is it?", max_tokens=1).usage.prompt_tokens
+        told = self.chat("What time is it?", max_tokens=1, tools=[CLOCK], parallel_tool_calls=False)
+        self.assertGreater(told.usage.prompt_tokens, bare + 30)
+        self.assertIn(told.choices[0].finish_reason, ("stop", "length", "tool_calls"))
+
+    def test_calls_and_results_go_back_in(self):
+        answer = self.turn(tools=[CLOCK], tool_choice="auto", reasoning_effort="low")
+        self.assertEqual(answer.choices[0].message.role, "assistant")
+        self.assertEqual(self.turn(tools=[CLOCK], tool_choice="none").choices[0].message.role, "assistant")
+
+    def test_a_call_can_be_forced_of_a_model_that_knows_no_tools(self):
+        tool = {"type": "function", "function": {"name": "count", "strict": True, "parameters": {
+            "type": "object", "properties": {"times": {"type": "integer", "minimum": 1, "maximum": 20},
+                                             "what": {"enum": ["pages", "tokens"]}},
+            "required": ["times", "what"], "additionalProperties": False}}}
+        for choice in ["required", {"type": "function", "function": {"name": "count"}}]:
+            for seed in range(4):
+                answer = self.chat("How many?", tools=[CLOCK, tool] if seed % 2 and choice != "required" else [tool],
+                                   tool_choice=choice, temperature=1.5, seed=seed, max_tokens=200).choices[0]
+                self.assertEqual(answer.finish_reason, "tool_calls")
+                self.assertEqual([call.function.name for call in answer.message.tool_calls], ["count"])
+                arguments = json.loads(answer.message.tool_calls[0].function.arguments)
+                self.assertEqual(set(arguments), {"times", "what"})
+                self.assertIn(arguments["times"], range(1, 21))
+
+    def test_an_answer_is_parsed_into_what_was_asked_for(self):
+        schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"],
+                  "additionalProperties": False}
+        answer = self.chat("Is it?", response_format={
+            "type": "json_schema", "json_schema": {"name": "it", "strict": True, "schema": schema}}, max_tokens=100)
+        self.assertIn(json.loads(answer.choices[0].message.content), ({"yes": True}, {"yes": False}))
+
+    def test_the_stream_helper_takes_tools(self):
+        messages = [{"role": "user", "content": "What time is it?"}]
+        with self.client.chat.completions.stream(model="house", messages=messages, tools=[CLOCK], temperature=0,
+                                                 max_tokens=8) as stream:
+            self.assertIn("chunk", {event.type for event in stream})
+            self.assertEqual(stream.current_completion_snapshot.choices[0].message.role, "assistant")
+
+    def test_token_ids_come_if_asked_for(self):
+        answer = self.chat(max_tokens=5, extra_body={"return_token_ids": True, "ignore_eos": True})
+        self.assertEqual(len(answer.choices[0].model_extra["token_ids"]), 5)
+        self.assertEqual(len(answer.model_extra["prompt_token_ids"]), answer.usage.prompt_tokens)
+        chunks = list(self.chat(max_tokens=5, stream=True, extra_body={"return_token_ids": True, "ignore_eos": True}))
+        ids = [i for c in chunks for choice in c.choices for i in (choice.model_extra or {}).get("token_ids", [])]
+        self.assertEqual(ids, answer.choices[0].model_extra["token_ids"])
+
+
 class Completions(ClientTest):
     def test_a_text_is_continued(self):
         answer = self.complete()
@@ -220,9 +284,8 @@ class Completions(ClientTest):
 
 class Errors(ClientTest):
     def test_wrong_fields_are_bad_requests_that_name_them(self):
-        tool = {"type": "function", "function": {"name": "clock", "parameters": {}}}
-        for field, value in [("temperature", 9), ("n", 0), ("tools", [tool]), ("logit_bias", {"99999999": 1}),
-                             ("response_format", {"type": "json_object"}), ("max_tokens", 0)]:
+        for field, value in [("temperature", 9), ("n", 0), ("tool_choice", "required"), ("logit_bias", {"99999999": 1}),
+                             ("response_format", {"type": "yaml"}), ("max_tokens", 0)]:
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.chat(**{field: value})
             self.assertEqual(caught.exception.param, field)

@@ -207,7 +207,9 @@ function add_turn(turns, role, speaker) {
 class StreamedAnswer {
   id = null;
   content = '';
+  reasoning = '';
   #view;
+  #reasoning_text = null;  // made when the first word of it comes
   #timer = 0;
   #last = {};  // the chunk with usage and report
   #limit_reached = false;
@@ -224,18 +226,29 @@ class StreamedAnswer {
     this.id ??= chunk.id;
     const choice = chunk.choices?.[0];
     this.content += choice?.delta?.content ?? '';
+    this.reasoning += choice?.delta?.reasoning_content ?? '';
     if (choice?.finish_reason === 'length') this.#limit_reached = true;
     if (chunk.usage) this.#last = chunk;
     this.#timer ||= setTimeout(() => {
       this.#timer = 0;
-      this.#view.show(this.content);
+      this.#show();
       this.on_shown();
     }, kShowMs);
   }
 
+  // What it thought before is folded: it is not the answer.
+  #show() {
+    if (this.reasoning && !this.#reasoning_text) {
+      this.#reasoning_text = make('p', 'thought');
+      this.turn.text.before(make('details', 'reasoning', make('summary', '', 'Reasoning'), this.#reasoning_text));
+    }
+    if (this.#reasoning_text) set_text(this.#reasoning_text, this.reasoning);
+    this.#view.show(this.content);
+  }
+
   finish() {
     clearTimeout(this.#timer);
-    this.#view.show(this.content);
+    this.#show();
     this.turn.element.classList.remove('writing');
     this.turn.element.removeAttribute('aria-busy');
     if (this.#limit_reached) {

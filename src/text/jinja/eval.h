@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -113,6 +114,7 @@ class Interpreter {
   Value visit(const Conditional& conditional);
   bool holds(CompareOp op, const Value& left, const Value& right);
   Arguments evaluate(const CallArguments& arguments, std::vector<Value> first = {});
+  std::optional<Value> change_list(const Invocation& invocation);
   Value invoke(const Invocation& invocation, Variables extra);
   // `filter` over a rendered body.
   Value apply_filters(const Expression& filter, const TextRef& body);

@@ -59,7 +59,39 @@ Value Interpreter::visit(const Invocation& node) {
   return invoke(node, {});
 }
 
+// The list of a namespace, given one element more or less. Lists themselves cannot be changed, as in the sandbox of
+// Transformers; but what a namespace holds may be, and some templates keep a queue there.
+std::optional<Value> Interpreter::change_list(const Invocation& node) {
+  const auto* method = std::get_if<Attribute>(&node.callee->node);
+  const auto* place = method ? std::get_if<Attribute>(&method->object->node) : nullptr;
+  if (!place || (method->name != "append" && method->name != "pop")) return std::nullopt;
+  const Value holder = evaluate(*place->object);
+  const auto* object = holder.get_if<ObjectRef>();
+  auto* const space = object ? dynamic_cast<Namespace*>(object->get()) : nullptr;
+  if (!space) return std::nullopt;
+  const Value list = space->attribute(*this, place->name);
+  const auto* sequence = list.get_if<SequenceRef>();
+  if (!sequence || (*sequence)->kind != SequenceKind::list) return std::nullopt;
+  const Arguments arguments = evaluate(node.arguments);
+  std::vector<Value> items = (*sequence)->items;
+  heap_.step(1 + items.size());
+  Value result = None{};
+  if (method->name == "append") {
+    if (arguments.positional.size() != 1) throw Failure("append takes one element");
+    items.push_back(arguments.positional[0]);
+  } else {
+    int64_t index = arguments.positional.empty() ? -1 : as_integer(arguments.positional[0], "an index");
+    if (index < 0) index += int64_t(items.size());
+    if (index < 0 || index >= int64_t(items.size())) throw Failure("pop finds no such element");
+    result = items[size_t(index)];
+    items.erase(items.begin() + index);
+  }
+  space->set(heap_, place->name, make_sequence(&heap_, std::move(items)));
+  return result;
+}
+
 Value Interpreter::invoke(const Invocation& node, Variables extra) {
+  if (auto changed = change_list(node)) return std::move(*changed);
   const Value callee = evaluate(*node.callee);
   Arguments arguments = evaluate(node.arguments);
   for (auto& each : extra) arguments.named.push_back(std::move(each));
@@ -228,9 +260,10 @@ Value Interpreter::item(const Value& object, const Value& key) {
     }
   }
   if (key.is_string()) return attribute(object, key.bytes());
-  require_defined(key);
   const std::string type = object.is_none() ? "None" : fmt::format("{} object", object.type_name());
-  return make_undefined(fmt::format("{} has no element {}", type, repr(heap_, key)));
+  // Jinja looks for what is undefined as for anything else, and does not find it.
+  return make_undefined(
+      fmt::format("{} has no element {}", type, key.is_undefined() ? "Undefined" : repr(heap_, key)));
 }
 
 Value Interpreter::filter(std::string_view name, Arguments arguments) {

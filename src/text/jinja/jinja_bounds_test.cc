@@ -35,6 +35,8 @@ TEST(JinjaErrors, HandOverTheTemplatesOwnMessageAsItIs) {
 }
 
 TEST(JinjaErrors, ForbidChangingListsAndDicts) {
+  EXPECT_THAT(failure_of("{% set q = namespace(l=[1]) %}{% set x = q.l %}{{ x.append(1) }}"),
+              HasSubstr("access to attribute 'append' of 'list' object is unsafe"));
   EXPECT_THAT(failure_of("{{ people.append(1) }}"),
               HasSubstr("access to attribute 'append' of 'list' object is unsafe"));
   EXPECT_THAT(failure_of("{{ people[0].update({}) }}"), HasSubstr("is unsafe"));

@@ -81,6 +81,9 @@ TEST(JinjaStatements, KeepTheirScopes) {
   expect_all({
       {"{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}", "231"},
       {"{% if true %}{% set y = 5 %}{% endif %}{{ y }}", "5"},
+      {"{% set q = namespace(l=[1]) %}{% set x = q.l.append(2) %}{{ x }}{{ q.l.pop(0) }}{{ q.l }}",
+       "None1[2]"},
+      {"{{ {'a': 1}[nope] is defined }}{{ [1][nope] }}", "False"},
       {"{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
        "3"},
       {"{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a }}", "3"},

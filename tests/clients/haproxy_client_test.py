@@ -3,7 +3,7 @@
 
 Exits with 77 if HAProxy is not there, with 1 if something is wrong.
 
-  python3 tests/clients/haproxy_test.py --quire build/release/quire
+  python3 tests/clients/haproxy_client_test.py --quire build/release/quire
 """
 import argparse
 import concurrent.futures
