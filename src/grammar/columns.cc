@@ -49,6 +49,7 @@ Columns::Columns(Rules rules) : rules_(std::move(rules)) {
 void Columns::forget() {
   columns_.clear();
   rows_.clear();
+  endless_.assign(1, 0);
   by_kernel_.clear();
   columns_.emplace_back();  // kDead
   rows_.emplace_back();
@@ -135,6 +136,7 @@ Columns::Id Columns::intern(std::vector<Item> kernel) {
   const Id self = Id(columns_.size());
   columns_.emplace_back();
   rows_.emplace_back();
+  endless_.push_back(0);
   close(kernel, self);
   const Column& made = columns_[self];
   charge(sizeof(Column) + 64 + (kernel.size() + made.lexing.size() + made.waiting.size()) * sizeof(Item));
@@ -195,6 +197,8 @@ void Columns::close(std::span<const Item> kernel, Id self) {
   made.lexing.erase(std::unique(made.lexing.begin(), made.lexing.end()), made.lexing.end());
   std::ranges::sort(made.waiting, {},
                     [&](const Item& w) { return std::pair(rules_.at(w.place).index(), w); });
+  if (made.lexing.size() == 1) made.plain_run = rules_.pool().plain_run(made.lexing[0].text);
+  endless_[self] = made.plain_run == kEndless ? 1 : 0;
   columns_[self] = std::move(made);
 }
 

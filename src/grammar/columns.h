@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -34,12 +35,14 @@ class Columns {
   bool may_end(Id column) const { return columns_[column].accepts; }
   bool can_continue(Id column) const { return !columns_[column].lexing.empty(); }
 
-  // Where every character leads that may stand in a JSON string as it is, if that is one place: kept for whoever found out.
-  struct AfterPlain {
-    Id to = kDead;
-    bool known = false, one_place = false;
-  };
-  AfterPlain& after_plain(Id column) { return columns_[column].after_plain; }
+  // How many characters that may stand in a JSON string as they are may follow in any order, at the most; nothing where that cannot be
+  // seen at once.
+  std::optional<uint32_t> plain_run(Id column) const { return columns_[column].plain_run; }
+  static constexpr uint32_t kEndless = ExprPool::kNoMost;
+  bool is_endless(Id column) const { return endless_[column] != 0; }
+  // By byte what is known to follow a column, or kUnknown; null: nothing is known. It holds until more is asked of the column.
+  const Id* known_next(Id column) const { return rows_[column].get(); }
+  static constexpr Id kUnknown = ~Id(0);
 
   // A question begins: what it may cost is bounded.
   void begin_question() { work_ = 0; }
@@ -48,7 +51,6 @@ class Columns {
   void forget();
 
  private:
-  static constexpr Id kUnknown = ~Id(0);
   static constexpr Id kSelf = ~Id(0) - 1;            // as an origin: the column that has it
   static constexpr uint32_t kAccept = ~uint32_t(0);  // as a place: the text is complete
 
@@ -64,7 +66,7 @@ class Columns {
     std::vector<Item> lexing;   // terminals under way
     std::vector<Item> waiting;  // for rules, by rule
     bool accepts = false;
-    AfterPlain after_plain;
+    std::optional<uint32_t> plain_run;
   };
   struct KernelHash {
     size_t operator()(const std::vector<Item>& items) const;
@@ -82,6 +84,7 @@ class Columns {
   Rules rules_;
   std::vector<Column> columns_;
   std::vector<std::unique_ptr<Id[]>> rows_;  // what follows, by byte; null until it is asked for
+  std::vector<uint8_t> endless_;             // by column: whether its plain run is
   std::unordered_map<std::vector<Item>, Id, KernelHash> by_kernel_;
   Id start_ = kDead;
   size_t used_bytes_ = 0;

@@ -228,12 +228,22 @@ ExprId ExprPool::derive(ExprId a, uint8_t byte) {
 
 void ExprPool::refine_by(ExprId part, Steps& refined) {
   const Steps& by = steps(part);
-  std::vector<std::pair<uint8_t, uint8_t>> classes;
-  for (uint8_t& one : refined.class_of) {
-    const std::pair<uint8_t, uint8_t> both{one, by.class_of[size_t(&one - refined.class_of.data())]};
-    auto found = std::ranges::find(classes, both);
-    if (found == classes.end()) found = classes.insert(classes.end(), both);
-    one = uint8_t(found - classes.begin());
+  constexpr size_t kFew = 32;
+  std::array<int16_t, kFew * kFew> table;  // of pairs of small classes: the new one
+  table.fill(-1);
+  std::vector<std::pair<std::pair<uint8_t, uint8_t>, uint8_t>> others;
+  int next = 0;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const std::pair<uint8_t, uint8_t> both{refined.class_of[byte], by.class_of[byte]};
+    if (both.first < kFew && both.second < kFew) {
+      int16_t& known = table[both.first * kFew + both.second];
+      if (known < 0) known = int16_t(next++);
+      refined.class_of[byte] = uint8_t(known);
+      continue;
+    }
+    auto found = std::ranges::find(others, both, [](const auto& entry) { return entry.first; });
+    if (found == others.end()) found = others.insert(others.end(), {both, uint8_t(next++)});
+    refined.class_of[byte] = found->second;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,9 @@ class ExprPool {
   // The bytes that lead where `byte` does.
   const ByteSet& alike(ExprId a, uint8_t byte);
   bool matches(ExprId a, std::string_view text);
+  // How many characters that may stand in a JSON string as they are (no quote, backslash or control character) it begins with, in any
+  // order, at the most: kNoMost: without end. Nothing where that cannot be seen at once.
+  std::optional<uint32_t> plain_run(ExprId a);
   size_t size(ExprId a) const { return nodes_[a].size; }  // of its tree, up to a bound
   size_t used_bytes() const { return used_bytes_; }
 
@@ -92,6 +96,8 @@ class ExprPool {
   Steps make_steps(ExprId a);
   ExprId derive(ExprId a, uint8_t byte);
   void refine_by(ExprId part, Steps& steps);
+  bool covers_plain(ExprId a);
+  bool begins_plain(ExprId a);
   const Multiples* multiples_in(ExprId a, int depth) const;
   bool has_near_multiple(ExprId a);
   static uint64_t hash_of(const Node& node);
@@ -100,6 +106,7 @@ class ExprPool {
   std::vector<Node> nodes_;
   std::unordered_multimap<uint64_t, ExprId> by_hash_;
   std::vector<std::unique_ptr<const Steps>> steps_;
+  std::unordered_map<ExprId, bool> covers_plain_, begins_plain_;
   size_t used_bytes_ = 0;
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -87,6 +88,66 @@ bool ExprPool::can_continue(ExprId a) {
     nodes_[a].continues = continues ? Answer::yes : Answer::no;
   }
   return nodes_[a].continues == Answer::yes;
+}
+
+// Whether each plain character belongs to it, whole.
+bool ExprPool::covers_plain(ExprId a) {
+  if (const auto known = covers_plain_.find(a); known != covers_plain_.end()) return known->second;
+  const auto all = [&](const std::vector<ExprId>& from, uint8_t first, uint8_t last) {
+    std::vector<ExprId> to;
+    for (const ExprId one : from) {
+      for (int byte = first; byte <= last; ++byte) {
+        const ExprId next = derive(one, uint8_t(byte));
+        if (std::ranges::find(to, next) == to.end()) to.push_back(next);
+      }
+    }
+    return to;
+  };
+  const auto is_whole = [](const std::vector<ExprId>& to) { return to == std::vector{kEmpty}; };
+  struct Form {
+    uint8_t first, last, second_first, second_last;
+    int more;  // bytes after the second
+  };
+  static constexpr Form kForms[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1},
+                                    {0xE1, 0xEC, 0x80, 0xBF, 1}, {0xED, 0xED, 0x80, 0x9F, 1},
+                                    {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
+                                    {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
+  bool covers =
+      is_whole(all({a}, 0x20, 0x21)) && is_whole(all({a}, 0x23, 0x5B)) && is_whole(all({a}, 0x5D, 0x7F));
+  for (const Form& form : kForms) {
+    if (!covers) break;
+    std::vector<ExprId> at = all(all({a}, form.first, form.last), form.second_first, form.second_last);
+    for (int i = 0; i < form.more && at.size() < 8; ++i) at = all(at, 0x80, 0xBF);
+    covers = is_whole(at);
+  }
+  covers_plain_.emplace(a, covers);
+  return covers;
+}
+
+bool ExprPool::begins_plain(ExprId a) {
+  if (const auto known = begins_plain_.find(a); known != begins_plain_.end()) return known->second;
+  bool begins = false;
+  for (int byte = 0x20; byte < 256; ++byte) {
+    if (byte != '"' && byte != '\\' && derive(a, uint8_t(byte)) != kNothing) begins = true;
+  }
+  begins_plain_.emplace(a, begins);
+  return begins;
+}
+
+std::optional<uint32_t> ExprPool::plain_run(ExprId a) {
+  ExprId run = a, rest = kEmpty;
+  if (nodes_[a].kind == Kind::concat) {
+    run = nodes_[a].parts[0];
+    rest = nodes_[a].parts[1];
+  }
+  uint32_t most = 1;
+  ExprId one = run;
+  if (nodes_[run].kind == Kind::repeat) {
+    one = nodes_[run].parts[0];
+    most = nodes_[run].most;
+  }
+  if (nodes_[one].kind != Kind::any_of || !covers_plain(one) || begins_plain(rest)) return std::nullopt;
+  return most;
 }
 
 }  // namespace quire::grammar

@@ -222,7 +222,7 @@ class SchemaReader {
       schema.else_holds = schema_at(value);
     } else if (keyword == "unevaluatedProperties" || keyword == "unevaluatedItems") {
       read_unevaluated(keyword, value, json, schema);
-    } else if (is_refused(keyword)) {
+    } else if (is_refused(keyword) || (places_.is_old() && keyword.starts_with("content"))) {
       refuse(k, "it is not supported");
     } else if (!says_nothing(keyword)) {
       return;  // no draft knows it: then it is a remark

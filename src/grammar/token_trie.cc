@@ -25,71 +25,6 @@ std::optional<size_t> count_plain(std::string_view bytes) {
   }
 }
 
-// Where every byte from `first` to `last` leads, if that is one place.
-struct OnePlace {
-  Columns& columns;
-  std::optional<Columns::Id> place = {};
-  bool one = true;
-
-  void see(Columns::Id from, uint8_t first, uint8_t last) {
-    for (int byte = first; byte <= last && one; ++byte) {
-      const Columns::Id to = columns.next(from, uint8_t(byte));
-      one = !place || *place == to;
-      place = to;
-    }
-  }
-  // The rest of characters of `bytes` bytes whose lead is one of these.
-  void see_characters(Columns::Id from, uint8_t first, uint8_t last, uint8_t second_first,
-                      uint8_t second_last, int bytes) {
-    std::vector<Columns::Id> places;
-    const auto follow = [&](std::span<const Columns::Id> origins, uint8_t low, uint8_t high) {
-      std::vector<Columns::Id> reached;
-      for (const Columns::Id origin : origins) {
-        for (int byte = low; byte <= high; ++byte) reached.push_back(columns.next(origin, uint8_t(byte)));
-      }
-      std::ranges::sort(reached);
-      reached.erase(std::unique(reached.begin(), reached.end()), reached.end());
-      return reached;
-    };
-    places = follow({{from}}, first, last);
-    for (int i = 2; i < bytes && one; ++i) {
-      places = follow(places, i == 2 ? second_first : 0x80, i == 2 ? second_last : 0xBF);
-      one = places.size() < 8;
-    }
-    for (const Columns::Id at : places)
-      see(at, bytes == 2 ? second_first : 0x80, bytes == 2 ? second_last : 0xBF);
-  }
-};
-
-// Where any plain character leads, if that is one place.
-std::optional<Columns::Id> find_after_plain(Columns& columns, Columns::Id from) {
-  OnePlace all{columns};
-  all.see(from, '0', '9');
-  all.see(from, 0x20, 0x21);
-  all.see(from, 0x23, 0x5B);
-  all.see(from, 0x5D, 0x7F);
-  if (!all.one) return std::nullopt;
-  all.see_characters(from, 0xC2, 0xDF, 0x80, 0xBF, 2);
-  all.see_characters(from, 0xE0, 0xE0, 0xA0, 0xBF, 3);
-  all.see_characters(from, 0xE1, 0xEC, 0x80, 0xBF, 3);
-  all.see_characters(from, 0xED, 0xED, 0x80, 0x9F, 3);
-  all.see_characters(from, 0xEE, 0xEF, 0x80, 0xBF, 3);
-  all.see_characters(from, 0xF0, 0xF0, 0x90, 0xBF, 4);
-  all.see_characters(from, 0xF1, 0xF3, 0x80, 0xBF, 4);
-  all.see_characters(from, 0xF4, 0xF4, 0x80, 0x8F, 4);
-  return all.one ? all.place : std::nullopt;
-}
-
-std::optional<Columns::Id> after_plain(Columns& columns, Columns::Id from) {
-  Columns::AfterPlain known = columns.after_plain(from);
-  if (!known.known) {
-    const std::optional<Columns::Id> to = find_after_plain(columns, from);
-    known = {.to = to.value_or(Columns::kDead), .known = true, .one_place = to.has_value()};
-    columns.after_plain(from) = known;
-  }
-  return known.one_place ? std::optional(known.to) : std::nullopt;
-}
-
 }  // namespace
 
 std::string special_token_bytes(TokenId token) {
@@ -98,7 +33,7 @@ std::string special_token_bytes(TokenId token) {
 
 TokenTrie::TokenTrie(std::vector<std::string> bytes)
     : bytes_(std::move(bytes)), next_same_(bytes_.size(), kNone) {
-  std::vector<TokenId> plain, long_plain, other;
+  std::vector<TokenId> plain, other;
   all_plain_.resize(mask_words());
   plain_up_to_.fill(all_plain_);
   for (TokenId token = 0; token < bytes_.size(); ++token) {
@@ -107,11 +42,11 @@ TokenTrie::TokenTrie(std::vector<std::string> bytes)
     (chars ? plain : other).push_back(token);
     if (!chars) continue;
     all_plain_[token / 32] |= 1u << token % 32;
-    if (*chars > kMostChars) long_plain.push_back(token);
+    if (*chars > kMostChars) long_plain_.emplace_back(token, uint32_t(*chars));
     for (size_t most = *chars; most <= kMostChars; ++most) plain_up_to_[most][token / 32] |= 1u << token % 32;
   }
   build(plain_, std::move(plain));
-  build(long_plain_, std::move(long_plain));
+  plain_.is_plain = true;
   build(other_, std::move(other));
 }
 
@@ -134,7 +69,10 @@ void TokenTrie::build(Tree& tree, std::vector<TokenId> tokens) {
       tree.nodes.push_back({.depth = uint16_t(depth), .byte = uint8_t(text[depth])});
     }
     Node& last = tree.nodes[open.back()];
-    if (last.token != kNone) next_same_[token] = last.token;
+    if (last.token != kNone) {
+      next_same_[token] = last.token;
+      last.has_same = true;
+    }
     last.token = token;
     tree.deepest = std::max(tree.deepest, uint32_t(text.size()));
     before = text;
@@ -142,43 +80,56 @@ void TokenTrie::build(Tree& tree, std::vector<TokenId> tokens) {
   close_to(0);
 }
 
+void TokenTrie::add_node(const Node& node, TokenMask& mask) const {
+  if (node.token == kNone) return;
+  mask[node.token / 32] |= 1u << node.token % 32;
+  if (!node.has_same) return;
+  for (uint32_t token = next_same_[node.token]; token != kNone; token = next_same_[token])
+    mask[token / 32] |= 1u << token % 32;
+}
+
 void TokenTrie::add_walking(const Tree& tree, Columns& columns, Columns::Id column, TokenMask& mask) const {
-  std::vector<Columns::Id> at(tree.deepest + 1);
-  at[0] = column;
+  struct Step {
+    Columns::Id column;
+    const Columns::Id* known;  // what follows it
+  };
+  std::vector<Step> at(tree.deepest + 1);
+  at[0] = {column, columns.known_next(column)};
   const Node* const nodes = tree.nodes.data();
-  for (uint32_t i = 0; i < tree.nodes.size();) {
+  const uint32_t end = uint32_t(tree.nodes.size());
+  for (uint32_t i = 0; i < end;) {
     const Node& node = nodes[i];
-    const Columns::Id to = columns.next(at[node.depth], node.byte);
+    Step& step = at[node.depth];
+    Columns::Id to = step.known != nullptr ? step.known[node.byte] : Columns::kUnknown;
+    if (to == Columns::kUnknown) {
+      to = columns.next(step.column, node.byte);
+      step.known = columns.known_next(step.column);
+    }
     if (to == Columns::kDead) {
       i = node.end;
       continue;
     }
-    at[node.depth + 1] = to;
-    for (uint32_t token = node.token; token != kNone; token = next_same_[token])
-      mask[token / 32] |= 1u << token % 32;
+    add_node(node, mask);
     ++i;
+    if (i == node.end) continue;
+    if (tree.is_plain && columns.is_endless(to)) {
+      for (; i < node.end; ++i) add_node(nodes[i], mask);
+      continue;
+    }
+    at[node.depth + 1] = {to, columns.known_next(to)};
   }
-}
-
-std::optional<size_t> TokenTrie::plain_chars(Columns& columns, Columns::Id column) {
-  for (size_t chars = 0; chars <= kMostChars; ++chars) {
-    const std::optional<Columns::Id> to = after_plain(columns, column);
-    if (!to) return std::nullopt;
-    if (*to == Columns::kDead) return chars;
-    if (*to == column) return kEndless;
-    column = *to;
-  }
-  return kMostChars + 1;  // at least
 }
 
 void TokenTrie::add_allowed(Columns& columns, Columns::Id column, TokenMask& mask) const {
-  const std::optional<size_t> chars = plain_chars(columns, column);
-  if (!chars) {
-    add_walking(plain_, columns, column, mask);
-  } else if (*chars > 0) {
-    const TokenMask& allowed = *chars == kEndless ? all_plain_ : plain_up_to_[std::min(*chars, kMostChars)];
+  if (const std::optional<uint32_t> chars = columns.plain_run(column)) {
+    const TokenMask& allowed =
+        *chars == Columns::kEndless ? all_plain_ : plain_up_to_[std::min<size_t>(*chars, kMostChars)];
     for (size_t i = 0; i < mask.size(); ++i) mask[i] |= allowed[i];
-    if (*chars == kMostChars + 1) add_walking(long_plain_, columns, column, mask);
+    for (const auto& [token, length] : long_plain_) {
+      if (length <= *chars) mask[token / 32] |= 1u << token % 32;
+    }
+  } else {
+    add_walking(plain_, columns, column, mask);
   }
   add_walking(other_, columns, column, mask);
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/id.h"
@@ -25,8 +26,8 @@ std::string special_token_bytes(TokenId token);
 // The tokens of a model by the bytes they stand for, as a tree. Immutable once made; any thread may use it.
 //
 // Most tokens of most vocabularies are *plain*: they may stand inside a JSON string as they are, since they have no quote,
-// backslash, control character or piece of a character in them. Where a column allows any such character, and the next does again,
-// they are allowed by their number of characters, all at once.
+// backslash, control character or piece of a character in them. Where a column allows a run of any such characters they are allowed by
+// their number of characters, all at once.
 class TokenTrie {
  public:
   // By token; empty: it stands for no text, and no grammar allows it.
@@ -44,28 +45,30 @@ class TokenTrie {
  private:
   static constexpr uint32_t kNone = ~uint32_t(0);
   static constexpr size_t kMostChars = 32;  // of tokens that are counted
-  static constexpr size_t kEndless = ~size_t(0);
   struct Node {
     uint32_t end = 0;  // the first node that does not begin with this one's bytes
     uint32_t token = kNone;
     uint16_t depth = 0;  // bytes before this one
     uint8_t byte = 0;
+    bool has_same = false;  // another token has the same bytes
   };
   struct Tree {
     std::vector<Node> nodes;  // a node, what begins with it, then the next
     uint32_t deepest = 0;
+    bool is_plain = false;
   };
 
   void build(Tree& tree, std::vector<TokenId> tokens);
+  void add_node(const Node& node, TokenMask& mask) const;
   void add_walking(const Tree& tree, Columns& columns, Columns::Id column, TokenMask& mask) const;
   void find_longest(const Tree& tree, std::string_view text, size_t& length,
                     std::optional<TokenId>& token) const;
-  // How many plain characters may follow in any order, at most kMostChars + 1; nothing if it depends on which.
-  static std::optional<size_t> plain_chars(Columns& columns, Columns::Id column);
 
   std::vector<std::string> bytes_;
   std::vector<uint32_t> next_same_;  // by token: another of the same bytes, or kNone
-  Tree plain_, long_plain_, other_;  // long: of more than kMostChars characters
+  Tree plain_, other_;
+  std::vector<std::pair<TokenId, uint32_t>>
+      long_plain_;  // of more than kMostChars characters, with their number
   TokenMask all_plain_;
   std::array<TokenMask, kMostChars + 1> plain_up_to_;  // by characters
 };
