@@ -8,6 +8,7 @@ ALLOWED = {
     "base": set(),
     "tensor": {"base"},
     "text": {"base"},
+    "hub": {"base"},
     "kv": {"base", "tensor"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},
@@ -19,7 +20,7 @@ ALLOWED = {
     "openai": {"base", "text", "engine"},
     "replay": {"base", "kv", "text", "engine"},
     "server": {"base", "kv", "text", "engine", "openai", "replay"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "engine", "eval", "explain", "replay", "server", "hub"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}
