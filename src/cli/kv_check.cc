@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/kv_check_svg.h"
 #include "cli/kv_choice.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "eval/kv_verdicts.h"
@@ -25,6 +26,7 @@ struct KvCheckCommand {
   std::string text() const { return file.empty() ? kv_check_text() : read_text(file); }
 
   void operator()() const {
+    if (remember) check_may_write_beside(model.path());
     ModelOptions windowed = model;
     if (!windowed.context) windowed.context = kDefaultWindow;
     const KvFormats formats = parse_kv_formats(model.kv);

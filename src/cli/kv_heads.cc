@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/house.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "eval/evaluator_heads.h"
@@ -21,6 +22,7 @@ struct KvHeadsCommand {
 
   void operator()() const {
     const HouseData house = read_house_data(data.empty() ? house_path("eval") : data);
+    if (out.empty()) check_may_write_beside(model.path());
     const ModelOptions::Opened opened = model.open();
     if (search.tokens > opened.engine.context)
       throw Error("prompts of {} tokens do not fit the context of {}", search.tokens, opened.engine.context);

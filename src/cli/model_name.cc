@@ -1,5 +1,7 @@
 #include "cli/model_name.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -42,6 +44,12 @@ std::string model_path(const std::string& model, Hub hub) {
                     fmt::format("there is no file {} here: it is taken for {}", model, name->text()));
   }
   return model;
+}
+
+void check_may_write_beside(const std::string& path) {
+  const std::filesystem::path file(path);
+  if (file.filename().string().starts_with("sha256-") && file.parent_path().filename() == "blobs")
+    throw Error("nothing is written beside {}: that is Ollama's store", path);
 }
 
 }  // namespace quire::cli

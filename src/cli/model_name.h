@@ -20,4 +20,7 @@ HubName hub_name(const std::string& text);
 enum class Hub { ask, offline };
 std::string model_path(const std::string& model, Hub hub);
 
+// Throws Error where nothing may be written beside a model: in Ollama's store.
+void check_may_write_beside(const std::string& path);
+
 }  // namespace quire::cli

@@ -8,7 +8,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kLongestName = 96, kLongestRevision = 128, kLongestPath = 400, kLongestPart = 200;
+constexpr size_t kLongestName = 96, kLongestRevision = 128, kLongestPath = 400, kLongestPart = 230;
 
 bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');

@@ -44,7 +44,7 @@ TEST(HubName, LetsNoPathLeadElsewhere) {
   for (const char* path : {"", "/etc/passwd", "../x", "a/../b", "a/..", "./a", "a//b", "a/", "a\\b", "a\nb",
                            "\x1b[0m", "a b", "c:x", ".hidden", "a/.b", "\xe2\x80\xae", "a\"b"})
     EXPECT_FALSE(is_safe_path(path)) << path;
-  EXPECT_FALSE(is_safe_path(std::string(201, 'x')));
+  EXPECT_FALSE(is_safe_path(std::string(231, 'x')));
   EXPECT_FALSE(is_safe_path(std::string_view("a\0b", 3)));
 }
 
