@@ -10,6 +10,7 @@ ALLOWED = {
     "text": {"base"},
     "chat": {"base", "text"},
     "grammar": {"base"},
+    "hub": {"base"},
     "kv": {"base", "tensor"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},
@@ -22,7 +23,7 @@ ALLOWED = {
     "wire": {"base", "text", "chat", "grammar", "engine", "openai"},
     "replay": {"base", "kv", "text", "grammar", "engine"},
     "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}

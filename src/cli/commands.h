@@ -23,5 +23,8 @@ void add_imatrix(CLI::App& app);
 void add_synth(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_devices(CLI::App& app);
+void add_pull(CLI::App& app);
+void add_list(CLI::App& app);
+void add_remove(CLI::App& app);
 
 }  // namespace quire::cli

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/house.h"
+#include "cli/model_name.h"
 #include "cli/progress.h"
 #include "eval/house_data.h"
 #include "model/model_identity.h"
@@ -48,6 +49,7 @@ std::optional<FoundHeads> kept_heads(const LoadedModel& model, const std::string
 std::string keep_heads(const FoundHeads& found, const LoadedModel& model, const std::string& model_path) {
   const std::string beside = evaluator_heads_path(model_path);
   try {
+    check_may_write_beside(model_path);
     write_evaluator_heads(beside, found, model);
     return beside;
   } catch (const Error&) {

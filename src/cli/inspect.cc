@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/kv_plan.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/what_if.h"
 #include "kv/kv_cache.h"
@@ -302,9 +303,8 @@ void add_inspect(CLI::App& app) {
   auto command = std::make_shared<InspectCommand>();
   CLI::App* inspect = app.add_subcommand("inspect", "what is in a model file, and what fits in this memory");
   CLI::Option* model =
-      inspect
-          ->add_option("model,-m,--model", command->model.model, "a .gguf file, a model folder, or 'house'")
-          ->capture_default_str();
+      inspect->add_option("model,-m,--model", command->model.model, kModelHelp)->capture_default_str();
+  ModelChoice::add_offline_to(*inspect, command->model.offline);
   std::vector<std::string> shapes;
   for (const SynthShape& shape : synth_shapes()) shapes.push_back(shape.name);
   CLI::Option* shape =

@@ -9,6 +9,7 @@
 #include "cli/kv_check_svg.h"
 #include "cli/kv_choice.h"
 #include "cli/kv_curve.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "eval/kv_verdicts.h"
@@ -28,6 +29,7 @@ struct KvCheckCommand {
 
   void operator()() const {
     if (curve.wanted) return curve.measure(model, json);
+    if (remember) check_may_write_beside(model.path());
     ModelOptions windowed = model;
     if (!windowed.context) windowed.context = kDefaultWindow;
     const KvFormats formats = parse_kv_formats(model.kv);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/house.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "eval/house_data.h"
 #include "eval/kv_verdicts.h"
@@ -59,6 +60,7 @@ std::string choose_kv(const std::string& model_path, const LoadOptions& load) {
   }
   if (model) {
     try {
+      check_may_write_beside(model_path);
       verdicts.write(path);
     } catch (const Error& error) {
       std::cerr << "--kv auto will be measured again next time: " << error.what() << "\n";

@@ -35,6 +35,9 @@ int main(int argc, char** argv) {
   quire::cli::add_synth(app);
   quire::cli::add_eval(app);
   quire::cli::add_devices(app);
+  quire::cli::add_pull(app);
+  quire::cli::add_list(app);
+  quire::cli::add_remove(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

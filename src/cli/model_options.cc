@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
-#include "cli/house.h"
 #include "cli/kv_choice.h"
+#include "cli/model_name.h"
 #include "engine/model_drafter.h"
 #include "engine/mtp_drafter.h"
 #include "engine/pruning/token_scorer.h"
@@ -35,16 +35,18 @@ void set_if(T& value, const std::optional<T>& given) {
 }  // namespace
 
 void ModelChoice::add_to(CLI::App& command) {
-  command
-      .add_option("-m,--model", model,
-                  "a .gguf file, a folder with config.json and *.safetensors, or 'house'")
-      ->capture_default_str();
+  command.add_option("-m,--model", model, kModelHelp)->capture_default_str();
+  add_offline_to(command, offline);
+}
+
+void ModelChoice::add_offline_to(CLI::App& command, bool& offline) {
+  command.add_flag("--offline", offline, "never ask the hub: only what is here (or HF_HUB_OFFLINE=1)");
 }
 
 std::string ModelChoice::path() const {
-  if (model == "house") return house_path("house.gguf");
-  if (model == "house-draft") return house_path("draft.gguf");
-  return model;
+  if (path_.empty() || path_of_ != model) path_ = model_path(model, offline ? Hub::offline : Hub::ask);
+  path_of_ = model;
+  return path_;
 }
 
 void ModelOptions::add_to(CLI::App& command) {
@@ -176,7 +178,7 @@ ModelOptions::Opened ModelOptions::open() const {
     opened.drafter = std::make_unique<MtpDrafter>(*opened.predictor, model.engine_model(), engine);
   } else if (!draft.empty()) {
     load.placement = {};  // a small model is no burden
-    opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft}.path(), load);
+    opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft, offline}.path(), load);
     opened.drafter =
         std::make_unique<ModelDrafter>(opened.draft_model->engine_model(), opened.model->spec(), engine);
   }

@@ -13,11 +13,16 @@
 
 namespace quire::cli {
 
-// -m, and where `house` is found: beside the program.
+// -m, and what it means (cli/model_name.h).
 struct ModelChoice {
   std::string model = "house";
+  bool offline = false;
   void add_to(CLI::App& command);
+  static void add_offline_to(CLI::App& command, bool& offline);
+  // The file or folder. A model of the hub that is not here is fetched, once.
   std::string path() const;
+
+  mutable std::string path_of_ = {}, path_ = {};  // once it is known: of which name, and it
 };
 
 // The options of every command that computes.

@@ -24,7 +24,10 @@ struct ReplayCommand {
     Recording recording = read_recording_file(file);
     const RecordingHead& head = recording.head;
     if (!request.empty()) keep_request(recording);
-    if (!model_given) model.model = head.model_path;
+    if (!model_given) {
+      model.model = head.model_path;
+      model.offline = true;  // a recording, which may be a stranger's, fetches nothing
+    }
     if (!model.context) model.context = head.context;
     if (model.kv.empty()) model.kv = head.kv;
     const ModelOptions::Opened opened = model.open();

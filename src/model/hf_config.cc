@@ -339,13 +339,24 @@ HfConfig convert_hf_config(HfObject config, const std::string& name) {
   return out;
 }
 
+namespace {
+
+// A folder's name; in the Hugging Face cache, models--ORG--NAME/snapshots/COMMIT, the model's.
+std::string name_of(const fs::path& folder) {
+  const std::string repo = folder.parent_path().parent_path().filename().string();
+  if (folder.parent_path().filename() == "snapshots" && repo.starts_with("models--"))
+    return repo.substr(repo.rfind("--") + 2);
+  return folder.filename().string();
+}
+
+}  // namespace
+
 HfConfig read_hf_config(const std::string& folder) {
   const fs::path path(folder);
   const std::string config_path = (path / "config.json").string();
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path name = absolute.has_filename() ? absolute : absolute.parent_path();
-  HfConfig out =
-      convert_hf_config(HfObject(read_config_json(config_path), config_path), name.filename().string());
+  HfConfig out = convert_hf_config(HfObject(read_config_json(config_path), config_path), name_of(name));
   const std::string generation_path = (path / "generation_config.json").string();
   if (fs::exists(generation_path))
     add_generation(HfObject(read_json_file(generation_path, kMaxConfigBytes), generation_path), out.metadata);
