@@ -67,8 +67,11 @@ std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats,
     layer.gqa().window = kWindow;
   }
   add(fmt::format("window of {} in every layer", kWindow), false);
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    spec.layers[i].gqa().window = i % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    GqaSpec& gqa = spec.layers[i].gqa();
+    gqa.window = i % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow;
+    if (gqa.shares_with) gqa.window = spec.layers[*gqa.shares_with].gqa().window;  // whose rows it reads
+  }
   add(fmt::format("window of {} in {} of {} layers", kNarrowWindow, kFullEvery - 1, kFullEvery), false);
   return rows;
 }
