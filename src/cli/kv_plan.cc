@@ -125,7 +125,10 @@ std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats,
   };
   see([](size_t) { return kWindow; });
   add(fmt::format("window of {} in every layer", kWindow), false);
-  see([](size_t layer) { return layer % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow; });
+  see([&](size_t layer) {
+    if (heads[layer].shares_with) layer = *heads[layer].shares_with;  // whose rows it reads
+    return layer % kFullEvery == kFullEvery - 1 ? 0 : kNarrowWindow;
+  });
   add(fmt::format("window of {} in {} of {} layers", kNarrowWindow, kFullEvery - 1, kFullEvery), false);
   return rows;
 }
