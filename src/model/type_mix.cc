@@ -96,10 +96,6 @@ DType beside_book(DType main, const std::string& name, uint32_t layer, uint32_t 
   return main;
 }
 
-bool has_book(DType type) {
-  return needs_importance(type) || type == DType::iq3_xxs || type == DType::iq3_s;
-}
-
 // The layers whose value and down matrices get more bits: the first and last eighth, and every third between.
 bool gets_more_bits(uint32_t layer, uint32_t layers) {
   return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;

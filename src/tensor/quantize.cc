@@ -99,6 +99,10 @@ bool is_writable(DType dtype) {
   return dtype != DType::i32 && (traits(dtype).block_values == 1 || encoder(dtype) != nullptr);
 }
 
+bool has_book(DType dtype) {
+  return needs_importance(dtype) || dtype == DType::iq3_xxs || dtype == DType::iq3_s;
+}
+
 bool needs_importance(DType dtype) {
   switch (dtype) {
     case DType::iq1_s:

@@ -47,10 +47,6 @@ std::vector<float> gaussian(size_t count, uint32_t seed) {
 }
 
 // Whose blocks hold what a book has, and not any values.
-bool has_book(DType dtype) {
-  return needs_importance(dtype) || dtype == DType::iq3_xxs || dtype == DType::iq3_s;
-}
-
 double relative_rms(const std::vector<float>& values, const std::vector<float>& reference) {
   double error = 0.0, total = 0.0;
   for (size_t i = 0; i < values.size(); ++i) {

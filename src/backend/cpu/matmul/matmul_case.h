@@ -36,8 +36,8 @@ struct MatmulCase {
   MatmulCase(DType dtype, size_t rows, size_t cols, size_t tokens)
       : dtype(dtype), rows(rows), cols(cols), tokens(tokens), weight(rows * row_bytes(dtype, cols) + 1) {
     const std::vector<float> values = gaussian(rows * cols, uint32_t(rows * 31 + cols));
-    if (has_book()) fill_with_any_codes();
-    for (size_t r = 0; r < rows && !has_book(); ++r) {
+    if (has_book(dtype)) fill_with_any_codes();
+    for (size_t r = 0; r < rows && !has_book(dtype); ++r) {
       quantize_row(dtype, std::span(values).subspan(r * cols, cols), matrix().data_at(r));
     }
     input = gaussian(tokens * cols, uint32_t(tokens + 1000));
