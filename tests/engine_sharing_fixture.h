@@ -185,7 +185,7 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
       request.logprobs = true;
       request.priority = i % 13 == 0 ? 1 : 0;
       request.client = i % 2 == 0 ? "even" : "odd";
-      if (i % 4 == 1) request.grammar = grammar_of(i / 4, vocab);
+      if (i % 8 == 3) request.grammar = grammar_of(i / 8, vocab);
       requests.push_back(std::move(request));
     }
     return requests;

@@ -42,10 +42,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(Split, EveryGoldenModelGivesTheLogitsOfTheWholeWhereverItIsDivided) {
   for (const std::string& name : golden_names()) {
     BareModel whole(golden_folder(name), exact_kernels(), 1);
-    const bool has_states = std::ranges::any_of(whole.spec.layers, [](const LayerSpec& layer) {
-      return !std::holds_alternative<GqaSpec>(layer.mixer) &&
-             !std::holds_alternative<AbsentSpec>(layer.mixer);
-    });
+    const bool has_states = std::ranges::any_of(whole.spec.layers, &LayerSpec::is_recurrent);
     EXPECT_EQ(can_be_divided(whole.spec), !has_states && whole.spec.layer_inputs.width == 0) << name;
     if (!can_be_divided(whole.spec)) continue;
     const std::vector<TokenId> tokens = some_tokens(40, whole.spec.vocab);

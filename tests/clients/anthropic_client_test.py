@@ -105,7 +105,8 @@ class Messages(unittest.TestCase):
         self.assertEqual(message.role, "assistant")
 
     def test_a_call_can_be_forced(self):
-        message = self.ask(tools=[TOOL], tool_choice={"type": "any"}, max_tokens=400)
+        zone = {"type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "additionalProperties": False}
+        message = self.ask(tools=[TOOL | {"input_schema": zone}], tool_choice={"type": "any"}, max_tokens=400)
         self.assertEqual(message.stop_reason, "tool_use")
         self.assertEqual([(block.type, block.name) for block in message.content], [("tool_use", "clock")])
         self.assertIsInstance(message.content[0].input, dict)

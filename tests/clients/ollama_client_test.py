@@ -85,7 +85,7 @@ class Ollama(unittest.TestCase):
 
     def test_what_is_wrong_is_said(self):
         with self.assertRaises(ollama.ResponseError) as caught:
-            self.chat(format="xml")
+            self.chat(format={"type": "array", "uniqueItems": True})
         self.assertEqual(caught.exception.status_code, 400)
         self.assertIn("format", caught.exception.error)
         with self.assertRaises(ollama.ResponseError) as caught:
