@@ -13,34 +13,34 @@
 // For the fuzzer and the tests: what is promised of any body whatsoever.
 namespace quire {
 
-// A model whose tokens are the bytes, and two special ones.
+// What is known of text by a model whose tokens are the bytes, and two special ones.
+inline ModelText byte_text(const char* chat_template) {
+  TokenizerSpec spec;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = char(byte);
+    Token& token = spec.tokens.emplace_back();
+    append_bytes_as_chars(token.text, {&c, 1});
+  }
+  for (const char* special : {"<s>", "</s>"}) {
+    const TokenId id = TokenId(spec.tokens.size());
+    spec.tokens.push_back({.text = special, .kind = TokenKind::control, .in_model = false});
+    spec.added_tokens.push_back({.id = id, .text = special, .special = true});
+  }
+  spec.pretokenizer = {ByteLevel{}};
+  spec.decoder = {DecodeByteLevel{}};
+  spec.bos = 256;
+  spec.eos = 257;
+  return ModelText{.tokenizer = Tokenizer(std::move(spec)),
+                   .chat_template = ChatTemplate(chat_template, {.bos_token = "<s>", .eos_token = "</s>"}),
+                   .template_sources = {.usual = chat_template, .tool_use = {}},
+                   .end_tokens = {257},
+                   .sampling_defaults = {}};
+}
+
 inline ServedModel byte_model() {
-  static const ModelText text = [] {
-    TokenizerSpec spec;
-    for (int byte = 0; byte < 256; ++byte) {
-      const char c = char(byte);
-      Token& token = spec.tokens.emplace_back();
-      append_bytes_as_chars(token.text, {&c, 1});
-    }
-    for (const char* special : {"<s>", "</s>"}) {
-      const TokenId id = TokenId(spec.tokens.size());
-      spec.tokens.push_back({.text = special, .kind = TokenKind::control, .in_model = false});
-      spec.added_tokens.push_back({.id = id, .text = special, .special = true});
-    }
-    spec.pretokenizer = {ByteLevel{}};
-    spec.decoder = {DecodeByteLevel{}};
-    spec.bos = 256;
-    spec.eos = 257;
-    const char* source =
-        "{% for m in messages %}{% if m.role == 'assistant' and loop.first %}{{ raise_exception('who asks?') "
-        "}}"
-        "{% endif %}<s>{{ m.role }}{{ m.name }}: {{ m.content | trim }}{{ style }}</s>{% endfor %}";
-    return ModelText{.tokenizer = Tokenizer(std::move(spec)),
-                     .chat_template = ChatTemplate(source, {.bos_token = "<s>", .eos_token = "</s>"}),
-                     .template_sources = {.usual = source, .tool_use = {}},
-                     .end_tokens = {257},
-                     .sampling_defaults = {}};
-  }();
+  static const ModelText text = byte_text(
+      "{% for m in messages %}{% if m.role == 'assistant' and loop.first %}{{ raise_exception('who asks?') }}"
+      "{% endif %}<s>{{ m.role }}{{ m.name }}: {{ m.content | trim }}{{ style }}</s>{% endfor %}");
   static const ServedModel model =
       with_chat_format({.name = "bytes", .text = &text, .vocab = 258, .context = 4096, .created = 0});
   return model;
