@@ -163,7 +163,7 @@ bool SchemaChoices::are_apart(const Schema* a, const Schema* b) {
       // A property that one of them requires and that cannot be what both say of it.
       for (const auto& [name, of_x] : x->properties) {
         const Schema* of_y = apart ? nullptr : y->property(name);
-        const auto requires_it = [&](const Schema* one) {
+        const auto requires_it = [&name = name](const Schema* one) {
           return std::ranges::find(one->required, name) != one->required.end();
         };
         if (of_y != nullptr &&
