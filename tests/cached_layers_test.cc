@@ -165,6 +165,8 @@ class CachedLayers : public testing::TestWithParam<States> {
       options.disk_folder = testing::TempDir();
       options.disk_patience = 1e9;
     }
+    // Whether guesses pay is not known then, and it always tries.
+    if (setting.drafts) options.now = [] { return Clock::time_point(); };
     return std::make_unique<Engine>(model_.engine_model(), options,
                                     setting.drafts ? std::make_unique<Guesser>() : nullptr);
   }

@@ -82,6 +82,8 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
       options.host_bytes = kv_bytes(layout, std::vector(layout.groups.size(), setting.host_tokens / 4));
       options.host_patience = 1e9;
     }
+    // Whether guesses pay is not known then, and it always tries.
+    if (setting.drafts != Setting::Drafts::none) options.now = [] { return Clock::time_point(); };
     std::unique_ptr<Drafter> drafter;
     if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
     // The model as its own draft: always right when greedy, and it goes through every step of drafting.
