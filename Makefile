@@ -2,7 +2,7 @@
 PACKAGES := build-essential cmake ninja-build pkg-config ccache \
             libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev \
             libcurl4-openssl-dev libssl-dev ca-certificates
-TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3
+TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3 libzmq5
 CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 JOBS := $(shell nproc)
 
@@ -52,7 +52,7 @@ check: setup
 clients:
 	@tools/setup.sh $(CLIENT_PACKAGES)
 	test -x build/venv/bin/python3 || python3 -m venv build/venv
-	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 anthropic==2.10.0 ollama==0.6.3 gguf==0.19.0 numpy==2.4.6 huggingface_hub==2.4.0
+	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 anthropic==2.10.0 ollama==0.6.3 gguf==0.19.0 numpy==2.4.6 huggingface_hub==2.4.0 pyzmq==27.3.0 msgpack==1.2.4
 	build/venv/bin/python3 tools/fetch_smollm2.py
 
 asan tsan: setup

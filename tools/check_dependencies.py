@@ -12,6 +12,7 @@ ALLOWED = {
     "grammar": {"base"},
     "hub": {"base"},
     "kv": {"base", "tensor"},
+    "cluster": {"base", "tensor", "kv"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},
     "model": {"base", "tensor", "kv", "backend"},
@@ -22,8 +23,8 @@ ALLOWED = {
     "openai": {"base", "text", "chat", "grammar", "engine"},
     "wire": {"base", "text", "chat", "grammar", "engine", "openai"},
     "replay": {"base", "kv", "text", "grammar", "engine"},
-    "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub"},
+    "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay", "cluster"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub", "cluster"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
 #include "cli/kv_choice.h"
+#include "cli/kv_event_flags.h"
 #include "cli/kv_plan.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
@@ -44,6 +45,7 @@ struct ServeCommand {
   bool no_inspection = false;
   std::string max_snapshot_bytes;
   std::string record_bytes;
+  KvEventFlags kv_events;
 
   std::string served_name() const {
     if (!model_name.empty()) return model_name;
@@ -108,6 +110,7 @@ struct ServeCommand {
     refuse_host_tier_if(model.device == "cpu" || (model.device == "auto" && usual_device() == "cpu"));
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
+    kv_events.check();
     if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
     server.pruning = pruning.options();
     const bool wants_heads = asks_evaluator(pruning_policy_from_name(pruning.policy));
@@ -131,8 +134,12 @@ struct ServeCommand {
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
     server.service.fingerprint = fmt::format("quire-{}-{}-{}", QUIRE_VERSION, loaded.kernels(), model.kv);
     const MachineLimits limits = look_at_machine(loaded.backend());
+    std::unique_ptr<KvEventPublisher> publisher;  // outlives whatever the engine is in
     std::unique_ptr<Engine> engine = opened.make_engine();
     std::string room = describe_room(*engine, opened.engine, loaded.spec());
+    publisher = kv_events.publish(*engine);
+    server.kv_events = publisher.get();
+    if (publisher) room += kv_events.describe(*publisher, server.service);
     Server service(loaded, std::move(engine), served_name(), limits, server);
     if (!service.restored().empty()) room += service.restored() + "\n";
     if (!server.record.path.empty())
@@ -330,6 +337,7 @@ void add_serve(CLI::App& app) {
       "its owner may read it");
   serve->add_option("--record-bytes", command->record_bytes,
                     "most bytes of that file, e.g. 1G (256M unless given); then recording ends");
+  command->kv_events.add_to(*serve);
   CLI::Option* restore =
       serve
           ->add_option("--kv-restore", server.kv_restore,

@@ -129,6 +129,8 @@ class Engine {
   const std::map<SequenceId, Pinned>& pins() const { return pins_; }
   Clock::time_point now() const { return options_.now(); }
 
+  // Says which blocks of the cache are where, from now on and on this thread. The listener must outlive the engine.
+  void tell(BlockListener* listener) { kv_.tell(listener); }
   const KvCache& kv() const { return kv_; }
   KvCache& kv() { return kv_; }  // for snapshots, between two steps
   // For the same: moves pages after all that was decided and computed before.

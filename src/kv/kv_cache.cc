@@ -91,7 +91,8 @@ std::string PrefixMiss::text() const {
 KvCache::KvCache(KvLayout layout, std::span<const uint32_t> pages_per_group, const KvCacheOptions& options)
     : layout_(std::move(layout)),
       options_(options),
-      index_(layout_.node_pages.size(), layout_.node_tokens, options.salt) {
+      index_(layout_.node_pages.size(), layout_.node_tokens, options.salt),
+      news_(layout_, BlockPlace::memory) {
   CHECK(!layout_.groups.empty());
   CHECK(pages_per_group.size() == layout_.groups.size());
   for (size_t g = 0; g < layout_.groups.size(); ++g) {
@@ -141,6 +142,7 @@ void KvCache::evict(uint32_t group, PageId page) {
       store_on_disk(node_page, page, id);
     }
   }
+  news_.goes(index_, id, node_page);
   node.pages[node_page].reset();
   pools_[group]->unpublish(page);
   record(KvEventKind::evicted, group, page, layout_.page_index(node_page, node.depth), {});
@@ -230,6 +232,13 @@ void KvCache::forget_everything() {
   }
   if (host_ != nullptr) host_->forget_all();
   if (tier_ != nullptr) tier_->forget_all();
+  news_.all_went();
+}
+
+void KvCache::tell(BlockListener* listener) {
+  news_.tell(listener);
+  if (host_ != nullptr) host_->tell(listener);
+  if (tier_ != nullptr) tier_->tell(listener);
 }
 
 // ---- views -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include "kv/pages/kv_moves.h"
 #include "kv/pages/page_pool.h"
 #include "kv/pages/page_table.h"
+#include "kv/prefix/block_news.h"
 #include "kv/prefix/prefix_index.h"
 
 namespace quire {
@@ -165,6 +166,8 @@ class KvCache {
   // both. `ahead`: by group, how many pages that are next to be evicted are copied there before they are.
   void evict_to(DiskTier& tier) { tier_ = &tier; }
   void evict_to(HostTier& tier, std::vector<uint32_t> ahead);
+  // Says which blocks are where, in memory and tiers, from now on. The listener must outlive the cache's use; null: nobody.
+  void tell(BlockListener* listener);
   DiskTier* tier() const { return tier_; }
   HostTier* host() const { return host_; }
   // Which pages there would let more of `tokens` be found. None: the tier is of no use.
@@ -329,6 +332,7 @@ class KvCache {
   KvCacheOptions options_;
   std::vector<std::unique_ptr<PagePool>> pools_;  // by group
   PrefixIndex index_;
+  BlockNews news_;
   struct Published {
     PrefixNodeId node = PrefixIndex::kRoot;
     uint32_t node_page = 0;

@@ -109,6 +109,7 @@ void KvCache::publish_as(PrefixNodeId id, uint32_t node_page, PageId page, uint6
   published_as_[group][page.value] = {id, node_page};
   pools_[group]->publish(page);
   pools_[group]->touch(page, use, layout_.page_index(node_page, index_.node(id).depth));
+  news_.came(index_, id, node_page);
 }
 
 void KvCache::publish_node(PageTable& table, uint32_t depth, PrefixNodeId id) {

@@ -72,6 +72,8 @@ struct Metrics::State {
   Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
           *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
   Gauge* disk_used = nullptr;
+  const KvEventPublisher* events = nullptr;  // null: there is none, and the next are
+  Counter *event_batches = nullptr, *events_told = nullptr, *events_dropped = nullptr;
   prometheus::Family<Gauge>*device_memory = nullptr, *vllm_cache = nullptr;
   prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
 
@@ -232,6 +234,17 @@ void Metrics::refused(int status) {
   state_->refused->Add({{"model_name", state_->model}, {"status", std::to_string(status)}}).Increment();
 }
 
+void Metrics::follow(const KvEventPublisher& events) {
+  State& s = *state_;
+  s.events = &events;
+  s.event_batches =
+      &s.counter("quire_kv_event_batches_total", "Batches of events of the cache that were published.");
+  s.events_told = &s.counter("quire_kv_events_total", "Events of the cache in them.");
+  s.events_dropped =
+      &s.counter("quire_kv_events_dropped_total",
+                 "Events of the cache that found no room; readers were told that nothing is there.");
+}
+
 void Metrics::watch(const EngineFigures& figures) {
   const std::lock_guard lock(state_->mutex);
   state_->figures = figures;
@@ -255,6 +268,12 @@ void Metrics::State::show(const EngineFigures& engine) {
   raise(evictions, engine.evicted_pages);
   raise(restored, engine.restored_pages);
   raise(steps, engine.steps);
+  if (events != nullptr) {
+    const KvEventPublisher::Stats stats = events->stats();
+    raise(event_batches, stats.batches);
+    raise(events_told, stats.events);
+    raise(events_dropped, stats.dropped);
+  }
   if (engine.device) {
     const auto set = [&](const char* kind, size_t bytes) {
       device_memory->Add({{"model_name", model}, {"kind", kind}}).Set(double(bytes));

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "cluster/kv_event_publisher.h"
 #include "engine/cache_view.h"
 #include "server/rate_meter.h"
 
@@ -24,6 +25,9 @@ class Metrics {
   void refused(int status);
   // The engine as it is after a step. Takes the numbers and leaves at once.
   void watch(const EngineFigures& figures);
+
+  // Before anything is asked: shows how much routers are told of blocks. It must outlive the metrics.
+  void follow(const KvEventPublisher& events);
 
   // In Prometheus' text format.
   std::string text(const RateMeter::Rates& rates, uint32_t connections);

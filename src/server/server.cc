@@ -39,13 +39,15 @@ struct Server::State {
         metrics(name, given.metric_names),
         recorder(recorder_of(loaded, *engine, given)),
         loop(std::move(engine), [this](const Engine& e) { watch(e); }),
-        service(io, {model, loop, book, meter, metrics, snapshots.get(), recorder.get()}, given.service),
+        service(io, {model, loop, book, meter, metrics, snapshots.get(), recorder.get(), given.kv_events},
+                given.service),
         http(io, given.host, given.port, given.http,
              [this](Exchange& exchange) { return service.admit(exchange); }),
         signals(io),
         flush(io),
         last_call(io),
         drain(io) {
+    if (given.kv_events != nullptr) metrics.follow(*given.kv_events);
     service.count_connections([this] { return http.connections(); });
   }
   ~State() {

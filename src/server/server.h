@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "cluster/kv_event_publisher.h"
 #include "engine/engine.h"
 #include "engine/loaded_model.h"
 #include "server/http.h"
@@ -27,6 +28,8 @@ struct ServerOptions {
   EvaluatorHeads evaluator;               // of the model, if they are known
   RecorderOptions record;                 // to this file; no path: nothing is recorded
   std::string model_path;                 // as a recording names it
+  // Which the engine tells already; it must outlive the server. Null: nobody is told of blocks.
+  const KvEventPublisher* kv_events = nullptr;
 };
 
 // One model behind an OpenAI-compatible API and a page.

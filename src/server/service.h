@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "cluster/kv_event_publisher.h"
 #include "openai/api_error.h"
 #include "server/cache_salts.h"
 #include "server/completions.h"
@@ -40,8 +41,9 @@ struct ServiceParts {
   RequestBook& book;
   RateMeter& meter;
   Metrics& metrics;
-  const SnapshotFolder* snapshots = nullptr;  // null: none are saved
-  Recorder* recorder = nullptr;               // null: nothing is recorded
+  const SnapshotFolder* snapshots = nullptr;    // null: none are saved
+  Recorder* recorder = nullptr;                 // null: nothing is recorded
+  const KvEventPublisher* kv_events = nullptr;  // null: nobody is told of blocks
 };
 
 // The endpoints. Belongs to the thread of its io_context.

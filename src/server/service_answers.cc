@@ -40,6 +40,18 @@ OrderedJson server_info_json(const ServedModel& model, const ServiceOptions& opt
           {"status", "ready"}};
 }
 
+// Where routers hear of the cache, and what became of what there was to say.
+OrderedJson kv_events_json(const KvEventPublisher& events) {
+  const KvEventPublisher::Stats stats = events.stats();
+  OrderedJson json = {{"address", events.address()},
+                      {"topic", events.topic()},
+                      {"batches", stats.batches},
+                      {"events", stats.events},
+                      {"dropped", stats.dropped}};
+  if (!events.replay_address().empty()) json["replay_address"] = events.replay_address();
+  return json;
+}
+
 OrderedJson model_info_json(const ServedModel& model) {
   return {{"model_path", model.name},
           {"tokenizer_path", model.name},
@@ -134,7 +146,9 @@ asio::awaitable<void> Service::version(Exchange& exchange) {
 }
 
 asio::awaitable<void> Service::server_info(Exchange& exchange) {
-  co_await exchange.respond(json_response(server_info_json(parts_.model, options_)));
+  OrderedJson json = server_info_json(parts_.model, options_);
+  if (parts_.kv_events != nullptr) json["kv_events"] = kv_events_json(*parts_.kv_events);
+  co_await exchange.respond(json_response(json));
 }
 
 asio::awaitable<void> Service::model_info(Exchange& exchange) {

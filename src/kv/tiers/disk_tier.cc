@@ -41,7 +41,10 @@ uint64_t checksum_of(const std::byte* bytes, size_t size, uint64_t seed) {
 }  // namespace
 
 DiskTier::DiskTier(const KvLayout& layout, const DiskTierOptions& options, DiskIo io)
-    : slots_(layout, options.bytes), options_(options), io_(std::move(io)), seconds_per_byte_(kFirstGuess) {
+    : slots_(layout, options.bytes, BlockPlace::disk),
+      options_(options),
+      io_(std::move(io)),
+      seconds_per_byte_(kFirstGuess) {
   if (!io_.write) io_.write = ::pwrite;
   if (!io_.read) io_.read = ::pread;
   if (slots_.capacity_bytes() == 0)

@@ -73,6 +73,7 @@ class DiskTier {
     return slots_.pages_along(tokens);
   }
   void touch_along(const SaltedTokens& tokens) { slots_.touch_along(tokens); }
+  void tell(BlockListener* listener) { slots_.tell(listener); }
 
   // Asks for a page; nothing if it is not there any more.
   std::optional<Ticket> read(uint32_t node_page, const SaltedTokens& prefix);

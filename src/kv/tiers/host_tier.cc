@@ -17,7 +17,7 @@ constexpr uint32_t kWrittenShare = 4, kMostWritten = 64;
 }  // namespace
 
 HostTier::HostTier(const KvLayout& layout, size_t bytes, const Allocate& allocate)
-    : slots_(layout, bytes), seconds_per_byte_(kFirstBus) {
+    : slots_(layout, bytes, BlockPlace::host), seconds_per_byte_(kFirstBus) {
   if (slots_.capacity_bytes() == 0)
     throw Error("{} bytes of host memory are too few: a page of {} tokens needs {}", bytes,
                 layout.node_tokens, TierSlots::node_bytes(layout));

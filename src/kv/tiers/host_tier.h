@@ -65,6 +65,7 @@ class HostTier {
   // The same, with where they are.
   std::vector<std::vector<Copy>> copies_along(const SaltedTokens& tokens) const;
   void touch_along(const SaltedTokens& tokens) { slots_.touch_along(tokens); }
+  void tell(BlockListener* listener) { slots_.tell(listener); }
   // A page that is here has left the device.
   void left(uint32_t group, const Copy& copy) {
     slots_.touch(group, copy.slot);

@@ -13,10 +13,11 @@ uint64_t TierSlots::node_bytes(const KvLayout& layout) {
   return bytes;
 }
 
-TierSlots::TierSlots(const KvLayout& layout, uint64_t bytes)
+TierSlots::TierSlots(const KvLayout& layout, uint64_t bytes, BlockPlace place)
     : node_pages_(layout.node_pages),
       node_tokens_(layout.node_tokens),
-      tree_(layout.node_pages.size(), layout.node_tokens, 0) {
+      tree_(layout.node_pages.size(), layout.node_tokens, 0),
+      news_(layout, place) {
   const uint64_t nodes = std::min<uint64_t>(bytes / node_bytes(layout), UINT32_MAX / node_tokens_);
   for (const KvGroupLayout& layout_of : layout.groups) {
     Group& group = groups_.emplace_back();
@@ -62,6 +63,7 @@ uint32_t TierSlots::take(uint32_t node_page, const SaltedTokens& prefix) {
   slot.node_page = node_page;
   slot.place = group.uses.insert(group.uses.end(), index);
   tree_.node(slot.node).pages[node_page] = PageId{index};
+  news_.came(tree_, slot.node, node_page);
   ++pages_;
   used_bytes_ += group.page_bytes;
   return index;
@@ -73,6 +75,7 @@ void TierSlots::forget(uint32_t g, uint32_t slot, Then then) {
   const PrefixNodeId node = std::exchange(group.slots[slot].node, PrefixIndex::kRoot);
   group.uses.erase(group.slots[slot].place);
   if (then == Then::free) give_back(g, slot);
+  news_.goes(tree_, node, node_page);
   tree_.node(node).pages[node_page].reset();
   tree_.prune(node);
   --pages_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kv/layout/kv_layout.h"
+#include "kv/prefix/block_news.h"
 #include "kv/prefix/prefix_index.h"
 
 namespace quire {
@@ -23,7 +24,7 @@ class TierSlots {
   };
 
   // As many nodes as fit into so many bytes, which may be none.
-  TierSlots(const KvLayout& layout, uint64_t bytes);
+  TierSlots(const KvLayout& layout, uint64_t bytes, BlockPlace place);
   static uint64_t node_bytes(const KvLayout& layout);
 
   uint32_t groups() const { return uint32_t(groups_.size()); }
@@ -63,6 +64,9 @@ class TierSlots {
   std::vector<TokenId> tokens_of(uint32_t group, uint32_t slot) const;
   CacheSalt salt_of(uint32_t group, uint32_t slot) const;
 
+  // Says which blocks are here from now on. That all are forgotten is for the cache to say.
+  void tell(BlockListener* listener) { news_.tell(listener); }
+
   const PrefixIndex& tree() const { return tree_; }  // its nodes' `pages` are slots
   PrefixIndex& tree() { return tree_; }              // for those who hold nodes
 
@@ -85,6 +89,7 @@ class TierSlots {
   uint32_t node_tokens_;
   std::vector<Group> groups_;
   PrefixIndex tree_;
+  BlockNews news_;
   uint64_t capacity_bytes_ = 0, used_bytes_ = 0, pages_ = 0;
 };
 
