@@ -161,10 +161,12 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
   for (const ObjectPlan::Member& member : plan.members) named.push_back(json_content(member.name));
   if (!named.empty()) limits.push_back(pool_.complement(pool_.literals(std::move(named))));
   const bool is_free = limits.empty() && patterns.empty();
-  limits.push_back(
-      pool_.repeat(json_char(pool_, is_free ? JsonSpelling::any : JsonSpelling::one), 0, ExprPool::kNoMost));
+  // What is a name by a pattern or by `propertyNames` need not be asked to be a text.
+  const bool are_texts = std::ranges::any_of(leaves, [](const Schema* leaf) { return leaf->names != nullptr; });
+  const ExprId any_name = values_.any_content(is_free ? JsonSpelling::any : JsonSpelling::one);
   for (uint32_t matched = 0; matched < 1u << patterns.size(); ++matched) {
     std::vector<ExprId> parts = limits;
+    if (!are_texts && matched == 0) parts.push_back(any_name);
     for (size_t p = 0; p < patterns.size(); ++p) {
       const ExprId content = values_.pattern_content(patterns[p]);
       parts.push_back((matched >> p & 1) != 0 ? content : pool_.complement(content));
@@ -253,7 +255,7 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
       // The same name may come twice, and then counts once. So names are counted that differ for certain: in their length, modulo
       // as many as could be needed. Few such classes may come in any order, many one after the other.
       const uint32_t needed = uint32_t(plan.least);
-      const ExprId one = json_char(pool_, JsonSpelling::one);
+      const ExprId one = values_.character(JsonSpelling::one);
       const bool any_order = needed <= kMostClasses;
       for (uint32_t rest = 0; rest < needed; ++rest) {
         if (any_order ? (state.others >> rest & 1) != 0 : state.others != rest) continue;
