@@ -40,8 +40,7 @@ ExprId SchemaValues::format_content(const std::string& format) {
 
 ExprId SchemaValues::character(JsonSpelling spelling) {
   const auto found = characters_.find(spelling);
-  return found != characters_.end() ? found->second
-                                    : characters_[spelling] = json_char(pool_, spelling);
+  return found != characters_.end() ? found->second : characters_[spelling] = json_char(pool_, spelling);
 }
 
 bool SchemaValues::matches(const std::string& pattern, const std::string& name) {

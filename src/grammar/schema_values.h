@@ -30,7 +30,9 @@ class SchemaValues {
   bool matches(const std::string& pattern, const std::string& name);
   ExprId pattern_content(const std::string& pattern);
   // Any number of any characters.
-  ExprId any_content(JsonSpelling spelling) { return pool_.repeat(character(spelling), 0, ExprPool::kNoMost); }
+  ExprId any_content(JsonSpelling spelling) {
+    return pool_.repeat(character(spelling), 0, ExprPool::kNoMost);
+  }
   ExprId character(JsonSpelling spelling);
 
   ExprPool& pool() { return pool_; }
