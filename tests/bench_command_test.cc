@@ -134,6 +134,17 @@ TEST_F(BenchCommand, DrawsARooflineThatHoldsEveryPoint) {
   EXPECT_FALSE(contains(svg, "nan") || contains(svg, "inf"));
 }
 
+TEST_F(BenchCommand, SaysWhatAMillionTokensCost) {
+  const std::string bench = "bench -m " + llama_ + kQuick + "--prompt 8 --gen 2 --batch 1 ";
+  const Json object = quire_json(bench + "--cost 3.6 --json");
+  for (const Json& result : object["results"])
+    EXPECT_DOUBLE_EQ(result["cost_of_million"].get<double>() * result["tok_s"].get<double>(), 1000.0);
+  const Outcome table = quire(bench + "--cost 3.6");
+  EXPECT_TRUE(contains(table.out, "a million tokens cost at 3.6 an hour")) << table.out;
+  const Outcome plain = quire(bench);
+  EXPECT_FALSE(contains(plain.out, "million")) << plain.out;
+}
+
 TEST_F(BenchCommand, WhatIsNotMeasuredIsLeftOut) {
   EXPECT_EQ(
       quire_json("bench -m " + llama_ + kQuick + "--prompt 0 --gen 2 --batch 1 --json")["results"].size(),
@@ -153,7 +164,8 @@ TEST_F(BenchCommand, SaysWhatIsWrongWithTheUsage) {
            {"--gen -1", "--gen"},
            {"--threads 0", "--threads"},
            {"--kernels fast", "--kernels"},
-           {"--seconds 0", "--seconds"}}) {
+           {"--seconds 0", "--seconds"},
+           {"--cost 0", "--cost"}}) {
     const Outcome outcome = quire("bench" + model + " " + wrong);
     EXPECT_EQ(outcome.code, 2) << wrong;
     EXPECT_TRUE(contains(outcome.err, words)) << outcome.err;

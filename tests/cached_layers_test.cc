@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "kv/tiers/kv_snapshot.h"
 #include "layers_case.h"
 

@@ -10,7 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kernel_choice.h"
-#include "engine/model_drafter.h"
+#include "engine/drafts/model_drafter.h"
+#include "engine/drafts/suffix_drafter.h"
 #include "grammar/grammar_compiler.h"
 #include "split_case.h"
 #include "synth_file.h"
@@ -46,7 +47,7 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
     bool sharing = true;
     uint32_t pool_tokens = 0;  // 0: room for all
     bool reversed = false, cancels = false;
-    enum class Drafts { none, lookup, model } drafts = Drafts::none;
+    enum class Drafts { none, lookup, suffix, model } drafts = Drafts::none;
     uint32_t disk_tokens = 0;  // 0: no disk
     DiskIo disk_io = {};
     uint32_t host_tokens = 0;  // 0: no host tier
@@ -86,6 +87,7 @@ class EngineSharing : public testing::TestWithParam<SharingCase> {
     if (setting.drafts != Setting::Drafts::none) options.now = [] { return Clock::time_point(); };
     std::unique_ptr<Drafter> drafter;
     if (setting.drafts == Setting::Drafts::lookup) drafter = std::make_unique<LookupDrafter>();
+    if (setting.drafts == Setting::Drafts::suffix) drafter = std::make_unique<SuffixDrafter>();
     // The model as its own draft: always right when greedy, and it goes through every step of drafting.
     if (setting.drafts == Setting::Drafts::model)
       drafter = std::make_unique<ModelDrafter>(engine_model(setting), model_.spec, options);

@@ -27,6 +27,7 @@ TEST_P(EngineSharing, AnswersAreTheSameAloneAndTogetherInAnyOrderWithAnyMemoryAn
   EXPECT_EQ(answers({.salts = true}), alone());
   EXPECT_GT(shared_, 50u);
   EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::model, .salts = true}), alone());
+  EXPECT_EQ(answers({.drafts = Drafts::suffix, .salts = true}), alone());
 }
 
 TEST_P(EngineSharing, ADeviceThatIsLateAndStepsPlannedAheadChangeNoAnswer) {
@@ -49,7 +50,7 @@ TEST_P(EngineSharing, ADeviceThatWentOnWithAnotherTokenChangesNoAnswer) {
   EXPECT_EQ(answers({.pipeline = 2, .amends = true}), alone());
   EXPECT_GT(shared_, 100u);
   EXPECT_EQ(answers({.chunk = 5, .cancels = true, .pipeline = 2, .amends = true}), alone());
-  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::lookup, .pipeline = 2, .amends = true}), alone());
+  EXPECT_EQ(answers({.pool_tokens = 130, .drafts = Drafts::suffix, .pipeline = 2, .amends = true}), alone());
   EXPECT_EQ(answers({.pool_tokens = 130, .disk_tokens = 4000, .pipeline = 2, .amends = true}), alone());
 }
 

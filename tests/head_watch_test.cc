@@ -5,7 +5,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "explain/attention.h"
 #include "golden_model.h"
 

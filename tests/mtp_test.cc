@@ -7,7 +7,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
-#include "engine/mtp_drafter.h"
+#include "engine/drafts/mtp_drafter.h"
 #include "late_backend.h"
 #include "made_model.h"
 #include "runner/runner.h"

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "base/error.h"
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "golden_model.h"
 #include "kv/tiers/kv_snapshot.h"
 

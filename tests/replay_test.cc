@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cli_fixture.h"
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "replay/replayer.h"
 #include "server_fixture.h"
 

@@ -28,6 +28,7 @@ struct BenchCommand {
   std::vector<uint32_t> batches = {1, 16};
   std::vector<uint32_t> depths = {0};
   double seconds = 2;
+  double cost_per_hour = 0;
   bool json = false;
   std::string svg;
 
@@ -59,6 +60,7 @@ struct BenchCommand {
                        .kv_bytes_per_token = runner.layout().bytes_per_token(),
                        .device = traits.threads > 0 ? counted(traits.threads, "thread") : traits.description,
                        .threads = traits.threads,
+                       .cost_per_hour = cost_per_hour,
                        .machine = {},
                        .results = {}};
     measure(runner, shapes, *backend, report);
@@ -163,6 +165,10 @@ void add_bench(CLI::App& app) {
                    "how long each limit, and each phase at the least, is measured")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 600.0));
+  bench
+      ->add_option("--cost", command->cost_per_hour,
+                   "what the machine costs an hour, in any money: a million tokens' price is printed")
+      ->check(CLI::Range(1e-9, 1e9));
   bench->add_flag("--json", command->json, "print one JSON object");
   bench->add_option("--svg", command->svg, "a file to draw a roofline plot to");
   bench->callback([command] { (*command)(); });

@@ -64,22 +64,29 @@ std::string BenchReport::text() const {
   if (machine.has_bf16())
     text += fmt::format(", bf16 {:.0f} GFLOPS ({})", machine.bf16_gflops, machine.bf16_instruction);
   text += "\n\n";
-  text += fmt::format("{:8} {:>7} {:>6} {:>7} {:>10} {:>8}  {:8} {:>9} {:>8} {:>7}\n", "phase", "tokens",
-                      "batch", "depth", "tok/s", "share", "bound", "ops/byte", "GOPS", "GB/s");
+  text += fmt::format("{:8} {:>7} {:>6} {:>7} {:>10} {:>8}  {:8} {:>9} {:>8} {:>7}{}\n", "phase", "tokens",
+                      "batch", "depth", "tok/s", "share", "bound", "ops/byte", "GOPS", "GB/s",
+                      cost_per_hour > 0 ? fmt::format("{:>12}", "a million") : "");
   bool unsteady = false;
   bool cached = false;
   for (const BenchResult& result : results) {
     const bool above = result.memory_bound() && result.memory_share() > 1;
     const std::string marks = fmt::format("{}{}", result.steady() ? "" : " ~", above ? " *" : "");
-    text += fmt::format("{:8} {:>7} {:>6} {:>7} {:>10.1f} {:>8}  {:8} {:>9.1f} {:>8.1f} {:>7.2f}{}\n",
+    const std::string cost =
+        cost_per_hour > 0 ? fmt::format("{:>12.4g}", result.cost_of_million(cost_per_hour)) : "";
+    text += fmt::format("{:8} {:>7} {:>6} {:>7} {:>10.1f} {:>8}  {:8} {:>9.1f} {:>8.1f} {:>7.2f}{}{}\n",
                         name(result.shape.phase), result.shape.tokens, result.shape.batch, result.shape.depth,
                         result.tokens_per_second(), percent(result.share()),
                         result.memory_bound() ? "memory" : "compute", result.run.cost.ops_per_byte(),
-                        result.gops(), result.run.cost.bytes() / result.run.seconds / 1e9, marks);
+                        result.gops(), result.run.cost.bytes() / result.run.seconds / 1e9, cost, marks);
     unsteady |= !result.steady();
     cached |= above;
   }
   if (unsteady) text += "~ the machine's own limits moved by more than 10 % around this run: measure again\n";
+  if (cost_per_hour > 0)
+    text += fmt::format(
+        "a million: what a million tokens cost at {:.4g} an hour, the machine busy with nothing else\n",
+        cost_per_hour);
   if (cached) text += "* more than memory can give: part of what it reads stayed in the CPU's caches\n";
   return text;
 }
@@ -123,6 +130,8 @@ OrderedJson BenchReport::json() const {
                                    {"int8_gops", result.limits.int8_gops},
                                    {"f32_gflops", result.limits.f32_gflops},
                                    {"bf16_gflops", result.limits.bf16_gflops}}}});
+    if (cost_per_hour > 0)
+      object["results"].back()["cost_of_million"] = result.cost_of_million(cost_per_hour);
   }
   return object;
 }

@@ -18,6 +18,10 @@ struct BenchResult {
 
   bool steady() const;
   double tokens_per_second() const { return run.tokens / run.seconds; }
+  // What a million tokens cost at so much an hour.
+  double cost_of_million(double cost_per_hour) const {
+    return cost_per_hour / 3600 / tokens_per_second() * 1e6;
+  }
   double gops() const { return run.cost.ops() / run.seconds / 1e9; }
   // Of the time it took, what its operations, or its bytes, need at the machine's rates. Weights that stay in the CPU's
   // caches can put the second above 1.
@@ -38,9 +42,10 @@ struct BenchReport {
   std::string kernels;
   std::string kv_format;
   size_t kv_bytes_per_token = 0;
-  std::string device;    // "2 threads", "NVIDIA H200"
-  uint32_t threads = 0;  // 0: it is no CPU
-  MachineRates machine;  // the best that was seen
+  std::string device;        // "2 threads", "NVIDIA H200"
+  uint32_t threads = 0;      // 0: it is no CPU
+  double cost_per_hour = 0;  // of the machine, in whatever money; 0: nobody asks
+  MachineRates machine;      // the best that was seen
   std::vector<BenchResult> results;
 
   std::string text() const;

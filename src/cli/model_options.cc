@@ -17,8 +17,9 @@
 #include "base/thread_pool.h"
 #include "cli/kv_choice.h"
 #include "cli/model_name.h"
-#include "engine/model_drafter.h"
-#include "engine/mtp_drafter.h"
+#include "engine/drafts/model_drafter.h"
+#include "engine/drafts/mtp_drafter.h"
+#include "engine/drafts/suffix_drafter.h"
 #include "engine/pruning/token_scorer.h"
 #include "kv/kv_cache.h"
 #include "model/placement.h"
@@ -100,8 +101,8 @@ DeviceChoice ModelOptions::choice() const {
 void ModelOptions::add_draft_to(CLI::App& command) {
   command.add_option(
       "--draft", draft,
-      "who guesses ahead: a small model with the same tokens, 'lookup' (what stood in the text before), or "
-      "'mtp' (the layer of the model itself that predicts further tokens, where it has one)");
+      "who guesses ahead: a small model with the same tokens, 'lookup' (what stood in the text before), "
+      "'suffix' (that and late answers to others), or 'mtp' (the layer of the model itself that predicts further tokens, where it has one)");
   command.add_option("--draft-tokens", draft_tokens, "most tokens guessed at a time")
       ->capture_default_str()
       ->check(CLI::Range(1u, 64u));
@@ -169,6 +170,8 @@ ModelOptions::Opened ModelOptions::open() const {
   for (const std::string& loss : opened.model->weights().losses) std::cerr << loss << "\n";
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
+  } else if (draft == "suffix") {
+    opened.drafter = std::make_unique<SuffixDrafter>();
   } else if (draft == "mtp") {
     const LoadedModel& model = *opened.model;
     if (model.backend().traits().memory != MemoryKind::host || is_split(model.spec()))

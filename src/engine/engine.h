@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/disk_loads.h"
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "engine/host_loads.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"

@@ -110,8 +110,7 @@ Columns::Id Columns::compute(Id column, uint8_t byte) {
   alike.words.fill(~uint64_t(0));
   ExprPool& pool = rules_.pool();
   for (const Item& item : columns_[column].lexing) {
-    const ByteSet& same = pool.alike(item.text, byte);
-    for (size_t i = 0; i < same.words.size(); ++i) alike.words[i] &= same.words[i];
+    alike = alike & pool.alike(item.text, byte);
     const ExprId text = pool.next(item.text, byte);
     if (text == ExprPool::kNothing) continue;
     if (pool.can_continue(text)) kernel.push_back({item.place, item.goal, item.origin, text});
@@ -123,9 +122,7 @@ Columns::Id Columns::compute(Id column, uint8_t byte) {
     rows_[column] = std::make_unique<Id[]>(256);
     std::fill_n(rows_[column].get(), 256, kUnknown);
   }
-  for (int other = 0; other < 256; ++other) {
-    if (alike.has(uint8_t(other))) rows_[column][other] = to;
-  }
+  alike.each([row = rows_[column].get(), to](uint8_t other) { row[other] = to; });
   return to;
 }
 
@@ -197,7 +194,11 @@ void Columns::close(std::span<const Item> kernel, Id self) {
   made.lexing.erase(std::unique(made.lexing.begin(), made.lexing.end()), made.lexing.end());
   std::ranges::sort(made.waiting, {},
                     [&](const Item& w) { return std::pair(rules_.at(w.place).index(), w); });
-  if (made.lexing.size() == 1) made.plain_run = rules_.pool().plain_run(made.lexing[0].text);
+  for (const Item& item : made.lexing) {
+    const auto run = rules_.pool().plain_run(item.text);
+    if (run == kEndless || made.lexing.size() == 1) made.plain_run = run;
+    if (run == kEndless) break;
+  }
   endless_[self] = made.plain_run == kEndless ? 1 : 0;
   columns_[self] = std::move(made);
 }

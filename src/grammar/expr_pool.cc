@@ -73,6 +73,7 @@ ExprId ExprPool::intern(Node node) {
   if (node.reach > kMostReach) throw Error("the grammar is too complex: a pattern is nested too deeply");
   if (node.kind == Kind::all_of || node.kind == Kind::complement || node.kind == Kind::multiples)
     node.may_be_nothing = true;
+  node.finite = is_finite(node);
   const bool is_nothing = node.kind == Kind::nothing;
   node.live = is_nothing ? Answer::no : node.nullable || !node.may_be_nothing ? Answer::yes : Answer::unknown;
   charge(sizeof(Node) + node.parts.size() * sizeof(ExprId) + 64);
@@ -81,6 +82,21 @@ ExprId ExprPool::intern(Node node) {
   steps_.emplace_back();
   by_hash_.emplace(hash, id);
   return id;
+}
+
+bool ExprPool::is_finite(const Node& node) const {
+  const auto finite = [&](ExprId part) { return nodes_[part].finite; };
+  switch (node.kind) {
+    case Kind::complement:
+    case Kind::multiples:
+      return false;
+    case Kind::all_of:
+      return std::ranges::any_of(node.parts, finite);
+    case Kind::repeat:
+      return node.most != kNoMost && finite(node.parts[0]);
+    default:
+      return std::ranges::all_of(node.parts, finite);
+  }
 }
 
 ExprId ExprPool::bytes(const ByteSet& set) {
@@ -221,20 +237,38 @@ ExprId ExprPool::multiples(const Multiples& numbers) {
   return intern({.kind = Kind::multiples, .nullable = remainder == 0, .numbers = numbers});
 }
 
+std::optional<ExprPool::FirstByte> ExprPool::first_byte(ExprId a) const {
+  const Node& node = nodes_[a];
+  if (node.kind == Kind::bytes) return FirstByte{node.set, kEmpty};
+  if (node.kind != Kind::concat || nodes_[node.parts[0]].kind != Kind::bytes) return std::nullopt;
+  return FirstByte{nodes_[node.parts[0]].set, node.parts[1]};
+}
+
 ExprId ExprPool::derive(ExprId a, uint8_t byte) {
+  if (const auto first = first_byte(a)) return first->set.has(byte) ? first->after : kNothing;
   const Steps& table = steps(a);
   return table.to[table.class_of[byte]];
 }
 
+// Whatever may follow its first byte.
+std::vector<ExprId> ExprPool::followers(ExprId a) {
+  if (const auto first = first_byte(a)) return {first->after};
+  return steps(a).to;
+}
+
 void ExprPool::refine_by(ExprId part, Steps& refined) {
-  const Steps& by = steps(part);
+  const auto first = first_byte(part);
+  const Steps* const by = first ? nullptr : &steps(part);
+  const auto class_in_part = [&](size_t byte) {
+    return first ? uint8_t(first->set.has(uint8_t(byte))) : by->class_of[byte];
+  };
   constexpr size_t kFew = 32;
   std::array<int16_t, kFew * kFew> table;  // of pairs of small classes: the new one
   table.fill(-1);
   std::vector<std::pair<std::pair<uint8_t, uint8_t>, uint8_t>> others;
   int next = 0;
   for (size_t byte = 0; byte < 256; ++byte) {
-    const std::pair<uint8_t, uint8_t> both{refined.class_of[byte], by.class_of[byte]};
+    const std::pair<uint8_t, uint8_t> both{refined.class_of[byte], class_in_part(byte)};
     if (both.first < kFew && both.second < kFew) {
       int16_t& known = table[both.first * kFew + both.second];
       if (known < 0) known = int16_t(next++);
@@ -346,7 +380,8 @@ ExprId ExprPool::next(ExprId a, uint8_t byte) {
   return is_live(to) ? to : kNothing;
 }
 
-const ByteSet& ExprPool::alike(ExprId a, uint8_t byte) {
+ByteSet ExprPool::alike(ExprId a, uint8_t byte) {
+  if (const auto first = first_byte(a)) return first->set.has(byte) ? first->set : first->set.complement();
   const Steps& table = steps(a);
   return table.bytes[table.class_of[byte]];
 }

@@ -60,10 +60,10 @@ class ExprPool {
   // Whether anything but the empty text belongs to it.
   bool can_continue(ExprId a);
   // The bytes that lead where `byte` does.
-  const ByteSet& alike(ExprId a, uint8_t byte);
+  ByteSet alike(ExprId a, uint8_t byte);
   bool matches(ExprId a, std::string_view text);
-  // How many characters that may stand in a JSON string as they are (no quote, backslash or control character) it begins with, in any
-  // order, at the most: kNoMost: without end. Nothing where that cannot be seen at once.
+  // How many plain characters it begins with, in any order, at the most: kNoMost: without end. Nothing where that cannot be seen at
+  // once. Plain are those that may stand in a JSON string as they are: no quote, backslash or control character.
   std::optional<uint32_t> plain_run(ExprId a);
   size_t size(ExprId a) const { return nodes_[a].size; }  // of its tree, up to a bound
   size_t used_bytes() const { return used_bytes_; }
@@ -75,6 +75,7 @@ class ExprPool {
     Kind kind = Kind::nothing;
     bool nullable = false;
     bool may_be_nothing = false;  // it takes a search to know whether any text belongs to it
+    bool finite = false;          // so many texts belong to it for certain; false: perhaps
     Answer live = Answer::unknown, continues = Answer::unknown;
     uint16_t reach = 1;  // how deep its derivative looks
     uint32_t size = 1;
@@ -82,6 +83,20 @@ class ExprPool {
     std::vector<ExprId> parts = {};
     ByteSet set = {};
     Multiples numbers = {};
+  };
+  // What is certain of the texts of plain characters: of all there are, not of those that belong to an expression.
+  struct PlainTexts {
+    bool some = false;          // one of them belongs to it
+    bool all_but_few = false;   // all do, but for a finite number
+    bool always_more = false;   // each is the beginning of infinitely many that do
+    bool always_a_way = false;  // each is the beginning of a text that does, plain or not
+    // Of what allows all that this allows or all that the other does.
+    PlainTexts operator|(const PlainTexts& other) const;
+  };
+  // An expression that begins with one of a set of bytes, and goes on in one way: it needs no table of derivatives.
+  struct FirstByte {
+    ByteSet set;
+    ExprId after = kNothing;
   };
   // An expression's derivatives: by classes of bytes that lead to the same.
   struct Steps {
@@ -92,12 +107,17 @@ class ExprPool {
 
   ExprId intern(Node node);
   void charge(size_t bytes);
+  bool is_finite(const Node& node) const;
+  std::optional<FirstByte> first_byte(ExprId a) const;
+  std::vector<ExprId> followers(ExprId a);
   const Steps& steps(ExprId a);
   Steps make_steps(ExprId a);
   ExprId derive(ExprId a, uint8_t byte);
   void refine_by(ExprId part, Steps& steps);
   bool covers_plain(ExprId a);
   bool begins_plain(ExprId a);
+  PlainTexts plain_texts(ExprId a);
+  PlainTexts find_plain_texts(const Node& node);
   const Multiples* multiples_in(ExprId a, int depth) const;
   bool has_near_multiple(ExprId a);
   static uint64_t hash_of(const Node& node);
@@ -107,6 +127,7 @@ class ExprPool {
   std::unordered_multimap<uint64_t, ExprId> by_hash_;
   std::vector<std::unique_ptr<const Steps>> steps_;
   std::unordered_map<ExprId, bool> covers_plain_, begins_plain_;
+  std::unordered_map<ExprId, PlainTexts> plain_texts_;
   size_t used_bytes_ = 0;
 };
 

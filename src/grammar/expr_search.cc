@@ -51,7 +51,7 @@ bool ExprPool::has_near_multiple(ExprId a) {
 
 bool ExprPool::is_live(ExprId a) {
   if (nodes_[a].live != Answer::unknown) return nodes_[a].live == Answer::yes;
-  if (has_near_multiple(a)) {
+  if (plain_texts(a).some || has_near_multiple(a)) {
     nodes_[a].live = Answer::yes;
     return true;
   }
@@ -60,7 +60,7 @@ bool ExprPool::is_live(ExprId a) {
   std::unordered_map<ExprId, bool> seen{{a, true}};
   for (size_t i = 0; i < found.size(); ++i) {
     if (found.size() > kMostSearched) break;
-    const std::vector<ExprId> next = steps(found[i].first).to;
+    const std::vector<ExprId> next = followers(found[i].first);
     for (ExprId to : next) {
       if (nodes_[to].live == Answer::no) continue;
       if (nodes_[to].live == Answer::yes) {
@@ -82,7 +82,7 @@ bool ExprPool::is_live(ExprId a) {
 
 bool ExprPool::can_continue(ExprId a) {
   if (nodes_[a].continues == Answer::unknown) {
-    const std::vector<ExprId> to = steps(a).to;
+    const std::vector<ExprId> to = followers(a);
     bool continues = false;
     for (ExprId one : to) continues = continues || is_live(one);
     nodes_[a].continues = continues ? Answer::yes : Answer::no;
@@ -134,7 +134,88 @@ bool ExprPool::begins_plain(ExprId a) {
   return begins;
 }
 
+ExprPool::PlainTexts ExprPool::PlainTexts::operator|(const PlainTexts& other) const {
+  return {some || other.some, all_but_few || other.all_but_few, always_more || other.always_more,
+          always_a_way || other.always_a_way};
+}
+
+ExprPool::PlainTexts ExprPool::find_plain_texts(const Node& node) {
+  PlainTexts texts;
+  texts.some = node.nullable;
+  switch (node.kind) {
+    case Kind::nothing:
+    case Kind::empty:
+    case Kind::multiples:
+      break;
+    case Kind::bytes:
+      for (int byte = 0x20; byte < 0x80; ++byte)
+        texts.some = texts.some || (byte != '"' && byte != '\\' && node.set.has(uint8_t(byte)));
+      break;
+    case Kind::any_of:
+      for (const ExprId part : node.parts) texts = texts | plain_texts(part);
+      break;
+    case Kind::all_of: {
+      // Without a few, whoever has no end still has none.
+      size_t with_more = 0;
+      texts.all_but_few = true;
+      for (const ExprId part : node.parts) {
+        const PlainTexts of_part = plain_texts(part);
+        if (of_part.all_but_few) continue;
+        texts.all_but_few = false;
+        with_more += of_part.always_more ? 1 : 2;
+      }
+      texts.always_more = with_more <= 1;
+      break;
+    }
+    case Kind::complement:
+      texts.all_but_few = nodes_[node.parts[0]].finite;
+      break;
+    case Kind::concat: {
+      const PlainTexts head = plain_texts(node.parts[0]), tail = plain_texts(node.parts[1]);
+      if (nodes_[node.parts[0]].nullable) texts = texts | tail;
+      if (nodes_[node.parts[1]].nullable) texts = texts | head;
+      texts.some = texts.some || (head.some && tail.some);
+      texts.always_more = texts.always_more || (head.always_more && tail.some);
+      texts.always_a_way = texts.always_a_way || (head.always_a_way && is_live(node.parts[1]));
+      break;
+    }
+    case Kind::repeat: {
+      const PlainTexts one = plain_texts(node.parts[0]);
+      if (node.least <= 1) texts = texts | one;
+      texts.some = texts.some || one.some;
+      // Texts of fewer characters than the least are few.
+      texts.all_but_few = texts.all_but_few || (node.most == kNoMost && covers_plain(node.parts[0]));
+      texts.always_more = texts.always_more || one.always_more;
+      break;
+    }
+  }
+  texts.always_more = texts.always_more || texts.all_but_few;
+  texts.always_a_way = texts.always_a_way || texts.always_more;
+  texts.some = texts.some || texts.always_more;
+  return texts;
+}
+
+ExprPool::PlainTexts ExprPool::plain_texts(ExprId a) {
+  // A chain is gone through from its end, so that long ones need no depth.
+  std::vector<ExprId> chain{a};
+  while (nodes_[chain.back()].kind == Kind::concat && !plain_texts_.contains(chain.back()))
+    chain.push_back(nodes_[chain.back()].parts[1]);
+  PlainTexts texts;
+  for (size_t i = chain.size(); i-- > 0;) {
+    if (const auto known = plain_texts_.find(chain[i]); known != plain_texts_.end()) {
+      texts = known->second;
+      continue;
+    }
+    const Node node = nodes_[chain[i]];  // a copy: the list grows meanwhile
+    texts = find_plain_texts(node);
+    charge(sizeof(PlainTexts) + 32);
+    plain_texts_.emplace(chain[i], texts);
+  }
+  return texts;
+}
+
 std::optional<uint32_t> ExprPool::plain_run(ExprId a) {
+  if (plain_texts(a).always_a_way) return kNoMost;
   ExprId run = a, rest = kEmpty;
   if (nodes_[a].kind == Kind::concat) {
     run = nodes_[a].parts[0];

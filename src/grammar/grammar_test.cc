@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "grammar/call_rules.h"
+#include "grammar/code_points.h"
 #include "grammar/grammar_compiler.h"
 
 namespace quire::grammar {
@@ -117,6 +118,14 @@ TEST(Grammar, MasksWhatAdvanceAllows) {
       {Kind::json_schema, R"({"type":"array","items":{"type":"string","maxLength":3}})"},
       {Kind::json_schema, "true"},
       {Kind::grammar, "root ::= \"a\" root \"b\" | \"\" | root \"c\""},
+      {Kind::json_schema, R"({"type":"string","not":{"enum":["ab","abc",""]}})"},
+      {Kind::json_schema, R"({"type":"string","not":{"pattern":"abc"}})"},
+      {Kind::json_schema, R"({"type":"string","pattern":"b.*c$","minLength":2})"},
+      {Kind::json_schema,
+       R"({"anyOf":[{"type":"string","maxLength":2},{"const":"abcabc"},{"pattern":"^a"}]})"},
+      {Kind::json_schema,
+       R"({"patternProperties":{"^a":{"type":"integer"},"c":{"type":"string"}},"additionalProperties":{"enum":["ab"]}})"},
+      {Kind::json_schema, R"({"type":"object","propertyNames":{"pattern":"^(a|é)+"},"minProperties":2})"},
   };
   std::mt19937 random(7);
   for (const auto& [kind, source] : sources) {
@@ -139,6 +148,26 @@ TEST(Grammar, MasksWhatAdvanceAllows) {
       }
     }
   }
+}
+
+// What saves the walk through all plain tokens: a string that may go on with any of them says so.
+TEST(Grammar, SeesWhereAnyPlainTextMayFollow) {
+  ExprPool pool;
+  const ExprId any = pool.repeat(json_char(pool, JsonSpelling::one), 0, ExprPool::kNoMost);
+  const ExprId quote = pool.literal("\""), word = pool.literal("word");
+  const auto run = [&](ExprId content) { return pool.plain_run(pool.concat(content, quote)); };
+  const auto kEndless = std::optional(ExprPool::kNoMost);
+  EXPECT_EQ(run(any), kEndless);
+  EXPECT_EQ(run(pool.all_of({any, pool.complement(pool.literals({"a", "ab", "b"}))})), kEndless);
+  EXPECT_EQ(run(pool.any_of({word, any})), kEndless);
+  const ExprId holds_word = pool.concat(any, pool.concat(word, any));
+  EXPECT_EQ(run(holds_word), kEndless);
+  EXPECT_EQ(run(pool.all_of({holds_word, pool.complement(word)})), kEndless);
+  EXPECT_EQ(run(pool.concat(holds_word, pool.optional(word))), kEndless);
+  EXPECT_NE(run(word), kEndless);
+  EXPECT_NE(run(pool.concat(word, any)), kEndless);
+  EXPECT_NE(run(pool.all_of({any, pool.complement(holds_word)})), kEndless);
+  EXPECT_EQ(run(pool.repeat(json_char(pool, JsonSpelling::one), 2, 5)), std::optional(5u));
 }
 
 TEST(Grammar, SpellsWhatIsForced) {

@@ -36,8 +36,9 @@ struct SchemaCompiler::ObjectPlan {
 
 // Where in an object: which member comes next at the earliest, and what is known of those before.
 struct SchemaCompiler::ObjectState {
+  enum class Where : uint8_t { opened, after_member, after_comma };
   size_t next = 0;
-  bool is_first = true;
+  Where where = Where::opened;
   uint64_t counted = 0;  // different members for certain, up to the least number
   uint64_t members = 0;  // all, if there is a largest number
   uint64_t others = 0;   // of those counted: which classes of names, or how many
@@ -161,10 +162,13 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
   for (const ObjectPlan::Member& member : plan.members) named.push_back(json_content(member.name));
   if (!named.empty()) limits.push_back(pool_.complement(pool_.literals(std::move(named))));
   const bool is_free = limits.empty() && patterns.empty();
-  limits.push_back(
-      pool_.repeat(json_char(pool_, is_free ? JsonSpelling::any : JsonSpelling::one), 0, ExprPool::kNoMost));
+  // What is a name by a pattern or by `propertyNames` need not be asked to be a text.
+  const bool are_texts =
+      std::ranges::any_of(leaves, [](const Schema* leaf) { return leaf->names != nullptr; });
+  const ExprId any_name = values_.any_content(is_free ? JsonSpelling::any : JsonSpelling::one);
   for (uint32_t matched = 0; matched < 1u << patterns.size(); ++matched) {
     std::vector<ExprId> parts = limits;
+    if (!are_texts && matched == 0) parts.push_back(any_name);
     for (size_t p = 0; p < patterns.size(); ++p) {
       const ExprId content = values_.pattern_content(patterns[p]);
       parts.push_back((matched >> p & 1) != 0 ? content : pool_.complement(content));
@@ -206,18 +210,35 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
     return found->second;
   };
   const auto counted = [&](ObjectState state) {
-    state.is_first = false;
+    state.where = ObjectState::Where::after_member;
     state.counted = std::min(state.counted + 1, plan.least);
     if (largest > 0) ++state.members;
     return state;
   };
-  const ExprId colon = join({space_, pool_.literal(":"), space_});
+  const auto is_whole = [&](const ObjectState& state) {
+    return std::ranges::all_of(plan.dependent, [&](const auto& one) {
+      return (state.present & one.first) == 0 || (state.present & one.second) == one.second;
+    });
+  };
+  const auto may_end = [&](const ObjectState& state) {
+    const auto rest = std::span(plan.members).subspan(state.next);
+    return state.counted >= plan.least && is_whole(state) &&
+           std::ranges::none_of(rest, &ObjectPlan::Member::required);
+  };
+  const ExprId colon = join({space_, pool_.literal(":"), space_}), end = pool_.literal("}");
   const Symbol first = symbol_at({});
   while (!to_do.empty()) {
     const ObjectState state = to_do.back();
     to_do.pop_back();
     const Symbol symbol = known.at(state);
-    const ExprId before = state.is_first ? ExprPool::kEmpty : comma();
+    if (state.where == ObjectState::Where::after_member) {
+      // One comma for whatever may follow: names are many.
+      ObjectState after = state;
+      after.where = ObjectState::Where::after_comma;
+      rules_.add(symbol, {Symbol::terminal(comma()), symbol_at(after)});
+      if (may_end(state)) rules_.add(symbol, {Symbol::terminal(join({space_, end}))});
+      continue;
+    }
     const bool is_full = plan.most == 0 || (largest > 0 && state.members >= largest);
     if (state.next < plan.members.size()) {
       const ObjectPlan::Member& member = plan.members[state.next];
@@ -227,22 +248,17 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
       if (is_full || member.forbidden) continue;
       after = counted(after);
       if (member.tracked >= 0) after.present |= uint64_t(1) << member.tracked;
-      const ExprId key = join({before, pool_.literal(json_text(member.name)), colon});
+      const ExprId key = join({pool_.literal(json_text(member.name)), colon});
       rules_.add(symbol, {Symbol::terminal(key), value(member.goal), symbol_at(after)});
       continue;
     }
-    const bool is_whole = std::ranges::all_of(plan.dependent, [&](const auto& one) {
-      return (state.present & one.first) == 0 || (state.present & one.second) == one.second;
-    });
-    if (!is_whole) continue;  // what is missing cannot come any more
-    if (state.counted >= plan.least) {
-      const ExprId end = pool_.literal("}");
-      rules_.add(symbol, {Symbol::terminal(state.is_first ? end : join({space_, end}))});
-    }
+    if (!is_whole(state)) continue;  // what is missing cannot come any more
+    if (state.where == ObjectState::Where::opened && may_end(state))
+      rules_.add(symbol, {Symbol::terminal(end)});
     if (is_full) continue;
     for (const ObjectPlan::Others& others : plan.others) {
       const auto add = [&](ExprId names, const ObjectState& after) {
-        const ExprId key = join({before, pool_.literal("\""), names, pool_.literal("\""), colon});
+        const ExprId key = join({pool_.literal("\""), names, pool_.literal("\""), colon});
         rules_.add(symbol, {Symbol::terminal(key), value(others.goal), symbol_at(after)});
       };
       ObjectState after = counted(state);
@@ -253,7 +269,7 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
       // The same name may come twice, and then counts once. So names are counted that differ for certain: in their length, modulo
       // as many as could be needed. Few such classes may come in any order, many one after the other.
       const uint32_t needed = uint32_t(plan.least);
-      const ExprId one = json_char(pool_, JsonSpelling::one);
+      const ExprId one = values_.character(JsonSpelling::one);
       const bool any_order = needed <= kMostClasses;
       for (uint32_t rest = 0; rest < needed; ++rest) {
         if (any_order ? (state.others >> rest & 1) != 0 : state.others != rest) continue;

@@ -28,6 +28,21 @@ ExprId SchemaValues::pattern_content(const std::string& pattern) {
   return content;
 }
 
+ExprId SchemaValues::format_content(const std::string& format) {
+  const auto found = formats_.find(format);
+  if (found != formats_.end()) return found->second;
+  const auto pattern = format_pattern(format);
+  const ExprId content =
+      pattern ? read_regex(pool_, *pattern, {.spelling = RegexSpelling::json}) : ExprPool::kAll;
+  formats_.emplace(format, content);
+  return content;
+}
+
+ExprId SchemaValues::character(JsonSpelling spelling) {
+  const auto found = characters_.find(spelling);
+  return found != characters_.end() ? found->second : characters_[spelling] = json_char(pool_, spelling);
+}
+
 bool SchemaValues::matches(const std::string& pattern, const std::string& name) {
   return pool_.matches(pattern_content(pattern), json_content(name));
 }
@@ -35,15 +50,19 @@ bool SchemaValues::matches(const std::string& pattern, const std::string& name) 
 std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpelling& spelling) {
   std::vector<ExprId> limits;
   uint64_t least = 0, most = Schema::kNoMost;
+  bool is_text = false;  // by what is asked of it: then any text need not be asked for
   for (const Schema* schema : schemas) {
+    is_text = is_text || !schema->patterns.empty();
     least = std::max(least, schema->least_length);
     most = std::min(most, schema->most_length);
     for (const std::string& pattern : schema->patterns) limits.push_back(pattern_content(pattern));
     for (const std::string& pattern : schema->not_patterns)
       limits.push_back(pool_.complement(pattern_content(pattern)));
     for (const std::string& format : schema->formats) {
-      if (const auto pattern = format_pattern(format))
-        limits.push_back(read_regex(pool_, *pattern, {.spelling = RegexSpelling::json}));
+      const ExprId content = format_content(format);
+      if (content == ExprPool::kAll) continue;
+      limits.push_back(content);
+      is_text = true;
     }
     std::vector<std::string> excluded;
     for (const OrderedJson& value : schema->excluded) {
@@ -56,7 +75,8 @@ std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpellin
   if (least > kMostCounted)
     throw Error("the schema's keyword 'minLength' cannot be more than {}", kMostCounted);
   const uint32_t counted = most > kMostCounted ? ExprPool::kNoMost : uint32_t(most);
-  limits.push_back(pool_.repeat(json_char(pool_, spelling), uint32_t(least), counted));
+  if (!is_text || least > 0 || counted != ExprPool::kNoMost)
+    limits.push_back(pool_.repeat(character(spelling), uint32_t(least), counted));
   return limits;
 }
 

@@ -29,15 +29,23 @@ class SchemaValues {
   // Whether a name matches a pattern of patternProperties.
   bool matches(const std::string& pattern, const std::string& name);
   ExprId pattern_content(const std::string& pattern);
+  // Any number of any characters.
+  ExprId any_content(JsonSpelling spelling) {
+    return pool_.repeat(character(spelling), 0, ExprPool::kNoMost);
+  }
+  ExprId character(JsonSpelling spelling);
 
   ExprPool& pool() { return pool_; }
 
  private:
+  // Nothing where the format says nothing.
+  ExprId format_content(const std::string& format);
   std::vector<ExprId> string_limits(const Goal& schemas, JsonSpelling& spelling);
   std::vector<ExprId> number_limits(const Goal& schemas);
 
   ExprPool& pool_;
-  std::map<std::string, ExprId> patterns_;
+  std::map<std::string, ExprId> patterns_, formats_;
+  std::map<JsonSpelling, ExprId> characters_;
 };
 
 // The text between the quotes.

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/drafter.h"
+#include "engine/drafts/suffix_drafter.h"
 #include "engine/engine_loop.h"
 #include "failing_allocator.h"
 #include "golden_model.h"
@@ -55,7 +55,7 @@ class EngineWithoutMemory : public testing::Test {
     options.pipeline = tiers.late ? 2 : 1;
     EngineModel model = model_.engine_model();
     if (tiers.late) model.backend = &late_;
-    return std::make_unique<Engine>(model, options, std::make_unique<LookupDrafter>());
+    return std::make_unique<Engine>(model, options, std::make_unique<SuffixDrafter>());
   }
   size_t page_bytes() {
     const KvLayout layout = make_kv_layout(kv_shapes(model_.spec, KvFormats()), 8);

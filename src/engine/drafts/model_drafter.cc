@@ -1,4 +1,4 @@
-#include "engine/model_drafter.h"
+#include "engine/drafts/model_drafter.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 #include "engine/engine.h"
 #include "model/predictor.h"
 

@@ -1,4 +1,4 @@
-#include "engine/drafter.h"
+#include "engine/drafts/drafter.h"
 
 #include <gtest/gtest.h>
 

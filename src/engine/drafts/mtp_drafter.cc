@@ -1,4 +1,4 @@
-#include "engine/mtp_drafter.h"
+#include "engine/drafts/mtp_drafter.h"
 
 #include <algorithm>
 #include <utility>
