@@ -102,7 +102,8 @@ void ModelOptions::add_draft_to(CLI::App& command) {
   command.add_option(
       "--draft", draft,
       "who guesses ahead: a small model with the same tokens, 'lookup' (what stood in the text before), "
-      "'suffix' (that and late answers to others), or 'mtp' (the layer of the model itself that predicts further tokens, where it has one)");
+      "'suffix' (that and late answers to others), or 'mtp' (the layer of the model itself that predicts "
+      "further tokens, where it has one)");
   command.add_option("--draft-tokens", draft_tokens, "most tokens guessed at a time")
       ->capture_default_str()
       ->check(CLI::Range(1u, 64u));
