@@ -116,18 +116,103 @@ def events_are_read_whole_wherever_the_bytes_are_cut(page):
     return "every pair of cuts gives the same four events"
 
 
+MARKDOWN = """One <b>bold</b>
+line of *it*, **more** and `code`.
+
+# A heading
+```html
+<img src=x onerror=alert(1)>
+
+# kept
+```
+- an item
+  - inside
+    ```
+    deep
+    ```
+- [x] done
+
+3. three
+4. four
+
+> quoted
+> - too
+
+| name | size |
+|:-----|-----:|
+| a | 1 |
+| `b|` | 2 |
+
+[one](https://example.com/a_(b)) [two](javascript:alert(1)) <https://example.com/> https://example.com/x_y, 2 * 3 * 4 snake_case_name ~~gone~~
+***
+It is $5 and $6.
+
+```
+open"""
+
+
 @check
-def text_of_a_model_never_becomes_markup(page):
-    seen = page.browser.js_async("""const done = arguments[0];
+def markdown_becomes_elements_and_markup_stays_text(page):
+    seen = page.browser.js_async("""const [text, done] = arguments;
         import('./answer_text.js').then(({TextView}) => {
-          const element = document.createElement('div');
-          const view = new TextView(element);
-          const text = 'One <b>bold</b>\\nline.\\n\\n```html\\n<img src=x onerror=alert(1)>\\n\\n# kept\\n```\\nAnd `code`.\\n\\n```\\nopen';
-          for (let end = 0; end <= text.length; ++end) view.show(text.slice(0, end));
-          done([[...element.children].map((e) => `${e.tagName}:${e.textContent}`), element.querySelectorAll('b, img').length]);
-        }, (error) => done([String(error)]));""")
-    assert seen == [["P:One <b>bold</b>\nline.", "PRE:<img src=x onerror=alert(1)>\n\n# kept", "P:And code.", "PRE:open"], 0], seen
-    return f"{len(seen[0])} blocks, no foreign element"
+          const shown = (...pieces) => {
+            const element = document.createElement('div');
+            const view = new TextView(element);
+            for (const piece of pieces) view.show(piece);
+            return element;
+          };
+          const whole = shown(text);
+          const grown = shown(...[...text].map((_, i) => text.slice(0, i + 1)));
+          done({same: whole.innerHTML === grown.innerHTML, kinds: [...whole.querySelectorAll('[data-kind]')].map((e) => e.dataset.kind),
+                foreign: grown.querySelectorAll('b, img, script').length, links: [...grown.querySelectorAll('a')].map((a) => [a.href, a.rel]),
+                tags: ['em', 'strong', 'del', 'h4', 'blockquote ul', 'ul ul pre', 'li.task', 'td.right', 'th'].map((tag) => grown.querySelectorAll(tag).length),
+                start: grown.querySelector('ol').start, text: grown.textContent});
+        }, (error) => done({error: String(error)}));""", MARKDOWN)
+    assert seen.get("same"), seen
+    assert seen["kinds"] == ["paragraph", "heading", "code", "list", "list", "quote", "table", "paragraph", "rule", "paragraph", "code"], seen["kinds"]
+    assert seen["foreign"] == 0 and seen["tags"] == [1, 1, 1, 1, 1, 1, 1, 2, 2], seen
+    assert [href for href, _ in seen["links"]] == ["https://example.com/a_(b)", "https://example.com/", "https://example.com/x_y"], seen["links"]
+    assert all("noopener" in rel for _, rel in seen["links"]) and seen["start"] == 3
+    for kept in ("<b>bold</b>", "<img src=x onerror=alert(1)>", "[two](javascript:alert(1))", "2 * 3 * 4", "snake_case_name", "$5 and $6"):
+        assert kept in seen["text"], kept
+    return f"{len(seen['kinds'])} blocks, no foreign element, the same whole and letter by letter"
+
+
+@check
+def a_long_hostile_answer_stays_harmless_and_is_never_built_again(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        import('./answer_text.js').then(async ({TextView}) => {
+          const results = {};
+          const kinds = {scripts: [1e6, '<script>window.hurt = 1</script>\\n\\n<img src=x onerror="window.hurt = 1">\\n\\n'], code: [1e6, 'let x = "<b>";\\n', '```\\n'],
+                         letters: [1e6, 'x'], brackets: [1e5, '['], stars: [1e5, '*a **b _c '], quotes: [1e5, '> > > '], ticks: [1e5, '` `` '],
+                         rows: [1e5, '| a | b |\\n', '|a|b|\\n|-|-|\\n'], links: [1e5, '[a](javascript:window.hurt=1) '], blanks: [1e5, ' ', '# x']};
+          for (const [name, [length, unit, head = '']] of Object.entries(kinds)) {
+            const text = head + unit.repeat(Math.ceil(length / unit.length)) + 'y';
+            const element = document.createElement('div');
+            element.className = 'text';
+            document.getElementById('turns').append(element);
+            const view = new TextView(element);
+            let longest = 0;
+            let marked = null;
+            for (let end = 10000; end < text.length + 10000; end += 10000) {
+              const began = performance.now();
+              view.show(text.slice(0, end));
+              void element.offsetHeight;
+              longest = Math.max(longest, performance.now() - began);
+              if (end === 40000) marked = element.querySelector('.piece') ?? element.querySelector('[data-kind]');
+              if (end % 100000 === 0) await new Promise(requestAnimationFrame);
+            }
+            const said = name === 'code' ? element.querySelector('code').textContent : element.textContent;
+            results[name] = {ms: Math.round(longest), kept: said.length, of: text.length, stands: element.contains(marked)};
+            element.remove();
+          }
+          done({results, bad: document.querySelectorAll('#turns script, #turns img').length, hurt: window.hurt ?? 0});
+        }, (error) => done({error: String(error.stack)}));""")
+    assert "results" in seen and seen["bad"] == 0 and seen["hurt"] == 0, seen
+    for name, result in seen["results"].items():
+        assert result["stands"], f"{name}: what stood was built again"
+        assert name in ("quotes", "rows", "blanks") or result["kept"] > result["of"] * 0.7, (name, result)
+    return "longest pause while 10 kB more came, ms: " + ", ".join(f"{name} {result['ms']}" for name, result in seen["results"].items())
 
 
 @check

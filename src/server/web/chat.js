@@ -10,6 +10,7 @@ import { report_element, report_of_chunk, report_of_request } from './report.js'
 
 const kSuggestions = ['What is a KV cache?', 'Tell me a short story about a fox.', 'Why is prefill faster than decode?'];
 
+const kMostSaid = 4000;  // characters that are read out at once
 const kShowMs = 40;  // between pictures of a growing answer: the machine may be computing it
 
 export class Chat {
@@ -130,7 +131,7 @@ export class Chat {
       };
       for await (const chunk of stream_chat(body, abort.signal)) answer.take(chunk);
       answer.finish();
-      set_text(by_id('announce'), answer.content || 'The answer is empty.');
+      set_text(by_id('announce'), answer.content.slice(0, kMostSaid) || 'The answer is empty.');
     } catch (error) {
       answer.finish();
       if (error.name === 'AbortError') this.#show_stopped(turn, answer);
