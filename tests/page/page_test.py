@@ -211,7 +211,7 @@ def a_long_hostile_answer_stays_harmless_and_is_never_built_again(page):
     assert "results" in seen and seen["bad"] == 0 and seen["hurt"] == 0, seen
     for name, result in seen["results"].items():
         assert result["stands"], f"{name}: what stood was built again"
-        assert name in ("quotes", "rows", "blanks") or result["kept"] > result["of"] * 0.7, (name, result)
+        assert name in ("quotes", "rows", "blanks", "ticks") or result["kept"] > result["of"] * 0.7, (name, result)
     return "longest pause while 10 kB more came, ms: " + ", ".join(f"{name} {result['ms']}" for name, result in seen["results"].items())
 
 
