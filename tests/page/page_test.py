@@ -31,6 +31,8 @@ class Page:
         self.js = browser.js
 
     def load(self, hash=""):
+        """As a tab that is opened anew: no conversation is open in it."""
+        self.js("try { sessionStorage.removeItem('quire.open') } catch { /* not yet on the page */ }")
         self.browser.open("about:blank")
         self.browser.open(self.url + "/" + hash)
         self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
