@@ -37,6 +37,22 @@ class Page:
         self.browser.open(self.url + "/" + hash)
         self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
 
+    def reload(self):
+        self.browser.open("about:blank")
+        self.browser.open(self.url + "/")
+        self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
+
+    def texts(self, role):
+        return self.js("return [...document.querySelectorAll(`.turn.${arguments[0]} .text`)].map((e) => e.textContent)", role)
+
+    def give_file(self, selector, name, text):
+        self.js("""const [selector, name, text] = arguments;
+                   const files = new DataTransfer();
+                   files.items.add(new File([typeof text === 'string' ? text : new Uint8Array(text)], name));
+                   const field = document.querySelector(selector);
+                   field.files = files.files;
+                   field.dispatchEvent(new Event('change', {bubbles: true}));""", selector, name, text)
+
     def until(self, script, what, seconds=12):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -434,6 +450,196 @@ def everything_works_by_keyboard_alone(page):
 
 
 @check
+def a_conversation_is_there_again_after_a_reload(page):
+    page.load()
+    page.js("document.getElementById('reset-options').click()")
+    page.ask("What is a KV cache?")
+    page.wait_for_answer()
+    before = page.js("return document.getElementById('turns').textContent")
+    page.reload()
+    page.until("return document.querySelectorAll('.turn').length === 2", "the conversation is shown again")
+    after = page.js("return document.getElementById('turns').textContent")
+    assert before == after, (before, after)
+    page.load()
+    assert page.js("return document.querySelectorAll('.turn').length") == 0, "another tab begins with it"
+    return f"{len(after)} characters, figures and all"
+
+
+@check
+def answers_and_messages_branch_and_share_what_is_cached(page):
+    page.load()
+    page.ask("What is a KV cache?")
+    page.wait_for_answer()
+    first = page.texts("assistant")[0]
+    page.browser.click(".turn.assistant [aria-label='Answer again']")
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "a second answer begins")
+    page.wait_for_answer()
+    page.until("return document.querySelector('.turn.assistant .shared')", "what it shares is told")
+    shared = page.text(".turn.assistant .shared")
+    assert int(re.search(r"of (\d+) tokens", shared).group(1)) > 0, shared
+    page.js("document.querySelector('.turn.assistant [aria-label=\"Previous answer\"]').focus()")
+    page.browser.press("Enter")
+    page.until("return document.querySelector('.turn.assistant .branches').textContent.includes('1 of 2')", "the first is shown")
+    assert page.texts("assistant") == [first]
+    assert page.focused() != "BODY" and page.text("#announce") == "Answer 1 of 2.", page.focused()
+
+    page.js("document.getElementById('message').focus()")
+    page.browser.press("ArrowUp")  # edits the last message
+    assert page.js("return document.activeElement.getAttribute('aria-label')") == "Edited message"
+    page.browser.press("Escape")
+    assert page.texts("user") == ["What is a KV cache?"] and page.js("return !document.querySelector('form.edit')")
+    page.browser.press("Enter")  # the focus is on Edit again
+    page.js("document.querySelector('form.edit textarea').value = 'What is a KV cache for?'")
+    page.browser.press("Enter")
+    page.until("return document.querySelector('.turn.user .branches')?.textContent.includes('2 of 2')", "the message has a branch")
+    page.wait_for_answer()
+    assert page.texts("user") == ["What is a KV cache for?"]
+    page.reload()
+    page.until("return document.querySelector('.turn.user .branches')?.textContent.includes('2 of 2')", "branches are kept")
+    page.browser.click(".turn.user [aria-label='Previous message']")
+    assert page.texts("user") == ["What is a KV cache?"]
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "with the answers of its own")
+    return shared
+
+
+@check
+def conversations_are_found_named_deleted_and_moved(page):
+    page.load()
+    page.ask("Tell me a short story about a zebra.")
+    page.wait_for_answer()
+    page.browser.press("Control+k")
+    page.until("return document.getElementById('library').open && document.querySelectorAll('#library-list li').length >= 2", "they are listed")
+    count = page.js("return document.querySelectorAll('#library-list li').length")
+    assert page.text("#library-list .open[aria-current] .name") == "Tell me a short story about a zebra."
+    page.browser.type("#library-search", "zebra")
+    page.until("return document.querySelectorAll('#library-list li').length === 1", "one is found")
+    page.browser.click("#library-list [aria-label^='Rename']")
+    page.js("document.querySelector('.rename input').value = 'Stripes'")
+    page.browser.click(".rename .primary")
+    page.until("return document.querySelector('#library-list .name')?.textContent === 'Stripes'", "it has its name")
+
+    exported = page.browser.js_async("""const done = arguments[0];
+        import('./store.js').then(async ({Store}) => done(await new Store().export_all()), (error) => done(String(error)));""")
+    assert len(json.loads(exported)["conversations"]) == count
+    page.browser.click("#library-list [aria-label^='Delete']")
+    assert page.js("return document.querySelectorAll('#library-list li').length") == 1, "gone at once"
+    page.browser.click("#library-list [aria-label^='Really']")
+    page.until("return document.querySelectorAll('#library-list li').length === 0", "it is gone")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0, "what was deleted is still shown"
+
+    page.give_file("#import-file", "conversations.json", exported)
+    page.until("return document.getElementById('library-state').textContent === '1 conversation imported.'", "it is back")
+    for wrong, said in (("no", "This file is not JSON."), ('{"a": 1}', "This file has no conversations of quire."),
+                        ('{"quire": "conversations", "conversations": [{"id": "x", "nodes": [{"id": "a", "parent": "b", "role": "user"}]}]}',
+                         "a message of it has no place in the conversation")):
+        page.give_file("#import-file", "wrong.json", wrong)
+        page.until("return document.getElementById('library-state').textContent === arguments[0]".replace("arguments[0]", json.dumps(said)), said)
+    page.js("document.getElementById('library-search').focus()")
+    page.until("return document.querySelector('#library-list .name')?.textContent === 'Stripes'", "it is found again")
+    page.browser.press("ArrowDown", "Enter")
+    page.until("return document.querySelector('.turn.user .text')?.textContent.includes('zebra')", "it is open")
+    assert page.js("return !document.getElementById('library').open")
+    page.browser.press("Control+Shift+o")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0 and page.focused() == "message"
+    return f"{count} conversations, {len(exported)} bytes of JSON"
+
+
+@check
+def an_answer_goes_on_while_another_conversation_is_open(page):
+    page.load()
+    page.ask("Tell me a short story about a fox.")
+    page.until(f"return {ANSWER}?.textContent.length > 10", "it begins")
+    page.browser.click("#new-conversation")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0 and page.js("return document.getElementById('stop').hidden")
+    page.browser.press("Control+k")
+    page.until("return document.querySelector('#library-list .open')", "it is listed")
+    page.browser.click("#library-list .open")
+    page.wait_for_answer()
+    length = len(page.texts("assistant")[0])
+    page.reload()
+    page.until("return document.querySelectorAll('.turn').length === 2", "it is kept")
+    assert len(page.texts("assistant")[0]) == length
+    return f"{length} characters"
+
+
+@check
+def what_the_browser_has_no_room_for_is_told(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        Promise.all([import('./store.js'), import('./conversation.js')]).then(async ([{Store}, {Conversation}]) => {
+          const store = new Store();
+          const large = new Conversation();
+          large.add(null, 'user', {content: 'x'.repeat(65 * 2 ** 20)});
+          const before = (await store.list()).length;
+          const said = await store.save(large).then(() => '', (error) => error.message);
+          done([said, (await store.list()).length - before]);
+        }, (error) => done([String(error)]));""")
+    assert seen[0].startswith("This conversation is not kept: all together would be more than 64 MB.") and seen[1] == 0, seen
+    return seen[0]
+
+
+@check
+def files_go_with_a_message_as_text(page):
+    page.load()
+    page.js("""const real = window.fetch;
+               window.sent = [];
+               window.fetch = (path, options) => { if (String(path).endsWith('completions')) sent.push(JSON.parse(options.body)); return real(path, options); };""")
+    page.give_file("#attach-file", "picture.bin", [137, 80, 78, 71, 0, 255])
+    page.until("return document.getElementById('attach-error').textContent === 'picture.bin is not a text.'", "what is no text is refused")
+    page.give_file("#attach-file", "large.txt", "x" * (2**20 + 1))
+    page.until("return document.getElementById('attach-error').textContent.startsWith('large.txt has 1.0 MB')", "what is too large is refused")
+    page.give_file("#attach-file", "notes.md", "# Notes\n```\nsum\n```\n<script>alert(1)</script>")
+    page.until("return document.querySelector('#attached li')?.textContent.startsWith('notes.md')", "it is listed")
+    page.ask("What is in it about the cache?")
+    page.wait_for_answer()
+    sent = page.js("return sent[0].messages.at(-1).content")
+    assert sent == "File notes.md:\n````\n# Notes\n```\nsum\n```\n<script>alert(1)</script>\n````\n\nWhat is in it about the cache?", sent
+    assert page.js("return document.querySelectorAll('#attached li').length") == 0
+    assert page.text(".turn.user .files summary").startswith("notes.md") and page.texts("user") == ["What is in it about the cache?"]
+    return f"{len(sent)} characters sent"
+
+
+@check
+def presets_keep_the_system_message_and_the_options(page):
+    page.load()
+    page.js("localStorage.removeItem('quire.presets'); document.getElementById('options').open = true")
+    page.browser.fill("#system", "Be brief.")
+    page.browser.fill("[data-option=temperature]", "0.2")
+    page.browser.type("#preset-name", "Brief")
+    page.browser.press("Enter")
+    assert page.text("#preset-state") == "“Brief” is kept."
+    page.browser.click("#reset-options")
+    assert page.js("return document.getElementById('system').value") == ""
+    page.load()
+    page.js("""document.getElementById('options').open = true;
+               const choice = document.getElementById('preset');
+               choice.value = 'Brief';
+               choice.dispatchEvent(new Event('change', {bubbles: true}));""")
+    values = page.js("return [document.getElementById('system').value, document.querySelector('[data-option=temperature]').value]")
+    assert values == ["Be brief.", "0.2"], values
+    page.browser.click("#preset-delete")
+    page.browser.click("#reset-options")
+    page.js("document.getElementById('options').open = false")
+    return "Brief: 0.2"
+
+
+@check
+def keys_work_everywhere(page):
+    page.load()
+    page.js("document.getElementById('log').focus()")
+    page.browser.press("/")
+    assert page.focused() == "message" and page.js("return document.getElementById('message').value") == ""
+    page.browser.press("?")
+    assert page.js("return document.getElementById('message').value") == "?", "a key is taken from who types"
+    page.browser.fill("#message", "")
+    page.js("document.getElementById('log').focus()")
+    page.browser.press("?")
+    assert page.js("return document.getElementById('keys-dialog').open")
+    page.browser.press("Escape")
+    assert page.js("return !document.getElementById('keys-dialog').open")
+    return "/, ?, Ctrl+K, Ctrl+Shift+O"
+
+
+@check
 def an_option_that_cannot_be_meant_is_refused_with_a_sentence(page):
     page.js("document.getElementById('options').open = true")
     page.browser.fill("[data-option=top_p]", "7")
@@ -501,7 +707,7 @@ def every_text_has_a_contrast_of_4_5_in_light_and_dark(page):
 
 @check
 def every_control_has_a_name(page):
-    nameless = page.js("""return [...document.querySelectorAll('button, input, textarea, a, [tabindex]')].filter((e) =>
+    nameless = page.js("""return [...document.querySelectorAll('button, input, select, textarea, a, [tabindex]')].filter((e) =>
         !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.textContent.trim())).map((e) => e.outerHTML)""")
     assert not nameless, nameless
     assert page.js("return [...document.querySelectorAll('header, main, nav')].length") == 3
