@@ -598,6 +598,75 @@ def files_go_with_a_message_as_text(page):
     return f"{len(sent)} characters sent"
 
 
+def small_pdf(words):
+    """A PDF of one page with these words."""
+    content = f"BT /F1 18 Tf 20 100 Td ({words}) Tj ET".encode()
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+               b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+               b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content), b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return out + b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(places) + 1, table, len(places) + 1, len(out))
+
+
+def libraries_of(page):
+    return page.browser.js_async("const done = arguments[0]; import('./libraries.js').then(({libraries}) => done(libraries), (error) => done({error: String(error)}));")
+
+
+@check
+def the_words_of_a_pdf_go_with_a_message(page):
+    page.load()
+    page.give_file("#attach-file", "letter.pdf", list(small_pdf("Words of a letter")))
+    if not libraries_of(page)["pdf"]:
+        page.until("return document.getElementById('attach-error').textContent === 'letter.pdf is a PDF, and this program was built without what reads them.'", "it is refused")
+        return "refused with a sentence: built without a reader"
+    page.until("return document.querySelector('#attached li')?.textContent.startsWith('letter.pdf')", "it is read")
+    page.give_file("#attach-file", "broken.pdf", list(b"%PDF-1.4 and nothing more"))
+    page.until("return document.getElementById('attach-error').textContent === 'broken.pdf cannot be read as a PDF.'", "a broken one is refused")
+    page.ask("What does it say?")
+    page.until("return document.querySelector('.turn.user .files pre')", "it stands in the conversation")
+    said = page.text(".turn.user .files pre")
+    page.wait_for_answer()
+    assert said == "Words of a letter", said
+    return said
+
+
+@check
+def formulas_are_set_and_lead_nowhere(page):
+    formulas = ["x^2", "\\sqrt{\\frac{a}{b}}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\underbrace{a+b}_{c}", "\\color{red}x", "\\lceil n/32 \\rceil"]
+    hostile = ["\\href{javascript:alert(1)}{x}", "\\includegraphics{http://127.0.0.1:1/x.png}", "\\htmlStyle{position:fixed}{x}", "\\def\\a{\\a\\a}\\a", "\\undefined", "\\rule{1e9em}{1e9em}"]
+    seen = page.browser.js_async("""const [formulas, hostile, done] = arguments;
+        import('./answer_text.js').then(async ({TextView}) => {
+          const shown = async (list) => {
+            const element = document.createElement('div');
+            element.className = 'text';
+            document.getElementById('turns').append(element);
+            new TextView(element).show(list.map((f, i) => (i % 2 ? `$$\\n${f}\\n$$` : `A formula $${f}$ and \\\\(y\\\\).`)).join('\\n\\n'));
+            for (let i = 0; i < 100 && !element.querySelector('.katex, .settled'); ++i) await new Promise((resolve) => setTimeout(resolve, 20));
+            return element;
+          };
+          const good = await shown(formulas);
+          const bad = await shown(hostile);
+          const counts = [good.querySelectorAll('.katex').length, good.querySelectorAll('math').length, good.querySelectorAll('code').length];
+          const links = [...bad.querySelectorAll('a, img, [style*=fixed]')].map((e) => e.outerHTML);
+          const widest = Math.max(...[...bad.children].map((e) => e.scrollWidth));
+          const kept = bad.textContent;
+          good.remove();
+          bad.remove();
+          done({counts, links, kept, widest});
+        }, (error) => done({error: String(error.stack)}));""", formulas, hostile)
+    assert seen.get("links") == [], seen
+    if not libraries_of(page)["maths"]:
+        assert seen["counts"] == [0, 0, 9], seen["counts"]
+        return "stand as they were written: built without a library"
+    assert seen["counts"] == [9, 9, 0], seen["counts"]
+    assert "undefined" in seen["kept"] and "htmlStyle" in seen["kept"], seen["kept"]
+    return f"{seen['counts'][0]} formulas, each also as MathML; hostile ones stay text"
+
+
 @check
 def presets_keep_the_system_message_and_the_options(page):
     page.load()
@@ -827,6 +896,34 @@ def take_screenshots(page, folder):
                 page.browser.screenshot(folder / f"{view}_{scheme}_{width}.png")
 
 
+def take_chat_screenshots(page, folder):
+    """What can be in a conversation: Markdown, branches, files, the list of conversations."""
+    page.browser.size(1280, 900)
+    page.js("location.hash = 'chat'")
+    page.load()
+    page.give_file("#attach-file", "notes.md", "# Notes\nPages are shared.")
+    page.until("return document.querySelector('#attached li')", "the file is listed")
+    page.ask("Explain the pages, in Markdown.")
+    page.wait_for_answer()
+    page.browser.click(".turn.assistant [aria-label='Answer again']")
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "a second answer begins")
+    page.wait_for_answer()
+    for width, height in ((1280, 900), (360, 740)):
+        page.browser.size(width, height)
+        for scheme in ("light", "dark"):
+            page.browser.prefer(color_scheme=scheme)
+            for name, script in (("top", "document.getElementById('log').scrollTop = 0"), ("end", "document.getElementById('log').scrollTop = 1e6"),
+                                 ("library", "document.getElementById('show-library').click()")):
+                page.js(script)
+                time.sleep(0.5)
+                assert page.overflow() <= 0, f"{name} makes the page wider at {width} px"
+                page.browser.screenshot(folder / f"talk_{name}_{scheme}_{width}.png")
+            page.js("document.getElementById('library').close(); document.getElementById('options').open = true")
+            time.sleep(0.2)
+            page.browser.screenshot(folder / f"talk_options_{scheme}_{width}.png")
+            page.js("document.getElementById('options').open = false")
+
+
 def start_program(path):
     """The program serving the house model on a port that is free, and its address."""
     program = subprocess.Popen([path, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
@@ -872,6 +969,7 @@ def main():
             page.ask("Tell me a short story about a fox.")
             page.wait_for_answer()
             take_screenshots(page, options.screenshots)
+            take_chat_screenshots(page, options.screenshots)
             page.browser.size(1280, 900)
         if server:
             try:

@@ -1,9 +1,10 @@
-// Files of a message: chosen, dropped or pasted, read as text here, and sent as part of the message.
+// Files of a message: chosen, dropped or pasted, read as text here (of a PDF its words), and sent as part of the message.
 
 import { by_id, make, set_text } from './dom.js';
 import { bytes } from './format.js';
+import { kCanReadPdf, pdf_text } from './pdf_text.js';
 
-const kMostFile = 2 ** 20, kMostAll = 4 * 2 ** 20;  // bytes; the server takes so much, if its model does
+const kMostPdf = 32 * 2 ** 20, kMostFile = 2 ** 20, kMostAll = 4 * 2 ** 20;  // bytes
 
 // A fence longer than any in the text: nothing in a file ends it.
 function fenced({ name, text }) {
@@ -17,13 +18,19 @@ export const message_text = ({ content, files = [] }) => files.map(fenced).join(
 
 // Throws an Error whose message is a sentence.
 async function read_file(file) {
-  if (file.size > kMostFile) throw new Error(`${file.name} has ${bytes(file.size)}; a file may have ${bytes(kMostFile)}.`);
+  const name = file.name.replace(/[\r\n`]/g, ' ').slice(0, 200) || 'pasted';
+  const begins = new TextDecoder('latin1').decode(await file.slice(0, 5).arrayBuffer());
+  const is_pdf = begins === '%PDF-';
+  const most = is_pdf ? kMostPdf : kMostFile;
+  if (file.size > most) throw new Error(`${name} has ${bytes(file.size)}; a file may have ${bytes(most)}.`);
+  if (is_pdf && !kCanReadPdf) throw new Error(`${name} is a PDF, and this program was built without what reads them.`);
+  if (is_pdf) return { name, text: await pdf_text(name, new Uint8Array(await file.arrayBuffer()), kMostFile) };
   let text = null;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
   } catch { /* told below */ }
-  if (text === null || text.includes('\0')) throw new Error(`${file.name} is not a text.`);
-  return { name: file.name.replace(/[\r\n`]/g, ' ').slice(0, 200) || 'pasted', text: text.replaceAll('\r\n', '\n') };
+  if (text === null || text.includes('\0')) throw new Error(`${name} is not a text.`);
+  return { name, text: text.replaceAll('\r\n', '\n') };
 }
 
 // The files of a message as folds to open.
