@@ -563,6 +563,50 @@ def an_answer_goes_on_while_another_conversation_is_open(page):
 
 
 @check
+def an_answer_survives_a_reload(page):
+    for _ in range(5):  # an answer may be over before the page is left
+        page.load()
+        page.wander()
+        page.ask(LONG)
+        page.until(f"return {ANSWER}?.textContent.length > 20 || !document.querySelector('.writing')", "it begins")
+        time.sleep(1.1)  # so that something of it is kept
+        before = page.texts("assistant")[0]
+        page.reload()
+        page.until("return document.querySelectorAll('.turn').length === 2", "the conversation is shown again")
+        if page.until(f"return !document.querySelector('.writing') || ({ANSWER}.textContent.length > arguments[0] && 'grows')".replace("arguments[0]", str(len(before))),
+                      "the answer goes on", 20) == "grows":
+            break
+    else:
+        raise AssertionError("no answer was long enough")
+    after = page.texts("assistant")[0]
+    assert after.startswith(before[:20]), (before[:40], after[:40])
+    page.browser.press("Escape")
+    page.until("return !document.querySelector('.writing')", "it is stopped", 4)
+    page.until("return /^0 running/.test(document.getElementById('request-counts').textContent)", "the engine is idle again", 6)
+    page.js("document.getElementById('reset-options').click()")
+    return f"{len(before)} characters before, {len(after)} after, then stopped"
+
+
+@check
+def an_answer_whose_stream_is_forgotten_breaks_off_where_it_was(page):
+    page.load()
+    page.browser.js_async("""const done = arguments[0];
+        Promise.all([import('./store.js'), import('./conversation.js')]).then(async ([{Store}, {Conversation}]) => {
+          const left = new Conversation();
+          const asked = left.add(null, 'user', {content: 'A question'});
+          left.add(asked.id, 'assistant', {content: 'The beginning of', pending: true, stream: 'chatcmpl-00000000000000000000000000000000'});
+          await new Store().save(left);
+          sessionStorage.setItem('quire.open', left.id);
+          done();
+        }, (error) => done(String(error)));""")
+    page.reload()
+    page.until("return document.querySelector('.turn.assistant .note')?.textContent.startsWith('It breaks off here')", "it says so")
+    assert page.texts("assistant") == ["The beginning of"]
+    page.browser.console()  # says 404
+    return "with what was kept of it"
+
+
+@check
 def what_the_browser_has_no_room_for_is_told(page):
     seen = page.browser.js_async("""const done = arguments[0];
         Promise.all([import('./store.js'), import('./conversation.js')]).then(async ([{Store}, {Conversation}]) => {

@@ -1,6 +1,6 @@
 // The conversation that is open: sends it, streams its answers, goes from branch to branch, keeps what was said.
 
-import { ApiError, get, stream_chat } from './api.js';
+import { ApiError, cancel, get, stream_again, stream_chat } from './api.js';
 import { Attachments } from './attachments.js';
 import { Conversation } from './conversation.js';
 import { by_id, make, set_text } from './dom.js';
@@ -15,6 +15,7 @@ import { Turn } from './turns.js';
 const kSuggestions = ['What is a KV cache?', 'Tell me a short story about a fox.', 'Why is prefill faster than decode?'];
 const kOpen = 'quire.open';  // of this tab: the conversation that a reload shows again
 const kMostSaid = 4000;      // characters that are read out at once
+const kTries = 5;            // to go on where the connection was lost
 
 export class Chat {
   #conversation = new Conversation();
@@ -74,7 +75,11 @@ export class Chat {
   }
 
   stop() {
-    this.#current_run()?.abort.abort();
+    const run = this.#current_run();
+    if (!run) return;
+    const { stream } = run.turn.node;
+    run.abort.abort();
+    if (stream) cancel(stream).catch(() => {});  // it would go on without a reader
   }
 
   show_library() {
@@ -136,15 +141,19 @@ export class Chat {
     this.#show_streaming();
   }
 
-  // Of a message that was kept; nobody writes at it any more.
+  // Of a message that was kept. An answer that was on its way when the page was left may still be.
   #left_turn(node) {
-    if (node.pending) {
-      delete node.pending;
-      delete node.stream;
-      if (node.content) node.note = 'It breaks off here: the page was closed.';
-      else node.error = 'The page was closed before the first token.';
-    }
-    return this.#new_turn(node);
+    const turn = this.#new_turn(node);
+    if (node.pending && node.stream) this.#resume(turn);
+    else if (node.pending) note_left(node);
+    return turn;
+  }
+
+  #resume(turn) {
+    const run = { abort: new AbortController(), conversation: this.#conversation, turn };
+    this.#running.set(turn.node.id, run);
+    turn.view.show(turn.node.content);
+    this.#follow_stream(run, () => chunks_again(run));
   }
 
   #new_turn(node) {
@@ -244,11 +253,12 @@ export class Chat {
     this.#show_path();
     session_keep(kOpen, conversation.id);
     this.#keep(conversation);
-    const body = { model: this.#model, messages, stream: true, stream_options: { include_usage: true }, ...options, quire: { report: true } };
+    const body = { model: this.#model, messages, stream: true, stream_options: { include_usage: true }, ...options, quire: { report: true, resume: true } };
     await this.#follow_stream(run, () => stream_chat(body, run.abort.signal));
   }
 
-  async #follow_stream({ abort, conversation, turn }, open) {
+  async #follow_stream(run, open) {
+    const { abort, conversation, turn } = run;
     const { node } = turn;
     const answer = new StreamedAnswer(turn, {
       on_shown: () => this.#follow(),
@@ -258,13 +268,14 @@ export class Chat {
     this.#say(conversation, 'The answer is being written.');
     this.on_activity();
     try {
-      for await (const chunk of open()) answer.take(chunk);
+      await read_stream(run, answer, open);
       answer.finish();
       this.#say(conversation, node.content.slice(0, kMostSaid) || 'The answer is empty.');
     } catch (error) {
       const id = node.stream;
       answer.finish();
-      if (abort.signal.aborted) await this.#note_stopped(conversation, node, id);
+      if (error.status === 404 || error.status === 410) note_left(node);  // the server has forgotten it
+      else if (abort.signal.aborted) await this.#note_stopped(conversation, node, id);
       else this.#note_error(conversation, node, error);
     }
     this.#running.delete(node.id);
@@ -321,6 +332,42 @@ export class Chat {
   #fit_field() {
     this.#field.style.height = 'auto';
     this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+  }
+}
+
+// Of an answer that nobody can go on with.
+function note_left(node) {
+  delete node.pending;
+  delete node.stream;
+  if (node.content) node.note = 'It breaks off here: the page was closed.';
+  else node.error = 'The page was closed before the first token.';
+}
+
+// What was kept gives way to the stream, which begins anew.
+async function* chunks_again({ abort, turn: { node } }) {
+  let begun = false;
+  for await (const chunk of stream_again(node.stream, abort.signal)) {
+    if (!begun) {
+      node.content = '';
+      delete node.reasoning;
+    }
+    begun = true;
+    yield chunk;
+  }
+}
+
+// To its end, also where the connection is lost on the way.
+async function read_stream(run, answer, open) {
+  for (let tries = 1; ; ++tries) {
+    try {
+      for await (const chunk of open()) answer.take(chunk);
+      return;
+    } catch (error) {
+      const lost = error instanceof ApiError && error.status === 0;
+      if (!lost || !run.turn.node.stream || run.abort.signal.aborted || tries === kTries) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 400 * tries));
+    open = () => chunks_again(run);
   }
 }
 
