@@ -563,6 +563,28 @@ def an_answer_goes_on_while_another_conversation_is_open(page):
 
 
 @check
+def what_is_deleted_while_it_is_answered_stays_deleted(page):
+    page.load()
+    page.wander()
+    page.ask(LONG)
+    page.until(f"return {ANSWER}?.textContent.length > 3 || !document.querySelector('.writing')", "it begins")
+    page.browser.press("Control+k")
+    page.until("return document.querySelector('#library-list .open[aria-current]')", "it is listed")
+    count = page.js("return document.querySelectorAll('#library-list li').length")
+    page.js("document.querySelector('#library-list .open[aria-current]').closest('li').querySelector('[aria-label^=Delete]').click()")
+    page.js("document.querySelector('#library-list [aria-label^=Really]').click()")
+    page.until(f"return document.querySelectorAll('#library-list li').length === {count - 1}", "it is gone")
+    page.browser.press("Escape")
+    page.until("return /^0 running/.test(document.getElementById('request-counts').textContent)", "it is not answered any more", 6)
+    page.browser.press("Control+k")
+    time.sleep(0.5)
+    assert page.js("return document.querySelectorAll('#library-list li').length") == count - 1, "it is there again"
+    page.browser.press("Escape")
+    page.js("document.getElementById('reset-options').click()")
+    return f"{count - 1} are left"
+
+
+@check
 def an_answer_survives_a_reload(page):
     for _ in range(5):  # an answer may be over before the page is left
         page.load()

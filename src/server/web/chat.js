@@ -20,6 +20,7 @@ const kTries = 5;            // to go on where the connection was lost
 export class Chat {
   #conversation = new Conversation();
   #running = new Map();  // answers on their way, also of conversations that are not open: by node id, {abort, turn, conversation}
+  #deleted = new Set();  // ids of conversations that are not kept any more
   #shown = [];           // turns, in order
   #model = '';
   #store = new Store();
@@ -76,10 +77,7 @@ export class Chat {
 
   stop() {
     const run = this.#current_run();
-    if (!run) return;
-    const { stream } = run.turn.node;
-    run.abort.abort();
-    if (stream) cancel(stream).catch(() => {});  // it would go on without a reader
+    if (run) end_run(run);
   }
 
   show_library() {
@@ -114,9 +112,15 @@ export class Chat {
   }
 
   #library_changed(id, changed) {
-    if (id !== this.#conversation.id) return;
-    if (changed) this.#conversation.name = changed.name;
-    else this.#show_conversation(new Conversation());
+    const running = [...this.#running.values()].filter(({ conversation }) => conversation.id === id);
+    const open = this.#conversation.id === id;
+    if (changed) {
+      for (const conversation of [...running.map((run) => run.conversation), ...(open ? [this.#conversation] : [])]) conversation.name = changed.name;
+      return;
+    }
+    this.#deleted.add(id);
+    running.forEach(end_run);
+    if (open) this.#show_conversation(new Conversation());
   }
 
   #show_conversation(conversation) {
@@ -306,6 +310,7 @@ export class Chat {
   }
 
   async #keep(conversation) {
+    if (this.#deleted.has(conversation.id)) return;
     conversation.changed = Date.now();
     try {
       await this.#store.save(conversation);
@@ -333,6 +338,12 @@ export class Chat {
     this.#field.style.height = 'auto';
     this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
   }
+}
+
+// It would go on without a reader, so the server is told.
+function end_run({ abort, turn: { node } }) {
+  abort.abort();
+  if (node.stream) cancel(node.stream).catch(() => {});
 }
 
 // Of an answer that nobody can go on with.
