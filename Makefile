@@ -1,7 +1,7 @@
 # The commands of a day. `make run` and `make test` do all the set-up themselves on a Debian 12 machine.
 PACKAGES := build-essential cmake ninja-build pkg-config ccache \
             libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev \
-            libcurl4-openssl-dev libssl-dev ca-certificates
+            libcurl4-openssl-dev libssl-dev ca-certificates libjs-katex libjs-pdf
 TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3 libzmq5
 CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 JOBS := $(shell nproc)

@@ -164,6 +164,9 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
   } else if (const auto more = fields.object("quire")) {
     ask.report = more->boolean("report").value_or(false);
     request.priority = int32_t(more->integer("priority", -1000, 1000).value_or(0));
+    ask.resume = more->boolean("resume").value_or(false);
+    if (ask.resume && !ask.stream)
+      bad_field("quire.resume", "'quire.resume' is for streams only: set 'stream' to true");
     ask.deadline_ms = more->number("deadline_ms", 1, 1e9);
     read_pruning(*more, model, request);
   }

@@ -51,6 +51,7 @@ struct Ask {
   bool echo = false;           // the prompt comes first in the answer
   bool prompt_only = false;    // no answer is wanted: `echo` with max_tokens 0
   bool report = false;         // timings, verdict and cache explanation are wanted
+  bool resume = false;  // a stream that can be read again while it is on its way, and for a while after
   std::optional<double> deadline_ms;
 
   // Each token is told of by itself.

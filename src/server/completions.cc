@@ -14,13 +14,6 @@
 namespace quire {
 namespace {
 
-HttpResponse event_stream(const AnswerWriter& writer) {
-  HttpResponse head;
-  head.type = writer.stream_type();
-  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
-  return head;
-}
-
 // Why an answer is no answer; nothing if it is one.
 std::optional<ApiError> failure(const Answer& answer) {
   switch (answer.finish_reason) {
@@ -56,6 +49,8 @@ struct Completions::Run {
   EngineLoop::Ticket ticket;
   std::unique_ptr<AnswerWriter> writer;
   std::vector<std::unique_ptr<ResponseParser>> parsers;  // by answer; none if answers are taken as they are
+  std::shared_ptr<KeptStreams::Stream> kept;             // null: it ends with its reader
+  std::shared_ptr<KeptStreams::Reader> reader;           // who asked; null with `kept`
 
   Usage usage;
   uint32_t finished = 0;
@@ -63,6 +58,7 @@ struct Completions::Run {
   std::optional<ApiError> failed;
 
   bool done() const { return finished == ask.answers(); }
+  bool keeps() const { return kept != nullptr && !kept->lost(); }
   // What a piece of an answer's text says.
   void read(uint32_t index, const std::string& text, OutputEvents& events) {
     if (text.empty()) return;
@@ -119,7 +115,8 @@ Completions::Completions(const asio::any_io_executor& executor, const Parts& par
       workers_(parts.workers),
       recorder_(parts.recorder),
       limits_(limits),
-      fingerprint_(std::move(fingerprint)) {}
+      fingerprint_(std::move(fingerprint)),
+      kept_(executor, limits.kept) {}
 
 std::string Completions::new_id(const Ask& ask) {
   // Whoever could guess an id could ask for what it stands for, where there are no keys.
@@ -191,6 +188,37 @@ class Completions::Listing {
   bool started_ = false;
 };
 
+// A stream that can be read again, as long as its answer is on its way.
+class Completions::Keeping {
+ public:
+  Keeping(Completions& all, Run& run) : all_(all), run_(run) {
+    if (!run.ask.stream || !run.ask.resume) return;
+    const auto abandon = [&all, ticket = run.ticket] { all.loop_.cancel(ticket); };
+    run.kept =
+        all.kept_.begin(run.head.id, run.ask.request.client, std::string(run.writer->stream_type()), abandon);
+    if (run.kept) run.reader = std::make_shared<KeptStreams::Reader>(all.kept_, run.kept);
+  }
+  ~Keeping() {
+    if (run_.kept) all_.kept_.end(run_.head.id);
+  }
+  Keeping(const Keeping&) = delete;
+  Keeping& operator=(const Keeping&) = delete;
+
+ private:
+  Completions& all_;
+  const Run& run_;
+};
+
+// A reader that comes back knows the stream by the id in its head: who leaves before that has come never will.
+void Completions::when_gone(Exchange& exchange, const Run& run) {
+  exchange.when_gone([this, &exchange, ticket = run.ticket, reader = run.reader] {
+    if (reader && exchange.responded())
+      reader->leave();
+    else
+      loop_.cancel(ticket);
+  });
+}
+
 asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork) {
   exchange.add_header("X-Request-Id", run.head.id);
   Listing listing(*this, run);
@@ -203,7 +231,8 @@ asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::
   }
   listing.start(run.ticket);
   run.box->ticket = run.ticket.value;
-  exchange.when_gone([this, ticket = run.ticket] { loop_.cancel(ticket); });
+  const Keeping keeping(*this, run);
+  when_gone(exchange, run);
   if (run.ask.stream) {
     co_await stream(exchange, run);
   } else {
@@ -236,7 +265,7 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
     co_await exchange.respond(std::move(response));
     co_return;
   }
-  HttpResponse all = event_stream(*run.writer);
+  HttpResponse all = stream_head(run.writer->stream_type());
   for (const WholeAnswer& answer : answers) {
     run.writer->part(answer.part, all.body);
     run.writer->end(answer.part.choice, answer.end, all.body);
@@ -305,7 +334,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
     AnswerPart part;
     size_t characters = 0;
     for (const Delivery& delivery : deliveries) {
-      if (!heard) {
+      if (!heard && !run.keeps()) {
         if (!delivery.token) run.settle(delivery);
         continue;
       }
@@ -330,19 +359,26 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
     add_part(part, characters);
     if (run.failed && !exchange.responded()) throw *run.failed;
     if (!exchange.responded()) {
-      heard = co_await exchange.begin_stream(event_stream(writer));
+      heard = co_await exchange.begin_stream(stream_head(writer.stream_type()));
     }
+    if (run.keeps()) kept_.add(*run.kept, events);
     if (heard && !events.empty()) heard = co_await exchange.write(std::exchange(events, {}));
-    if (!heard) loop_.cancel(run.ticket);
+    events.clear();
+    if (heard) continue;
+    if (run.keeps())
+      run.reader->leave();
+    else
+      loop_.cancel(run.ticket);
   }
-  if (!heard) co_return;
+  if (!heard && !run.keeps()) co_return;
   if (run.failed) {
     writer.failed(*run.failed, events);
   } else {
     writer.done(run.usage, run.report(), events);
   }
-  heard = co_await exchange.write(std::move(events));
-  co_await exchange.end_stream();
+  if (run.keeps()) kept_.add(*run.kept, events);
+  if (heard) heard = co_await exchange.write(std::move(events));
+  if (heard) co_await exchange.end_stream();
 }
 
 }  // namespace quire

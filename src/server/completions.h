@@ -12,6 +12,7 @@
 #include "openai/openai_response.h"
 #include "replay/recorder.h"
 #include "server/http.h"
+#include "server/kept_streams.h"
 #include "server/mailbox.h"
 #include "server/metrics.h"
 #include "server/request_book.h"
@@ -32,6 +33,7 @@ struct CompletionLimits {
   // That wait for the reader of a stream. Words are joined and take no more than their letters; what cannot be joined
   // (logprobs) ends with an error when there is more.
   size_t unread_bytes = size_t(2) << 20;
+  StreamLimits kept;  // streams that can be read again
 };
 
 // Gives asks to the engine and sends what comes back, whole or as a stream. Belongs to the thread of its executor.
@@ -51,6 +53,9 @@ class Completions {
 
   // Throws ApiError if it is refused; afterwards nothing is left of it.
   asio::awaitable<void> answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork = std::nullopt);
+
+  // Streams that can be read again.
+  KeptStreams& kept() { return kept_; }
 
   // Ends a request that runs or waits; false if there is none of that id that the viewer may see.
   bool cancel(const std::string& id, const Viewer& viewer);
@@ -77,6 +82,7 @@ class Completions {
     std::string client;
   };
   class Listing;
+  class Keeping;
 
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
@@ -91,6 +97,7 @@ class Completions {
   void count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept;
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
+  void when_gone(Exchange& exchange, const Run& run);
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
   static std::string new_id(const Ask& ask);
@@ -107,6 +114,7 @@ class Completions {
   // Grows on the executor's thread; the engine's takes from it when an answer is complete, whoever reads it.
   std::shared_ptr<std::atomic<uint32_t>> open_answers_ = std::make_shared<std::atomic<uint32_t>>(0);
   std::map<std::string, Open> open_;  // by request id
+  KeptStreams kept_;
 };
 
 }  // namespace quire

@@ -91,7 +91,7 @@ asio::awaitable<bool> Connection::begin_stream(HttpResponse head) {
 }
 
 asio::awaitable<bool> Connection::write(std::string part) {
-  if (broken_) co_return false;
+  if (broken_ || head_only_) co_return false;  // whoever asked for the head alone has it
   if (part.empty()) co_return true;
   if (chunked_) part = fmt::format("{:x}\r\n{}\r\n", part.size(), part);
   error_code problem;
@@ -105,7 +105,7 @@ asio::awaitable<bool> Connection::write(std::string part) {
 }
 
 asio::awaitable<void> Connection::end_stream() {
-  if (broken_ || !chunked_) co_return;
+  if (broken_ || !chunked_ || head_only_) co_return;
   error_code problem;
   stream_.expires_after(state_->limits.write_time);
   co_await asio::async_write(stream_, http::make_chunk_last(), redirect_error(use_awaitable, problem));

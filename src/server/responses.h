@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/json.h"
@@ -15,6 +16,14 @@ inline HttpResponse text_response(std::string type, std::string body) {
   response.type = std::move(type);
   response.body = std::move(body);
   return response;
+}
+
+// The head of a stream: nobody on the way is to keep it, or to wait for its end.
+inline HttpResponse stream_head(std::string_view type) {
+  HttpResponse head;
+  head.type = type;
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};
+  return head;
 }
 
 inline HttpResponse json_response(const OrderedJson& json, int status = 200) {

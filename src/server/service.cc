@@ -61,6 +61,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models/*", &Service::models},
       {"POST", "/v1/chat/completions", &Service::chat},
       {"POST", "/v1/completions", &Service::complete},
+      {"GET", "/v1/stream/*", &Service::stream_again},
       {"POST", "/v1/messages", &Service::anthropic_messages, Access::key, Api::anthropic},
       {"POST", "/v1/messages/count_tokens", &Service::anthropic_count, Access::key, Api::anthropic},
       {"POST", "/api/chat", &Service::ollama_chat, Access::key, Api::ollama},

@@ -99,6 +99,7 @@ class Service {
   asio::awaitable<void> models(Exchange& exchange);
   asio::awaitable<void> chat(Exchange& exchange);
   asio::awaitable<void> complete(Exchange& exchange);
+  asio::awaitable<void> stream_again(Exchange& exchange);
   asio::awaitable<void> anthropic_messages(Exchange& exchange);
   asio::awaitable<void> anthropic_count(Exchange& exchange);
   asio::awaitable<void> ollama_chat(Exchange& exchange);

@@ -192,6 +192,12 @@ asio::awaitable<void> Service::complete(Exchange& exchange) {
   co_await ask_and_answer(exchange, parse_completion);
 }
 
+// GET /v1/stream/ID
+asio::awaitable<void> Service::stream_again(Exchange& exchange) {
+  const std::string id = exchange.request().path.substr(std::string_view("/v1/stream/").size());
+  co_await completions_.kept().follow(exchange, id, viewer(exchange.request()));
+}
+
 // POST /requests/ID/fork
 asio::awaitable<void> Service::fork(Exchange& exchange) {
   const std::string path = exchange.request().path.substr(std::string_view("/requests/").size());

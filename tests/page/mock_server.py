@@ -19,7 +19,9 @@ import urllib.parse
 from pathlib import Path
 
 WEB = Path(__file__).resolve().parents[2] / "src" / "server" / "web"
-TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SHARE = Path("/usr/share")
+LIBRARIES = {"maths": SHARE / "javascript/katex/katex.js", "pdf": SHARE / "javascript/pdf/build/pdf.js"}
+TYPES = {".woff2": "font/woff2", ".html": "text/html; charset=utf-8", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PAGE_TOKENS = 32
 LAYERS = ((0, 5), (128, 10))  # window, layers
 BYTES_PER_TOKEN_AND_LAYER = 512
@@ -44,6 +46,46 @@ only the new token goes through the model.
 Prefill fills the cache with the whole prompt at once; decode adds one row per token. That is why the first token takes \
 the longest, and why a long conversation starts quickly when its pages are still there."""
 
+SHOWN = r"""## What a page costs
+
+A *page* holds the keys and values of **32 tokens**. Three things follow:
+
+1. A prompt of $n$ tokens fills $\lceil n / 32 \rceil$ pages.
+2. Two prompts that begin alike share pages:
+   - the system message,
+   - everything up to the first word that differs.
+3. ~~Nothing~~ The last page is rarely full.
+
+| format | bytes per token | share |
+|:-------|----------------:|------:|
+| f16 | 7,680 | 100 % |
+| int8 | 4,080 | 53 % |
+| q4 | 2,280 | 30 % |
+
+$$
+\text{bytes} = 2 \cdot L \cdot h \cdot d \cdot \sum_{i=1}^{n} b_i
+$$
+
+```python
+def pages(tokens, page_tokens=32):
+    # A comment that is long enough to scroll on a phone, because code is never wrapped.
+    return -(-tokens // page_tokens)
+```
+
+> What is computed once is not computed again.
+
+More in [the documents](https://example.com/kv), and a [link](javascript:alert(1)) that is none."""
+
+
+def library_file(name):
+    """The bytes of what a build of the program takes from Debian's packages, where they are; None if it is not such a file."""
+    if name == "libraries.js":
+        return f"export const libraries = {json.dumps({key: path.is_file() for key, path in LIBRARIES.items()})};".encode()
+    folder = "fonts/truetype/katex" if name.startswith("fonts/") else "javascript/pdf/build" if name.startswith("pdf.") else "javascript/katex"
+    path = SHARE / folder / Path(name).name
+    known = name in ("katex.js", "katex.min.css", "pdf.js", "pdf.worker.js") or re.fullmatch(r"fonts/KaTeX_[\w-]+\.woff2", name)
+    return path.read_bytes() if known and path.is_file() else None
+
 
 def words(text):
     return re.findall(r"\s*\S+|\s+$", text)
@@ -58,7 +100,7 @@ class Request:
         self.chunks, self.token_at, self.causes = [], [], collections.Counter()
         self.finish_reason, self.finished = None, None
         self.pages = [[] for _ in LAYERS]  # page numbers in order
-        self.cancelled = False
+        self.cancelled, self.log = False, None
 
     def verdict(self):
         said = []
@@ -126,6 +168,7 @@ class Engine:
         self.pages = [{} for _ in LAYERS]  # page -> dict
         self.index = [{} for _ in LAYERS]  # tuple of all tokens up to the page's end -> page
         self.events, self.steps, self.pins = [], [], {}
+        self.streams = {}  # request id -> Log, of those that can be read again
         self.stirred = 0.0  # until when a prefill holds up the others
 
     def now(self):
@@ -344,6 +387,28 @@ def others(engine):
         time.sleep(random.uniform(0.6, 3.0))
 
 
+class Log:
+    """What a stream has said so far, for any number of readers."""
+
+    def __init__(self):
+        self.said, self.ended, self.more = [], False, threading.Condition()
+
+    def add(self, data):
+        with self.more:
+            self.said.append(data)
+            self.ended = data == "[DONE]"
+            self.more.notify_all()
+
+    def __iter__(self):
+        for number in itertools.count():
+            with self.more:
+                self.more.wait_for(lambda: self.ended or len(self.said) > number)
+                if number >= len(self.said):
+                    return
+                data = self.said[number]
+            yield data
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     engine, key = None, None
@@ -376,6 +441,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         file = WEB / (url.path[1:] or "index.html")
         if file.suffix in TYPES and file.parent == WEB and file.is_file():
             return self.answer(file.read_bytes(), type=TYPES[file.suffix])
+        library = library_file(url.path[1:])
+        if library is not None:
+            return self.answer(library, type=TYPES[Path(url.path).suffix])
         if not self.allowed():
             return None
         routes = {"/v1/models": lambda: {"object": "list", "data": [{"id": "house", "object": "model", "created": 1, "owned_by": "quire", "max_model_len": 4096}]},
@@ -383,6 +451,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         for request in self.engine.requests:
             routes[f"/requests/{request.id}/steps"] = request.steps
             routes[f"/requests/{request.id}/attention"] = lambda request=request: request.attention(layer, head)
+        log = self.engine.streams.get(url.path.removeprefix("/v1/stream/"))
+        if log:
+            return self.send_log(log)
         if url.path not in routes:
             return self.fail(404, f"There is nothing at {url.path}.")
         return self.answer(routes[url.path]())
@@ -414,29 +485,44 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "fail" in question:
             return self.fail(400, "the prompt has 9000 tokens, but the model's context has room for 4096")
         answer = words(CACHE if "cache" in question.lower() else STORY)
+        if "markdown" in question.lower():
+            answer = words(SHOWN)
         if "long" in question:
             answer = itertools.islice(itertools.cycle([*answer, "\n\n"]), 3000)
         request = self.engine.submit("chat", "page", prompt_of(body), body.get("max_tokens", 4000))
+        log = Log()
+        if body.get("quire", {}).get("resume"):
+            self.engine.streams[request.id] = log
+        threading.Thread(target=self.produce, args=(request, answer, log), daemon=True).start()
+        self.send_log(log)
+        return None
+
+    def produce(self, request, answer, log):
+        self.chunk(log, request, delta={"role": "assistant", "content": ""})
+        for word in self.engine.play(request, answer):
+            self.chunk(log, request, delta={"content": word})
+        self.chunk(log, request, finish=request.finish_reason)
+        log.add(json.dumps(self.last_chunk(request)))
+        log.add("[DONE]")
+
+    def send_log(self, log):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            self.send_chunk(request, delta={"role": "assistant", "content": ""})
-            for word in self.engine.play(request, answer):
-                self.send_chunk(request, delta={"content": word})
-            self.send_chunk(request, finish=request.finish_reason)
-            self.send_data(json.dumps(self.last_chunk(request)))
-            self.send_data("[DONE]")
+            for data in log:
+                self.send_data(data)
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
-            if request.finished is None:
-                self.engine.finish(request, "cancelled")
-        return None
+            for request in self.engine.requests:
+                if self.engine.streams.get(request.id) is None and request.log is log:
+                    request.cancelled = True
 
-    def send_chunk(self, request, delta=None, finish=None):
-        self.send_data(json.dumps({"id": request.id, "object": "chat.completion.chunk", "created": 1, "model": "house", "usage": None,
-                                   "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}]}, ensure_ascii=False))
+    def chunk(self, log, request, delta=None, finish=None):
+        request.log = log
+        log.add(json.dumps({"id": request.id, "object": "chat.completion.chunk", "created": 1, "model": "house", "usage": None,
+                            "choices": [{"index": 0, "delta": delta or {}, "finish_reason": finish}]}, ensure_ascii=False))
 
     def send_data(self, data):
         """Cut at a random byte, inside characters too, as a network may."""

@@ -31,9 +31,27 @@ class Page:
         self.js = browser.js
 
     def load(self, hash=""):
+        """As a tab that is opened anew: no conversation is open in it."""
+        self.js("try { sessionStorage.removeItem('quire.open') } catch { /* not yet on the page */ }")
         self.browser.open("about:blank")
         self.browser.open(self.url + "/" + hash)
         self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
+
+    def reload(self):
+        self.browser.open("about:blank")
+        self.browser.open(self.url + "/")
+        self.until("return document.getElementById('model').textContent !== ''", "the model's name appears")
+
+    def texts(self, role):
+        return self.js("return [...document.querySelectorAll(`.turn.${arguments[0]} .text`)].map((e) => e.textContent)", role)
+
+    def give_file(self, selector, name, text):
+        self.js("""const [selector, name, text] = arguments;
+                   const files = new DataTransfer();
+                   files.items.add(new File([typeof text === 'string' ? text : new Uint8Array(text)], name));
+                   const field = document.querySelector(selector);
+                   field.files = files.files;
+                   field.dispatchEvent(new Event('change', {bubbles: true}));""", selector, name, text)
 
     def until(self, script, what, seconds=12):
         deadline = time.monotonic() + seconds
@@ -116,18 +134,103 @@ def events_are_read_whole_wherever_the_bytes_are_cut(page):
     return "every pair of cuts gives the same four events"
 
 
+MARKDOWN = """One <b>bold</b>
+line of *it*, **more** and `code`.
+
+# A heading
+```html
+<img src=x onerror=alert(1)>
+
+# kept
+```
+- an item
+  - inside
+    ```
+    deep
+    ```
+- [x] done
+
+3. three
+4. four
+
+> quoted
+> - too
+
+| name | size |
+|:-----|-----:|
+| a | 1 |
+| `b|` | 2 |
+
+[one](https://example.com/a_(b)) [two](javascript:alert(1)) <https://example.com/> https://example.com/x_y, 2 * 3 * 4 snake_case_name ~~gone~~
+***
+It is $5 and $6.
+
+```
+open"""
+
+
 @check
-def text_of_a_model_never_becomes_markup(page):
-    seen = page.browser.js_async("""const done = arguments[0];
+def markdown_becomes_elements_and_markup_stays_text(page):
+    seen = page.browser.js_async("""const [text, done] = arguments;
         import('./answer_text.js').then(({TextView}) => {
-          const element = document.createElement('div');
-          const view = new TextView(element);
-          const text = 'One <b>bold</b>\\nline.\\n\\n```html\\n<img src=x onerror=alert(1)>\\n\\n# kept\\n```\\nAnd `code`.\\n\\n```\\nopen';
-          for (let end = 0; end <= text.length; ++end) view.show(text.slice(0, end));
-          done([[...element.children].map((e) => `${e.tagName}:${e.textContent}`), element.querySelectorAll('b, img').length]);
-        }, (error) => done([String(error)]));""")
-    assert seen == [["P:One <b>bold</b>\nline.", "PRE:<img src=x onerror=alert(1)>\n\n# kept", "P:And code.", "PRE:open"], 0], seen
-    return f"{len(seen[0])} blocks, no foreign element"
+          const shown = (...pieces) => {
+            const element = document.createElement('div');
+            const view = new TextView(element);
+            for (const piece of pieces) view.show(piece);
+            return element;
+          };
+          const whole = shown(text);
+          const grown = shown(...[...text].map((_, i) => text.slice(0, i + 1)));
+          done({same: whole.innerHTML === grown.innerHTML, kinds: [...whole.querySelectorAll('[data-kind]')].map((e) => e.dataset.kind),
+                foreign: grown.querySelectorAll('b, img, script').length, links: [...grown.querySelectorAll('a')].map((a) => [a.href, a.rel]),
+                tags: ['em', 'strong', 'del', 'h4', 'blockquote ul', 'ul ul pre', 'li.task', 'td.right', 'th'].map((tag) => grown.querySelectorAll(tag).length),
+                start: grown.querySelector('ol').start, text: grown.textContent});
+        }, (error) => done({error: String(error)}));""", MARKDOWN)
+    assert seen.get("same"), seen
+    assert seen["kinds"] == ["paragraph", "heading", "code", "list", "list", "quote", "table", "paragraph", "rule", "paragraph", "code"], seen["kinds"]
+    assert seen["foreign"] == 0 and seen["tags"] == [1, 1, 1, 1, 1, 1, 1, 2, 2], seen
+    assert [href for href, _ in seen["links"]] == ["https://example.com/a_(b)", "https://example.com/", "https://example.com/x_y"], seen["links"]
+    assert all("noopener" in rel for _, rel in seen["links"]) and seen["start"] == 3
+    for kept in ("<b>bold</b>", "<img src=x onerror=alert(1)>", "[two](javascript:alert(1))", "2 * 3 * 4", "snake_case_name", "$5 and $6"):
+        assert kept in seen["text"], kept
+    return f"{len(seen['kinds'])} blocks, no foreign element, the same whole and letter by letter"
+
+
+@check
+def a_long_hostile_answer_stays_harmless_and_is_never_built_again(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        import('./answer_text.js').then(async ({TextView}) => {
+          const results = {};
+          const kinds = {scripts: [1e6, '<script>window.hurt = 1</script>\\n\\n<img src=x onerror="window.hurt = 1">\\n\\n'], code: [1e6, 'let x = "<b>";\\n', '```\\n'],
+                         letters: [1e6, 'x'], brackets: [1e5, '['], stars: [1e5, '*a **b _c '], quotes: [1e5, '> > > '], ticks: [1e5, '` `` '],
+                         rows: [1e5, '| a | b |\\n', '|a|b|\\n|-|-|\\n'], links: [1e5, '[a](javascript:window.hurt=1) '], blanks: [1e5, ' ', '# x']};
+          for (const [name, [length, unit, head = '']] of Object.entries(kinds)) {
+            const text = head + unit.repeat(Math.ceil(length / unit.length)) + 'y';
+            const element = document.createElement('div');
+            element.className = 'text';
+            document.getElementById('turns').append(element);
+            const view = new TextView(element);
+            let longest = 0;
+            let marked = null;
+            for (let end = 10000; end < text.length + 10000; end += 10000) {
+              const began = performance.now();
+              view.show(text.slice(0, end));
+              void element.offsetHeight;
+              longest = Math.max(longest, performance.now() - began);
+              if (end === 40000) marked = element.querySelector('.piece') ?? element.querySelector('[data-kind]');
+              if (end % 100000 === 0) await new Promise(requestAnimationFrame);
+            }
+            const said = name === 'code' ? element.querySelector('code').textContent : element.textContent;
+            results[name] = {ms: Math.round(longest), kept: said.length, of: text.length, stands: element.contains(marked)};
+            element.remove();
+          }
+          done({results, bad: document.querySelectorAll('#turns script, #turns img').length, hurt: window.hurt ?? 0});
+        }, (error) => done({error: String(error.stack)}));""")
+    assert "results" in seen and seen["bad"] == 0 and seen["hurt"] == 0, seen
+    for name, result in seen["results"].items():
+        assert result["stands"], f"{name}: what stood was built again"
+        assert name in ("quotes", "rows", "blanks", "ticks") or result["kept"] > result["of"] * 0.7, (name, result)
+    return "longest pause while 10 kB more came, ms: " + ", ".join(f"{name} {result['ms']}" for name, result in seen["results"].items())
 
 
 @check
@@ -347,6 +450,331 @@ def everything_works_by_keyboard_alone(page):
 
 
 @check
+def a_conversation_is_there_again_after_a_reload(page):
+    page.load()
+    page.js("document.getElementById('reset-options').click()")
+    page.ask("What is a KV cache?")
+    page.wait_for_answer()
+    before = page.js("return document.getElementById('turns').textContent")
+    page.reload()
+    page.until("return document.querySelectorAll('.turn').length === 2", "the conversation is shown again")
+    after = page.js("return document.getElementById('turns').textContent")
+    assert before == after, (before, after)
+    page.load()
+    assert page.js("return document.querySelectorAll('.turn').length") == 0, "another tab begins with it"
+    return f"{len(after)} characters, figures and all"
+
+
+@check
+def answers_and_messages_branch_and_share_what_is_cached(page):
+    page.load()
+    page.ask("What is a KV cache?")
+    page.wait_for_answer()
+    first = page.texts("assistant")[0]
+    page.browser.click(".turn.assistant [aria-label='Answer again']")
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "a second answer begins")
+    page.wait_for_answer()
+    page.until("return document.querySelector('.turn.assistant .shared')", "what it shares is told")
+    shared = page.text(".turn.assistant .shared")
+    assert int(re.search(r"of (\d+) tokens", shared).group(1)) > 0, shared
+    page.js("document.querySelector('.turn.assistant [aria-label=\"Previous answer\"]').focus()")
+    page.browser.press("Enter")
+    page.until("return document.querySelector('.turn.assistant .branches').textContent.includes('1 of 2')", "the first is shown")
+    assert page.texts("assistant") == [first]
+    assert page.focused() != "BODY" and page.text("#announce") == "Answer 1 of 2.", page.focused()
+
+    page.js("document.getElementById('message').focus()")
+    page.browser.press("ArrowUp")  # edits the last message
+    assert page.js("return document.activeElement.getAttribute('aria-label')") == "Edited message"
+    page.browser.press("Escape")
+    assert page.texts("user") == ["What is a KV cache?"] and page.js("return !document.querySelector('form.edit')")
+    page.browser.press("Enter")  # the focus is on Edit again
+    page.js("document.querySelector('form.edit textarea').value = 'What is a KV cache for?'")
+    page.browser.press("Enter")
+    page.until("return document.querySelector('.turn.user .branches')?.textContent.includes('2 of 2')", "the message has a branch")
+    page.wait_for_answer()
+    assert page.texts("user") == ["What is a KV cache for?"]
+    page.reload()
+    page.until("return document.querySelector('.turn.user .branches')?.textContent.includes('2 of 2')", "branches are kept")
+    page.browser.click(".turn.user [aria-label='Previous message']")
+    assert page.texts("user") == ["What is a KV cache?"]
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "with the answers of its own")
+    return shared
+
+
+@check
+def conversations_are_found_named_deleted_and_moved(page):
+    page.load()
+    page.ask("Tell me a short story about a zebra.")
+    page.wait_for_answer()
+    page.browser.press("Control+k")
+    page.until("return document.getElementById('library').open && document.querySelectorAll('#library-list li').length >= 2", "they are listed")
+    count = page.js("return document.querySelectorAll('#library-list li').length")
+    assert page.text("#library-list .open[aria-current] .name") == "Tell me a short story about a zebra."
+    page.browser.type("#library-search", "zebra")
+    page.until("return document.querySelectorAll('#library-list li').length === 1", "one is found")
+    page.browser.click("#library-list [aria-label^='Rename']")
+    page.js("document.querySelector('.rename input').value = 'Stripes'")
+    page.browser.click(".rename .primary")
+    page.until("return document.querySelector('#library-list .name')?.textContent === 'Stripes'", "it has its name")
+
+    exported = page.browser.js_async("""const done = arguments[0];
+        import('./store.js').then(async ({Store}) => done(await new Store().export_all()), (error) => done(String(error)));""")
+    assert len(json.loads(exported)["conversations"]) == count
+    page.browser.click("#library-list [aria-label^='Delete']")
+    assert page.js("return document.querySelectorAll('#library-list li').length") == 1, "gone at once"
+    page.browser.click("#library-list [aria-label^='Really']")
+    page.until("return document.querySelectorAll('#library-list li').length === 0", "it is gone")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0, "what was deleted is still shown"
+
+    page.give_file("#import-file", "conversations.json", exported)
+    page.until("return document.getElementById('library-state').textContent === '1 conversation imported.'", "it is back")
+    for wrong, said in (("no", "This file is not JSON."), ('{"a": 1}', "This file has no conversations of quire."),
+                        ('{"quire": "conversations", "conversations": [{"id": "x", "nodes": [{"id": "a", "parent": "b", "role": "user"}]}]}',
+                         "a message of it has no place in the conversation")):
+        page.give_file("#import-file", "wrong.json", wrong)
+        page.until("return document.getElementById('library-state').textContent === arguments[0]".replace("arguments[0]", json.dumps(said)), said)
+    page.js("document.getElementById('library-search').focus()")
+    page.until("return document.querySelector('#library-list .name')?.textContent === 'Stripes'", "it is found again")
+    page.browser.press("ArrowDown", "Enter")
+    page.until("return document.querySelector('.turn.user .text')?.textContent.includes('zebra')", "it is open")
+    assert page.js("return !document.getElementById('library').open")
+    page.browser.press("Control+Shift+o")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0 and page.focused() == "message"
+    return f"{count} conversations, {len(exported)} bytes of JSON"
+
+
+@check
+def an_answer_goes_on_while_another_conversation_is_open(page):
+    page.load()
+    page.ask("Tell me a short story about a fox.")
+    page.until(f"return {ANSWER}?.textContent.length > 10", "it begins")
+    page.browser.click("#new-conversation")
+    assert page.js("return document.querySelectorAll('.turn').length") == 0 and page.js("return document.getElementById('stop').hidden")
+    page.browser.press("Control+k")
+    page.until("return document.querySelector('#library-list .open')", "it is listed")
+    page.browser.click("#library-list .open")
+    page.wait_for_answer()
+    length = len(page.texts("assistant")[0])
+    page.reload()
+    page.until("return document.querySelectorAll('.turn').length === 2", "it is kept")
+    assert len(page.texts("assistant")[0]) == length
+    return f"{length} characters"
+
+
+@check
+def what_is_deleted_while_it_is_answered_stays_deleted(page):
+    page.load()
+    page.wander()
+    page.ask(LONG)
+    page.until(f"return {ANSWER}?.textContent.length > 3 || !document.querySelector('.writing')", "it begins")
+    page.browser.press("Control+k")
+    page.until("return document.querySelector('#library-list .open[aria-current]')", "it is listed")
+    count = page.js("return document.querySelectorAll('#library-list li').length")
+    page.js("document.querySelector('#library-list .open[aria-current]').closest('li').querySelector('[aria-label^=Delete]').click()")
+    page.js("document.querySelector('#library-list [aria-label^=Really]').click()")
+    page.until(f"return document.querySelectorAll('#library-list li').length === {count - 1}", "it is gone")
+    page.browser.press("Escape")
+    page.until("return /^0 running/.test(document.getElementById('request-counts').textContent)", "it is not answered any more", 6)
+    page.browser.press("Control+k")
+    time.sleep(0.5)
+    assert page.js("return document.querySelectorAll('#library-list li').length") == count - 1, "it is there again"
+    page.browser.press("Escape")
+    page.js("document.getElementById('reset-options').click()")
+    return f"{count - 1} are left"
+
+
+@check
+def an_answer_survives_a_reload(page):
+    for _ in range(5):  # an answer may be over before the page is left
+        page.load()
+        page.wander()
+        page.ask(LONG)
+        page.until(f"return {ANSWER}?.textContent.length > 20 || !document.querySelector('.writing')", "it begins")
+        time.sleep(1.1)  # so that something of it is kept
+        before = page.texts("assistant")[0]
+        page.reload()
+        page.until("return document.querySelectorAll('.turn').length === 2", "the conversation is shown again")
+        if page.until(f"return !document.querySelector('.writing') || ({ANSWER}.textContent.length > arguments[0] && 'grows')".replace("arguments[0]", str(len(before))),
+                      "the answer goes on", 20) == "grows":
+            break
+    else:
+        raise AssertionError("no answer was long enough")
+    after = page.texts("assistant")[0]
+    assert after.startswith(before[:20]), (before[:40], after[:40])
+    page.browser.press("Escape")
+    page.until("return !document.querySelector('.writing')", "it is stopped", 4)
+    page.until("return /^0 running/.test(document.getElementById('request-counts').textContent)", "the engine is idle again", 6)
+    page.js("document.getElementById('reset-options').click()")
+    return f"{len(before)} characters before, {len(after)} after, then stopped"
+
+
+@check
+def an_answer_whose_stream_is_forgotten_breaks_off_where_it_was(page):
+    page.load()
+    page.browser.js_async("""const done = arguments[0];
+        Promise.all([import('./store.js'), import('./conversation.js')]).then(async ([{Store}, {Conversation}]) => {
+          const left = new Conversation();
+          const asked = left.add(null, 'user', {content: 'A question'});
+          left.add(asked.id, 'assistant', {content: 'The beginning of', pending: true, stream: 'chatcmpl-00000000000000000000000000000000'});
+          await new Store().save(left);
+          sessionStorage.setItem('quire.open', left.id);
+          done();
+        }, (error) => done(String(error)));""")
+    page.reload()
+    page.until("return document.querySelector('.turn.assistant .note')?.textContent.startsWith('It breaks off here')", "it says so")
+    assert page.texts("assistant") == ["The beginning of"]
+    page.browser.console()  # says 404
+    return "with what was kept of it"
+
+
+@check
+def what_the_browser_has_no_room_for_is_told(page):
+    seen = page.browser.js_async("""const done = arguments[0];
+        Promise.all([import('./store.js'), import('./conversation.js')]).then(async ([{Store}, {Conversation}]) => {
+          const store = new Store();
+          const large = new Conversation();
+          large.add(null, 'user', {content: 'x'.repeat(65 * 2 ** 20)});
+          const before = (await store.list()).length;
+          const said = await store.save(large).then(() => '', (error) => error.message);
+          done([said, (await store.list()).length - before]);
+        }, (error) => done([String(error)]));""")
+    assert seen[0].startswith("This conversation is not kept: all together would be more than 64 MB.") and seen[1] == 0, seen
+    return seen[0]
+
+
+@check
+def files_go_with_a_message_as_text(page):
+    page.load()
+    page.js("""const real = window.fetch;
+               window.sent = [];
+               window.fetch = (path, options) => { if (String(path).endsWith('completions')) sent.push(JSON.parse(options.body)); return real(path, options); };""")
+    page.give_file("#attach-file", "picture.bin", [137, 80, 78, 71, 0, 255])
+    page.until("return document.getElementById('attach-error').textContent === 'picture.bin is not a text.'", "what is no text is refused")
+    page.give_file("#attach-file", "large.txt", "x" * (2**20 + 1))
+    page.until("return document.getElementById('attach-error').textContent.startsWith('large.txt has 1.0 MB')", "what is too large is refused")
+    page.give_file("#attach-file", "notes.md", "# Notes\n```\nsum\n```\n<script>alert(1)</script>")
+    page.until("return document.querySelector('#attached li')?.textContent.startsWith('notes.md')", "it is listed")
+    page.ask("What is in it about the cache?")
+    page.wait_for_answer()
+    sent = page.js("return sent[0].messages.at(-1).content")
+    assert sent == "File notes.md:\n````\n# Notes\n```\nsum\n```\n<script>alert(1)</script>\n````\n\nWhat is in it about the cache?", sent
+    assert page.js("return document.querySelectorAll('#attached li').length") == 0
+    assert page.text(".turn.user .files summary").startswith("notes.md") and page.texts("user") == ["What is in it about the cache?"]
+    return f"{len(sent)} characters sent"
+
+
+def small_pdf(words):
+    """A PDF of one page with these words."""
+    content = f"BT /F1 18 Tf 20 100 Td ({words}) Tj ET".encode()
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+               b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+               b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content), b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    out, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    return out + b"xref\n0 %d\n0000000000 65535 f \n%strailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(places) + 1, table, len(places) + 1, len(out))
+
+
+def libraries_of(page):
+    return page.browser.js_async("const done = arguments[0]; import('./libraries.js').then(({libraries}) => done(libraries), (error) => done({error: String(error)}));")
+
+
+@check
+def the_words_of_a_pdf_go_with_a_message(page):
+    page.load()
+    page.give_file("#attach-file", "letter.pdf", list(small_pdf("Words of a letter")))
+    if not libraries_of(page)["pdf"]:
+        page.until("return document.getElementById('attach-error').textContent === 'letter.pdf is a PDF, and this program was built without what reads them.'", "it is refused")
+        return "refused with a sentence: built without a reader"
+    page.until("return document.querySelector('#attached li')?.textContent.startsWith('letter.pdf')", "it is read")
+    page.give_file("#attach-file", "broken.pdf", list(b"%PDF-1.4 and nothing more"))
+    page.until("return document.getElementById('attach-error').textContent === 'broken.pdf cannot be read as a PDF.'", "a broken one is refused")
+    page.ask("What does it say?")
+    page.until("return document.querySelector('.turn.user .files pre')", "it stands in the conversation")
+    said = page.text(".turn.user .files pre")
+    page.wait_for_answer()
+    assert said == "Words of a letter", said
+    return said
+
+
+@check
+def formulas_are_set_and_lead_nowhere(page):
+    formulas = ["x^2", "\\sqrt{\\frac{a}{b}}", "\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}", "\\underbrace{a+b}_{c}", "\\color{red}x", "\\lceil n/32 \\rceil"]
+    hostile = ["\\href{javascript:alert(1)}{x}", "\\includegraphics{http://127.0.0.1:1/x.png}", "\\htmlStyle{position:fixed}{x}", "\\def\\a{\\a\\a}\\a", "\\undefined", "\\rule{1e9em}{1e9em}"]
+    seen = page.browser.js_async("""const [formulas, hostile, done] = arguments;
+        import('./answer_text.js').then(async ({TextView}) => {
+          const shown = async (list) => {
+            const element = document.createElement('div');
+            element.className = 'text';
+            document.getElementById('turns').append(element);
+            new TextView(element).show(list.map((f, i) => (i % 2 ? `$$\\n${f}\\n$$` : `A formula $${f}$ and \\\\(y\\\\).`)).join('\\n\\n'));
+            for (let i = 0; i < 100 && !element.querySelector('.katex, .settled'); ++i) await new Promise((resolve) => setTimeout(resolve, 20));
+            return element;
+          };
+          const good = await shown(formulas);
+          const bad = await shown(hostile);
+          const counts = [good.querySelectorAll('.katex').length, good.querySelectorAll('math').length, good.querySelectorAll('code').length];
+          const links = [...bad.querySelectorAll('a, img, [style*=fixed]')].map((e) => e.outerHTML);
+          const widest = Math.max(...[...bad.children].map((e) => e.scrollWidth));
+          const kept = bad.textContent;
+          good.remove();
+          bad.remove();
+          done({counts, links, kept, widest});
+        }, (error) => done({error: String(error.stack)}));""", formulas, hostile)
+    assert seen.get("links") == [], seen
+    if not libraries_of(page)["maths"]:
+        assert seen["counts"] == [0, 0, 9], seen["counts"]
+        return "stand as they were written: built without a library"
+    assert seen["counts"] == [9, 9, 0], seen["counts"]
+    assert "undefined" in seen["kept"] and "htmlStyle" in seen["kept"], seen["kept"]
+    return f"{seen['counts'][0]} formulas, each also as MathML; hostile ones stay text"
+
+
+@check
+def presets_keep_the_system_message_and_the_options(page):
+    page.load()
+    page.js("localStorage.removeItem('quire.presets'); document.getElementById('options').open = true")
+    page.browser.fill("#system", "Be brief.")
+    page.browser.fill("[data-option=temperature]", "0.2")
+    page.browser.type("#preset-name", "Brief")
+    page.browser.press("Enter")
+    assert page.text("#preset-state") == "“Brief” is kept."
+    page.browser.click("#reset-options")
+    assert page.js("return document.getElementById('system').value") == ""
+    page.load()
+    page.js("""document.getElementById('options').open = true;
+               const choice = document.getElementById('preset');
+               choice.value = 'Brief';
+               choice.dispatchEvent(new Event('change', {bubbles: true}));""")
+    values = page.js("return [document.getElementById('system').value, document.querySelector('[data-option=temperature]').value]")
+    assert values == ["Be brief.", "0.2"], values
+    page.browser.click("#preset-delete")
+    page.browser.click("#reset-options")
+    page.js("document.getElementById('options').open = false")
+    return "Brief: 0.2"
+
+
+@check
+def keys_work_everywhere(page):
+    page.load()
+    page.js("document.getElementById('log').focus()")
+    page.browser.press("/")
+    assert page.focused() == "message" and page.js("return document.getElementById('message').value") == ""
+    page.browser.press("?")
+    assert page.js("return document.getElementById('message').value") == "?", "a key is taken from who types"
+    page.browser.fill("#message", "")
+    page.js("document.getElementById('log').focus()")
+    page.browser.press("?")
+    assert page.js("return document.getElementById('keys-dialog').open")
+    page.browser.press("Escape")
+    assert page.js("return !document.getElementById('keys-dialog').open")
+    return "/, ?, Ctrl+K, Ctrl+Shift+O"
+
+
+@check
 def an_option_that_cannot_be_meant_is_refused_with_a_sentence(page):
     page.js("document.getElementById('options').open = true")
     page.browser.fill("[data-option=top_p]", "7")
@@ -414,7 +842,7 @@ def every_text_has_a_contrast_of_4_5_in_light_and_dark(page):
 
 @check
 def every_control_has_a_name(page):
-    nameless = page.js("""return [...document.querySelectorAll('button, input, textarea, a, [tabindex]')].filter((e) =>
+    nameless = page.js("""return [...document.querySelectorAll('button, input, select, textarea, a, [tabindex]')].filter((e) =>
         !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.textContent.trim())).map((e) => e.outerHTML)""")
     assert not nameless, nameless
     assert page.js("return [...document.querySelectorAll('header, main, nav')].length") == 3
@@ -534,6 +962,34 @@ def take_screenshots(page, folder):
                 page.browser.screenshot(folder / f"{view}_{scheme}_{width}.png")
 
 
+def take_chat_screenshots(page, folder):
+    """What can be in a conversation: Markdown, branches, files, the list of conversations."""
+    page.browser.size(1280, 900)
+    page.js("location.hash = 'chat'")
+    page.load()
+    page.give_file("#attach-file", "notes.md", "# Notes\nPages are shared.")
+    page.until("return document.querySelector('#attached li')", "the file is listed")
+    page.ask("Explain the pages, in Markdown.")
+    page.wait_for_answer()
+    page.browser.click(".turn.assistant [aria-label='Answer again']")
+    page.until("return document.querySelector('.turn.assistant .branches')?.textContent.includes('2 of 2')", "a second answer begins")
+    page.wait_for_answer()
+    for width, height in ((1280, 900), (360, 740)):
+        page.browser.size(width, height)
+        for scheme in ("light", "dark"):
+            page.browser.prefer(color_scheme=scheme)
+            for name, script in (("top", "document.getElementById('log').scrollTop = 0"), ("end", "document.getElementById('log').scrollTop = 1e6"),
+                                 ("library", "document.getElementById('show-library').click()")):
+                page.js(script)
+                time.sleep(0.5)
+                assert page.overflow() <= 0, f"{name} makes the page wider at {width} px"
+                page.browser.screenshot(folder / f"talk_{name}_{scheme}_{width}.png")
+            page.js("document.getElementById('library').close(); document.getElementById('options').open = true")
+            time.sleep(0.2)
+            page.browser.screenshot(folder / f"talk_options_{scheme}_{width}.png")
+            page.js("document.getElementById('options').open = false")
+
+
 def start_program(path):
     """The program serving the house model on a port that is free, and its address."""
     program = subprocess.Popen([path, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True)
@@ -579,6 +1035,7 @@ def main():
             page.ask("Tell me a short story about a fox.")
             page.wait_for_answer()
             take_screenshots(page, options.screenshots)
+            take_chat_screenshots(page, options.screenshots)
             page.browser.size(1280, 900)
         if server:
             try:

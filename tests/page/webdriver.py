@@ -11,7 +11,7 @@ import urllib.request
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "Tab": "\ue004", "Shift": "\ue008", "ArrowLeft": "\ue012", "ArrowUp": "\ue013",
-        "ArrowRight": "\ue014", "ArrowDown": "\ue015", "End": "\ue010", "Home": "\ue011", "Space": " "}
+        "ArrowRight": "\ue014", "ArrowDown": "\ue015", "End": "\ue010", "Home": "\ue011", "Control": "\ue009", "Space": " "}
 
 
 def find_programs():

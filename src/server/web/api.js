@@ -59,7 +59,15 @@ export const cancel = (id) => call(`requests/${encodeURIComponent(id)}`, { metho
 
 // Yields the chunks of a streamed answer; ends after [DONE].
 export async function* stream_chat(body, signal) {
-  const response = await call('v1/chat/completions', { method: 'POST', body, signal, patient: true });
+  yield* chunks_of(await call('v1/chat/completions', { method: 'POST', body, signal, patient: true }));
+}
+
+// The same of one that is or was on its way, from its beginning.
+export async function* stream_again(id, signal) {
+  yield* chunks_of(await call(`v1/stream/${encodeURIComponent(id)}`, { signal, patient: true }));
+}
+
+async function* chunks_of(response) {
   const reader = response.body.getReader();
   const parser = new SseParser();
   try {
@@ -69,7 +77,7 @@ export async function* stream_chat(body, signal) {
       for (const data of ended ? parser.end() : parser.feed(piece.value)) {
         if (data === '[DONE]') return;
         const chunk = JSON.parse(data);
-        if (chunk.error) throw new ApiError(chunk.error.message);
+        if (chunk.error) throw new ApiError(chunk.error.message, { status: 500 });
         yield chunk;
       }
     }

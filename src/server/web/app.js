@@ -6,6 +6,7 @@ import { forget_other_requests } from './colours.js';
 import { by_id, set_text } from './dom.js';
 import { show_kv, show_requests } from './figures.js';
 import { count } from './format.js';
+import { listen_to_keys } from './keyboard.js';
 import { PagesView } from './pages.js';
 import { Poller } from './poll.js';
 import { Timeline } from './timeline.js';
@@ -14,6 +15,7 @@ import { Timeline } from './timeline.js';
 const heard = { events: 0, steps: 0, now_ms: 0, waiting: 0, model: false };
 
 const chat = new Chat({ on_activity: () => poller.kick(), engine_has_queue: () => heard.waiting > 0 });
+listen_to_keys(chat);
 const pages = new PagesView({
   conversation: () => chat.conversation(),
   pin: (messages) => act(pin(messages)),

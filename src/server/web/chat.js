@@ -1,26 +1,40 @@
-// The conversation: sends it, streams the answer, keeps what was said.
+// The conversation that is open: sends it, streams its answers, goes from branch to branch, keeps what was said.
 
-import { ApiError, get, stream_chat } from './api.js';
-import { TextView } from './answer_text.js';
+import { ApiError, cancel, get, stream_again, stream_chat } from './api.js';
+import { Attachments } from './attachments.js';
+import { Conversation } from './conversation.js';
 import { by_id, make, set_text } from './dom.js';
-import { plural } from './format.js';
+import { Library } from './library.js';
 import { Options } from './options.js';
 import { Prediction } from './prediction.js';
-import { report_element, report_of_chunk, report_of_request } from './report.js';
+import { report_of_request } from './report.js';
+import { Store } from './store.js';
+import { StreamedAnswer } from './streamed_answer.js';
+import { Turn } from './turns.js';
 
 const kSuggestions = ['What is a KV cache?', 'Tell me a short story about a fox.', 'Why is prefill faster than decode?'];
-
-const kShowMs = 40;  // between pictures of a growing answer: the machine may be computing it
+const kOpen = 'quire.open';  // of this tab: the conversation that a reload shows again
+const kMostSaid = 4000;      // characters that are read out at once
+const kTries = 5;            // to go on where the connection was lost
 
 export class Chat {
-  #messages = [];  // what was said and answered; without the system message
+  #conversation = new Conversation();
+  #running = new Map();  // answers on their way, also of conversations that are not open: by node id, {abort, turn, conversation}
+  #deleted = new Set();  // ids of conversations that are not kept any more
+  #shown = [];           // turns, in order
   #model = '';
-  #abort = null;   // of the answer that streams now
+  #store = new Store();
   #options = new Options();
+  #attachments = new Attachments();
   #field = by_id('message');
   #log = by_id('log');
   #turns = by_id('turns');
   #prediction = new Prediction(by_id('prediction'), () => this.#typed_conversation());
+  #library = new Library(this.#store, {
+    current: () => this.#conversation.id,
+    on_open: (id) => this.open(id),
+    on_changed: (id, changed) => this.#library_changed(id, changed),
+  });
 
   // on_activity: told when a request starts or ends. engine_has_queue(): others wait for the engine now.
   constructor({ on_activity, engine_has_queue }) {
@@ -30,17 +44,10 @@ export class Chat {
       event.preventDefault();
       this.#submit();
     });
-    this.#field.addEventListener('keydown', (event) => {
-      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
-      event.preventDefault();
-      this.#submit();
-    });
+    this.#field.addEventListener('keydown', (event) => this.#key_in_field(event));
     this.#field.addEventListener('input', () => {
       this.#fit_field();
       this.#prediction.typed();
-    });
-    document.addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && this.#abort && !by_id('key-dialog').open) this.stop();
     });
     by_id('stop').addEventListener('click', () => this.stop());
     by_id('new-conversation').addEventListener('click', () => this.restart());
@@ -50,6 +57,8 @@ export class Chat {
       button.addEventListener('click', () => this.#send(text));
       return make('li', '', button);
     }));
+    const open = session_value(kOpen);
+    if (open) this.open(open, { quietly: true });
   }
 
   set model(id) {
@@ -58,21 +67,123 @@ export class Chat {
 
   // The conversation as the server should see it, with the system message; null when nothing was said.
   conversation() {
-    return this.#messages.length ? this.#with_system(this.#messages) : null;
+    const messages = this.#conversation.messages();
+    return messages.length ? this.#with_system(messages) : null;
+  }
+
+  get busy() {
+    return this.#current_run() !== undefined;
   }
 
   stop() {
-    this.#abort?.abort();
+    const run = this.#current_run();
+    if (run) end_run(run);
   }
 
+  show_library() {
+    this.#library.open();
+  }
+
+  // An answer that is on its way goes on: the conversation is in the library.
   restart() {
-    this.stop();
-    this.#messages = [];
-    this.#turns.replaceChildren();
-    by_id('title-page').hidden = false;
-    this.#prediction.clear();
+    this.#show_conversation(new Conversation());
     set_text(by_id('announce'), 'A new conversation.');
     this.#field.focus();
+  }
+
+  async open(id, { quietly = false } = {}) {
+    const running = [...this.#running.values()].find(({ conversation }) => conversation.id === id);
+    let conversation = running?.conversation ?? null;
+    try {
+      conversation ??= await this.#store.load(id);
+    } catch (error) {
+      console.error(error);
+    }
+    if (!conversation || (quietly && !this.#conversation.empty)) return;
+    this.#options.system = conversation.system;
+    this.#show_conversation(conversation);
+    if (quietly) return;
+    set_text(by_id('announce'), `Conversation “${conversation.title}”.`);
+    this.#field.focus();
+  }
+
+  edit_last() {
+    this.#shown.findLast(({ node }) => node.role === 'user')?.edit();
+  }
+
+  #library_changed(id, changed) {
+    const running = [...this.#running.values()].filter(({ conversation }) => conversation.id === id);
+    const open = this.#conversation.id === id;
+    if (changed) {
+      for (const conversation of [...running.map((run) => run.conversation), ...(open ? [this.#conversation] : [])]) conversation.name = changed.name;
+      return;
+    }
+    this.#deleted.add(id);
+    running.forEach(end_run);
+    if (open) this.#show_conversation(new Conversation());
+  }
+
+  #show_conversation(conversation) {
+    this.#conversation = conversation;
+    session_keep(kOpen, conversation.empty ? null : conversation.id);
+    this.#prediction.clear();
+    this.#show_path();
+    this.#log.scrollTop = this.#log.scrollHeight;
+  }
+
+  // Builds what is not there yet: turns that stay keep their folds and selections.
+  #show_path() {
+    const path = this.#conversation.path();
+    by_id('title-page').hidden = path.length > 0;
+    const kept = new Map(this.#shown.map((turn) => [turn.node, turn]));
+    for (const { turn } of this.#running.values()) kept.set(turn.node, turn);
+    this.#shown = path.map((node) => kept.get(node) ?? this.#left_turn(node));
+    this.#turns.replaceChildren(...this.#shown.map(({ element }) => element));
+    for (const turn of this.#shown) {
+      if (!this.#running.has(turn.node.id)) turn.show(this.#conversation.siblings(turn.node));
+    }
+    this.#show_streaming();
+  }
+
+  // Of a message that was kept. An answer that was on its way when the page was left may still be.
+  #left_turn(node) {
+    const turn = this.#new_turn(node);
+    if (node.pending && node.stream) this.#resume(turn);
+    else if (node.pending) note_left(node);
+    return turn;
+  }
+
+  #resume(turn) {
+    const run = { abort: new AbortController(), conversation: this.#conversation, turn };
+    this.#running.set(turn.node.id, run);
+    turn.view.show(turn.node.content);
+    this.#follow_stream(run, () => chunks_again(run));
+  }
+
+  #new_turn(node) {
+    const conversation = this.#conversation;
+    return new Turn(node, conversation.siblings(node), {
+      on_edit: (edited, text) => this.#edit(edited, text),
+      on_again: (answer) => this.#again(answer),
+      on_choose: (other, label) => this.#choose(other, label),
+      is_branch: (answer) => conversation.siblings(conversation.node(answer.parent) ?? answer).length > 1,
+    });
+  }
+
+  #choose(node, label) {
+    const what = node.role === 'user' ? 'message' : 'answer';
+    this.#conversation.choose(node);
+    this.#show_path();
+    this.#keep(this.#conversation);
+    const buttons = this.#turns.querySelectorAll(`[data-node="${node.id}"] .branches button`);
+    const same = buttons[label === 'Next' ? 1 : 0];
+    (same?.disabled ? buttons[label === 'Next' ? 0 : 1] : same)?.focus();
+    const siblings = this.#conversation.siblings(node);
+    set_text(by_id('announce'), `${what === 'message' ? 'Message' : 'Answer'} ${siblings.indexOf(node) + 1} of ${siblings.length}.`);
+  }
+
+  #current_run() {
+    return [...this.#running.values()].find(({ conversation }) => conversation === this.#conversation);
   }
 
   #with_system(messages) {
@@ -81,13 +192,26 @@ export class Chat {
 
   #typed_conversation() {
     const content = this.#field.value.trim();
-    if (!content || this.#abort || this.engine_has_queue()) return null;
-    return this.#with_system([...this.#messages, { role: 'user', content }]);
+    if (!content || this.busy || this.engine_has_queue()) return null;
+    const typed = new Conversation();
+    const [message] = (typed.add(null, 'user', { content, files: this.#attachments.files }), typed.messages());
+    return this.#with_system([...this.#conversation.messages(), message]);
+  }
+
+  #key_in_field(event) {
+    if (event.isComposing) return;
+    if (event.key === 'ArrowUp' && !this.#field.value && !this.busy) {
+      event.preventDefault();
+      this.edit_last();
+    }
+    if (event.key !== 'Enter' || event.shiftKey) return;
+    event.preventDefault();
+    this.#submit();
   }
 
   #submit() {
     const text = this.#field.value.trim();
-    if (!text || this.#abort) return;
+    if ((!text && !this.#attachments.files.length) || this.busy) return;
     if (this.#send(text)) {
       this.#field.value = '';
       this.#fit_field();
@@ -96,88 +220,108 @@ export class Chat {
 
   // False when the options are not usable.
   #send(text) {
+    if (this.busy) return false;
     const options = this.#options.read();
     if (!options) return false;
-    this.#prediction.clear();
-    by_id('title-page').hidden = true;
-    const asked = add_turn(this.#turns, 'user', 'You');
-    new TextView(asked.text).show(text);
-    this.#messages.push({ role: 'user', content: text });
-    this.#answer(options, () => {
-      asked.element.remove();
-      this.#send(text);
-    });
+    const files = this.#attachments.take_all();
+    const asked = this.#conversation.add(this.#conversation.leaf, 'user', files.length ? { content: text, files } : { content: text });
+    this.#answer(asked, options);
     return true;
   }
 
-  async #answer(options, try_again) {
-    const turn = add_turn(this.#turns, 'assistant', this.#model || 'Answer');
-    const answer = new StreamedAnswer(turn, () => this.#follow());
-    const messages = this.#messages;
-    const abort = this.#abort = new AbortController();
-    this.#show_streaming(true);
+  #edit(node, text) {
+    const options = this.busy ? null : this.#options.read();
+    if (!options) return false;
+    const files = node.files ? { files: node.files } : {};
+    this.#answer(this.#conversation.add(node.parent, 'user', { content: text, ...files }), options);
+    return true;
+  }
+
+  // Another answer beside this one, or in its place if it is none.
+  #again(node) {
+    const options = this.busy ? null : this.#options.read();
+    if (!options) return;
+    const asked = this.#conversation.node(node.parent);
+    if (!node.content) this.#conversation.remove(node);
+    this.#answer(asked, options);
+  }
+
+  async #answer(asked, options) {
+    const conversation = this.#conversation;
+    conversation.system = this.#options.system;
+    const messages = this.#with_system(conversation.messages(asked.id));
+    const node = conversation.add(asked.id, 'assistant', { model: this.#model, pending: true });
+    const run = { abort: new AbortController(), conversation, turn: this.#new_turn(node) };
+    this.#running.set(node.id, run);
+    this.#prediction.clear();
+    this.#show_path();
+    session_keep(kOpen, conversation.id);
+    this.#keep(conversation);
+    const body = { model: this.#model, messages, stream: true, stream_options: { include_usage: true }, ...options, quire: { report: true, resume: true } };
+    await this.#follow_stream(run, () => stream_chat(body, run.abort.signal));
+  }
+
+  async #follow_stream(run, open) {
+    const { abort, conversation, turn } = run;
+    const { node } = turn;
+    const answer = new StreamedAnswer(turn, {
+      on_shown: () => this.#follow(),
+      on_keep: () => this.#keep(conversation),
+    });
     this.#follow(true);
-    set_text(by_id('announce'), 'The answer is being written.');
+    this.#say(conversation, 'The answer is being written.');
     this.on_activity();
     try {
-      const body = {
-        model: this.#model,
-        messages: this.#with_system(messages),
-        stream: true,
-        stream_options: { include_usage: true },
-        ...options,
-        quire: { report: true },
-      };
-      for await (const chunk of stream_chat(body, abort.signal)) answer.take(chunk);
+      await read_stream(run, answer, open);
       answer.finish();
-      set_text(by_id('announce'), answer.content || 'The answer is empty.');
+      this.#say(conversation, node.content.slice(0, kMostSaid) || 'The answer is empty.');
     } catch (error) {
+      const id = node.stream;
       answer.finish();
-      if (error.name === 'AbortError') this.#show_stopped(turn, answer);
-      else this.#show_error(turn, error, answer.content ? null : try_again);
+      if (error.status === 404 || error.status === 410) note_left(node);  // the server has forgotten it
+      else if (abort.signal.aborted) await this.#note_stopped(conversation, node, id);
+      else this.#note_error(conversation, node, error);
     }
-    // What was never answered is not part of the conversation.
-    if (answer.content) messages.push({ role: 'assistant', content: answer.content });
-    else messages.pop();
-    if (this.#abort === abort) {
-      this.#abort = null;
-      this.#show_streaming(false);
-    }
+    this.#running.delete(node.id);
+    turn.show(conversation.siblings(node));
+    if (conversation === this.#conversation) this.#show_streaming();
+    this.#keep(conversation);
     this.#follow();
     this.on_activity();
   }
 
-  async #show_stopped(turn, answer) {
-    const note = answer.content ? 'Stopped.' : 'Stopped before the first token.';
-    turn.element.append(make('p', 'note', note));
-    set_text(by_id('announce'), note);
+  async #note_stopped(conversation, node, id) {
+    node.note = node.content ? 'Stopped.' : 'Stopped before the first token.';
+    this.#say(conversation, node.note);
     try {
-      const request = (await get('requests')).requests.find(({ id }) => id === answer.id);
-      if (request) turn.element.append(report_element(report_of_request(request)));
-      this.#follow();
+      const request = (await get('requests')).requests.find((other) => other.id === id);
+      if (request) node.report = report_of_request(request);
     } catch { /* the figures of a stopped answer can be done without */ }
   }
 
-  #show_error(turn, error, try_again) {
+  #note_error(conversation, node, error) {
     if (!(error instanceof ApiError)) console.error(error);
-    const text = error instanceof ApiError ? error.message : 'The answer could not be read.';
-    const line = make('p', 'error', text);
-    line.setAttribute('role', 'alert');
-    if (try_again) {
-      const button = make('button', 'quiet', 'Try again');
-      button.type = 'button';
-      button.addEventListener('click', () => {
-        if (this.#abort) return;
-        turn.element.remove();
-        try_again();
-      });
-      line.append(' ', button);
-    }
-    turn.element.append(line);
-    set_text(by_id('announce'), '');
+    node.error = error instanceof ApiError ? error.message : 'The answer could not be read.';
+    this.#say(conversation, '');
   }
 
-  #show_streaming(streaming) {
+  #say(conversation, text) {
+    if (conversation === this.#conversation) set_text(by_id('announce'), text);
+  }
+
+  async #keep(conversation) {
+    if (this.#deleted.has(conversation.id)) return;
+    conversation.changed = Date.now();
+    try {
+      await this.#store.save(conversation);
+      set_text(by_id('keep-error'), '');
+    } catch (error) {
+      set_text(by_id('keep-error'), error.message);
+    }
+  }
+
+  #show_streaming() {
+    const streaming = this.busy;
     const had_focus = [by_id('stop'), by_id('send')].includes(document.activeElement);
     by_id('send').hidden = streaming;
     by_id('stop').hidden = !streaming;
@@ -196,65 +340,55 @@ export class Chat {
   }
 }
 
-function add_turn(turns, role, speaker) {
-  const text = make('div', 'text');
-  const element = make('article', `turn ${role}`, make('h3', 'speaker', speaker), text);
-  turns.append(element);
-  return { element, text };
+// It would go on without a reader, so the server is told.
+function end_run({ abort, turn: { node } }) {
+  abort.abort();
+  if (node.stream) cancel(node.stream).catch(() => {});
 }
 
-// One answer on its way: collects chunks, shows the text as fast as it can be read, not as it comes.
-class StreamedAnswer {
-  id = null;
-  content = '';
-  reasoning = '';
-  #view;
-  #reasoning_text = null;  // made when the first word of it comes
-  #timer = 0;
-  #last = {};  // the chunk with usage and report
-  #limit_reached = false;
+// Of an answer that nobody can go on with.
+function note_left(node) {
+  delete node.pending;
+  delete node.stream;
+  if (node.content) node.note = 'It breaks off here: the page was closed.';
+  else node.error = 'The page was closed before the first token.';
+}
 
-  constructor(turn, on_shown) {
-    this.turn = turn;
-    this.on_shown = on_shown;
-    this.#view = new TextView(turn.text);
-    turn.element.classList.add('writing');
-    turn.element.setAttribute('aria-busy', 'true');
-  }
-
-  take(chunk) {
-    this.id ??= chunk.id;
-    const choice = chunk.choices?.[0];
-    this.content += choice?.delta?.content ?? '';
-    this.reasoning += choice?.delta?.reasoning_content ?? '';
-    if (choice?.finish_reason === 'length') this.#limit_reached = true;
-    if (chunk.usage) this.#last = chunk;
-    this.#timer ||= setTimeout(() => {
-      this.#timer = 0;
-      this.#show();
-      this.on_shown();
-    }, kShowMs);
-  }
-
-  // What it thought before is folded: it is not the answer.
-  #show() {
-    if (this.reasoning && !this.#reasoning_text) {
-      this.#reasoning_text = make('p', 'thought');
-      this.turn.text.before(make('details', 'reasoning', make('summary', '', 'Reasoning'), this.#reasoning_text));
+// What was kept gives way to the stream, which begins anew.
+async function* chunks_again({ abort, turn: { node } }) {
+  let begun = false;
+  for await (const chunk of stream_again(node.stream, abort.signal)) {
+    if (!begun) {
+      node.content = '';
+      delete node.reasoning;
     }
-    if (this.#reasoning_text) set_text(this.#reasoning_text, this.reasoning);
-    this.#view.show(this.content);
+    begun = true;
+    yield chunk;
   }
+}
 
-  finish() {
-    clearTimeout(this.#timer);
-    this.#show();
-    this.turn.element.classList.remove('writing');
-    this.turn.element.removeAttribute('aria-busy');
-    if (this.#limit_reached) {
-      const tokens = this.#last.usage?.completion_tokens;
-      this.turn.element.append(make('p', 'note', `It ends here: the limit of ${tokens ? plural(tokens, 'token') : 'tokens'} was reached.`));
+// To its end, also where the connection is lost on the way.
+async function read_stream(run, answer, open) {
+  for (let tries = 1; ; ++tries) {
+    try {
+      for await (const chunk of open()) answer.take(chunk);
+      return;
+    } catch (error) {
+      const lost = error instanceof ApiError && error.status === 0;
+      if (!lost || !run.turn.node.stream || run.abort.signal.aborted || tries === kTries) throw error;
     }
-    if (this.#last.usage) this.turn.element.append(report_element(report_of_chunk(this.#last)));
+    await new Promise((resolve) => setTimeout(resolve, 400 * tries));
+    open = () => chunks_again(run);
   }
+}
+
+function session_value(name) {
+  try { return sessionStorage.getItem(name); } catch { return null; }
+}
+
+function session_keep(name, value) {
+  try {
+    if (value === null) sessionStorage.removeItem(name);
+    else sessionStorage.setItem(name, value);
+  } catch { /* a private window: a reload shows a new conversation */ }
 }

@@ -1,6 +1,7 @@
 // System message and sampling options: fields of the fold above the message, remembered in this browser.
 
 import { by_id, set_text } from './dom.js';
+import { Presets } from './presets.js';
 
 const kStored = 'quire.options';
 
@@ -10,16 +11,20 @@ export class Options {
 
   constructor() {
     this.#restore();
+    new Presets(() => this.#values(), (values) => this.#set(values));
     by_id('options').addEventListener('input', () => this.#store());
     by_id('reset-options').addEventListener('click', () => {
-      for (const field of this.#all()) field.value = '';
-      this.#store();
-      set_text(by_id('option-error'), '');
+      this.#set({});
     });
   }
 
   get system() {
     return by_id('system').value.trim();
+  }
+
+  set system(text) {
+    by_id('system').value = text;
+    this.#store();
   }
 
   // What to send: only what was filled in. Null, with the reason shown, when a field cannot be meant.
@@ -48,9 +53,19 @@ export class Options {
     return field.dataset.option ?? field.id;
   }
 
+  #values() {
+    return Object.fromEntries(this.#all().map((field) => [this.#name(field), field.value]));
+  }
+
+  #set(values) {
+    for (const field of this.#all()) field.value = values[this.#name(field)] ?? '';
+    this.#store();
+    set_text(by_id('option-error'), '');
+  }
+
   #store() {
     try {
-      localStorage.setItem(kStored, JSON.stringify(Object.fromEntries(this.#all().map((f) => [this.#name(f), f.value]))));
+      localStorage.setItem(kStored, JSON.stringify(this.#values()));
     } catch { /* a private window: this visit only */ }
   }
 
