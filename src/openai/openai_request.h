@@ -31,9 +31,11 @@ struct ServedModel {
 // With the format of its chat template, if it has one.
 ServedModel with_chat_format(ServedModel model);
 
+struct ResponsesTurn;  // wire/responses_turn.h
+
 enum class AskKind : uint8_t { chat, completion };
 // Whose words the answer is written in.
-enum class Api : uint8_t { openai, anthropic, ollama };
+enum class Api : uint8_t { openai, responses, anthropic, ollama };
 
 // A request of the API, understood and checked.
 struct Ask {
@@ -52,6 +54,7 @@ struct Ask {
   bool prompt_only = false;    // no answer is wanted: `echo` with max_tokens 0
   bool report = false;         // timings, verdict and cache explanation are wanted
   std::optional<double> deadline_ms;
+  std::shared_ptr<ResponsesTurn> turn = {};  // of the Responses API; else null
 
   // Each token is told of by itself.
   bool wants_tokens() const { return request.logprobs || return_token_ids; }
