@@ -35,6 +35,7 @@ struct ServeCommand {
   std::string model_name;
   std::string max_body;
   std::string max_in_flight;
+  std::string response_memory;
   std::string kv_host;
   std::string kv_disk;
   std::string metrics_names;
@@ -88,6 +89,7 @@ struct ServeCommand {
     server.service.inspection = !no_inspection;
     if (!max_snapshot_bytes.empty()) server.snapshots.bytes = parse_size(max_snapshot_bytes);
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
+    if (!response_memory.empty()) server.service.responses.bytes = parse_size(response_memory);
     if (!max_in_flight.empty()) {
       server.http.request_bytes_in_flight = server.http.reply_bytes_in_flight = parse_size(max_in_flight);
       if (server.http.request_bytes_in_flight == 0) wrong_usage("--max-bytes-in-flight must not be 0");
@@ -293,6 +295,12 @@ void add_serve(CLI::App& app) {
                    "wanted ms between tokens: prompts take no more of a step than it allows (0: no limit)")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  serve->add_option("--response-memory", command->response_memory,
+                    "memory for responses of /v1/responses that can be asked for again or gone on from, e.g. "
+                    "64M (the default); 0: none are kept");
+  serve->add_option("--response-seconds", server.service.responses.seconds, "how long each of them is kept")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e8));
   serve->add_option("--max-connections", server.http.connections, "most open connections")
       ->capture_default_str();
   serve->add_option("--max-body", command->max_body, "largest request, e.g. 16M (the default)");

@@ -31,9 +31,11 @@ struct ServedModel {
 // With the format of its chat template, if it has one.
 ServedModel with_chat_format(ServedModel model);
 
+struct ResponsesTurn;  // wire/responses_turn.h
+
 enum class AskKind : uint8_t { chat, completion };
 // Whose words the answer is written in.
-enum class Api : uint8_t { openai, anthropic, ollama };
+enum class Api : uint8_t { openai, responses, anthropic, ollama };
 
 // A request of the API, understood and checked.
 struct Ask {
@@ -53,6 +55,7 @@ struct Ask {
   bool report = false;         // timings, verdict and cache explanation are wanted
   bool resume = false;  // a stream that can be read again while it is on its way, and for a while after
   std::optional<double> deadline_ms;
+  std::shared_ptr<ResponsesTurn> turn = {};  // of the Responses API; else null
 
   // Each token is told of by itself.
   bool wants_tokens() const { return request.logprobs || return_token_ids; }

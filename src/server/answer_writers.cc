@@ -3,6 +3,7 @@
 #include "openai/openai_writer.h"
 #include "wire/anthropic_writer.h"
 #include "wire/ollama_writer.h"
+#include "wire/responses_writer.h"
 
 namespace quire {
 
@@ -13,6 +14,8 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const ResponseHead& head, const
       return std::make_unique<AnthropicWriter>(head, ask);
     case Api::ollama:
       return std::make_unique<OllamaWriter>(head, ask);
+    case Api::responses:
+      return std::make_unique<ResponsesWriter>(head, ask, model.text->tokenizer);
     case Api::openai:
       break;
   }

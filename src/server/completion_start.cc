@@ -17,6 +17,7 @@ struct Completions::Started {
 EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
                                       const std::optional<ForkPoint>& fork, const std::shared_ptr<Box>& box) {
   const auto started = std::make_shared<Started>(Started{ask, id, fork, Clock::now(), {}, {}});
+  started->ask.turn = nullptr;  // the engine's thread need not free what it never reads
   const auto begin = [this, started, box](Engine& engine) {
     submit(*started, box, engine);
     return started->sequences;

@@ -120,7 +120,10 @@ Completions::Completions(const asio::any_io_executor& executor, const Parts& par
 
 std::string Completions::new_id(const Ask& ask) {
   // Whoever could guess an id could ask for what it stands for, where there are no keys.
-  std::string id = ask.api == Api::anthropic ? "msg_" : ask.kind == AskKind::chat ? "chatcmpl-" : "cmpl-";
+  std::string id = ask.api == Api::anthropic   ? "msg_"
+                   : ask.api == Api::responses ? "resp_"
+                   : ask.kind == AskKind::chat ? "chatcmpl-"
+                                               : "cmpl-";
   for (const std::byte byte : random_bytes<16>()) id += fmt::format("{:02x}", unsigned(byte));
   return id;
 }

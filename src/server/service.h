@@ -13,6 +13,7 @@
 #include "server/counted.h"
 #include "server/pin_limits.h"
 #include "server/request_attention.h"
+#include "server/response_store.h"
 #include "server/snapshot_folder.h"
 #include "server/workers.h"
 
@@ -28,6 +29,7 @@ struct ServiceOptions {
   // Only requests to a name of this machine itself: a page elsewhere can make its own name mean 127.0.0.1.
   bool local_names_only = false;
   CompletionLimits limits;
+  ResponseStore::Limits responses;
   std::string version;
   std::string kv_format;
   std::string fingerprint;
@@ -100,6 +102,9 @@ class Service {
   asio::awaitable<void> chat(Exchange& exchange);
   asio::awaitable<void> complete(Exchange& exchange);
   asio::awaitable<void> stream_again(Exchange& exchange);
+  asio::awaitable<void> respond_to_input(Exchange& exchange);
+  asio::awaitable<void> stored_response(Exchange& exchange);
+  asio::awaitable<void> delete_response(Exchange& exchange);
   asio::awaitable<void> anthropic_messages(Exchange& exchange);
   asio::awaitable<void> anthropic_count(Exchange& exchange);
   asio::awaitable<void> ollama_chat(Exchange& exchange);
@@ -153,6 +158,7 @@ class Service {
   ServiceParts parts_;
   ServiceOptions options_;
   CacheSalts salts_;
+  ResponseStore responses_;  // before the workers, who write to it
   Workers workers_;
   Completions completions_;
   HeadLooks looks_;
