@@ -586,17 +586,19 @@ def what_is_deleted_while_it_is_answered_stays_deleted(page):
 
 @check
 def an_answer_survives_a_reload(page):
-    for _ in range(5):  # an answer may be over before the page is left
+    for _ in range(20):  # an answer may be over before the page is left
         page.load()
         page.wander()
         page.ask(LONG)
         page.until(f"return {ANSWER}?.textContent.length > 20 || !document.querySelector('.writing')", "it begins")
         time.sleep(1.1)  # so that something of it is kept
+        if not page.js("return document.querySelector('.writing') !== null"):
+            continue
         before = page.texts("assistant")[0]
         page.reload()
         page.until("return document.querySelectorAll('.turn').length === 2", "the conversation is shown again")
-        if page.until(f"return !document.querySelector('.writing') || ({ANSWER}.textContent.length > arguments[0] && 'grows')".replace("arguments[0]", str(len(before))),
-                      "the answer goes on", 20) == "grows":
+        page.until(f"return !document.querySelector('.writing') || {ANSWER}.textContent.length > {len(before)}", "the answer goes on", 20)
+        if len(page.texts("assistant")[0]) > len(before):
             break
     else:
         raise AssertionError("no answer was long enough")
