@@ -89,7 +89,8 @@ struct ServeCommand {
     server.service.inspection = !no_inspection;
     if (!max_snapshot_bytes.empty()) server.snapshots.bytes = parse_size(max_snapshot_bytes);
     if (!max_body.empty()) server.http.body_bytes = parse_size(max_body);
-    if (!response_memory.empty()) server.service.responses.bytes = parse_size(response_memory);
+    if (!response_memory.empty())
+      server.service.responses.bytes = response_memory == "0" ? 0 : parse_size(response_memory);
     if (!max_in_flight.empty()) {
       server.http.request_bytes_in_flight = server.http.reply_bytes_in_flight = parse_size(max_in_flight);
       if (server.http.request_bytes_in_flight == 0) wrong_usage("--max-bytes-in-flight must not be 0");
