@@ -131,6 +131,7 @@ std::optional<std::string> HttpClient::read_event() {
   }
   const std::string event = stream_.substr(0, end);
   stream_.erase(0, end + 2);
+  if (event.starts_with(": ") && event.find('\n') == std::string::npos) return event;
   if (!event.starts_with("data: ") || event.find('\n') != std::string::npos)
     throw Error("not one line of data: '{}'", event);
   return event.substr(6);

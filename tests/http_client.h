@@ -43,7 +43,7 @@ class HttpClient {
   HttpReply read_reply(Body body = Body::comes);
   // Only up to the empty line.
   HttpReply read_head();
-  // The data of the next event of a stream; nothing at its end. After read_head().
+  // The data of the next event of a stream; nothing at its end. A comment comes with its colon. After read_head().
   std::optional<std::string> read_event();
 
   bool at_end();  // the server has closed the connection

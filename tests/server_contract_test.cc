@@ -181,6 +181,26 @@ TEST_F(ServerContract, PromptsMayBeTokensOrListsOfTokens) {
   EXPECT_EQ(text_of(complete(fields, Json::array({"One day"}))), expected);
 }
 
+TEST_F(ServerContract, AStreamThatWaitsGivesSignsOfLife) {
+  ServerOptions options = TestServer::server_options();
+  options.service.limits.keep_alive_seconds = 0.01;
+  EngineOptions engine = TestServer::engine_options();
+  engine.max_sequences = 1;
+  serve(options, engine);
+  const Running first = start_endless();
+  HttpClient second(port());
+  second.request("POST", "/v1/completions",
+                 Json{{"prompt", "Hi"}, {"stream", true}, {"max_tokens", 2}}.dump());
+  EXPECT_EQ(second.read_head().status, 200);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(second.read_event(), ": keep-alive");
+  EXPECT_EQ(ask("DELETE", "/requests/" + first.id).status, 200);
+  std::optional<std::string> event;
+  while ((event = second.read_event()) == ": keep-alive") {
+  }
+  ASSERT_TRUE(event.has_value());
+  EXPECT_TRUE(parse_json(*event, "the event").contains("choices"));
+}
+
 TEST_F(ServerContract, EchoPutsThePromptBeforeTheAnswer) {
   Json fields = {{"max_tokens", 6}, {"temperature", 0}};
   const std::string answer = text_of(complete(fields));

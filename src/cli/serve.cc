@@ -296,6 +296,12 @@ void add_serve(CLI::App& app) {
                    "wanted ms between tokens: prompts take no more of a step than it allows (0: no limit)")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  serve
+      ->add_option(
+          "--keep-alive-seconds", server.service.limits.keep_alive_seconds,
+          "after which a stream that has nothing to say yet sends a comment, so that proxies keep it")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6));
   serve->add_option("--response-memory", command->response_memory,
                     "memory for responses of /v1/responses that can be asked for again or gone on from, e.g. "
                     "64M (the default); 0: none are kept");

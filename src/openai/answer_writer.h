@@ -47,6 +47,8 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   virtual std::string_view stream_type() const { return "text/event-stream"; }
+  // What a stream may say while there is nothing to say, so that nobody on the way takes it for dead; empty: nothing.
+  virtual std::string_view keep_alive() const { return ": keep-alive\n\n"; }
   // The pieces of a stream, appended to `out`. `begin` comes once for each choice, before its parts; `end` once, behind them.
   virtual void begin(uint32_t choice, std::string& out) = 0;
   virtual void part(const AnswerPart& part, std::string& out) = 0;

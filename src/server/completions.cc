@@ -307,6 +307,12 @@ asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
   co_await exchange.respond(std::move(response));
 }
 
+Clock::time_point Completions::next_sign_of_life(const AnswerWriter& writer) const {
+  if (writer.keep_alive().empty()) return Clock::time_point::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(limits_.keep_alive_seconds));
+}
+
 asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
   const Tokenizer& tokenizer = model_.text->tokenizer;
   AnswerWriter& writer = *run.writer;
@@ -333,7 +339,9 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
   };
 
   while (!run.done()) {
-    const std::vector<Delivery> deliveries = co_await run.box->take();
+    const Clock::time_point latest = heard ? next_sign_of_life(writer) : Clock::time_point::max();
+    const std::vector<Delivery> deliveries = co_await run.box->take(latest);
+    if (deliveries.empty()) events += writer.keep_alive();
     AnswerPart part;
     size_t characters = 0;
     for (const Delivery& delivery : deliveries) {

@@ -28,8 +28,9 @@ struct ForkPoint {
 };
 
 struct CompletionLimits {
-  uint32_t open_answers = 0;     // that the engine computes or will; more are refused
-  double request_seconds = 600;  // that one may take in all
+  uint32_t open_answers = 0;       // that the engine computes or will; more are refused
+  double request_seconds = 600;    // that one may take in all
+  double keep_alive_seconds = 15;  // after which a stream that has nothing to say says so
   // That wait for the reader of a stream. Words are joined and take no more than their letters; what cannot be joined
   // (logprobs) ends with an error when there is more.
   size_t unread_bytes = size_t(2) << 20;
@@ -98,6 +99,7 @@ class Completions {
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   void when_gone(Exchange& exchange, const Run& run);
+  Clock::time_point next_sign_of_life(const AnswerWriter& writer) const;
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
   static std::string new_id(const Ask& ask);

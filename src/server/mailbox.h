@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,8 @@ namespace asio = boost::asio;
 template <class T>
 class Mailbox : public std::enable_shared_from_this<Mailbox<T>> {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   // The first thing needs no memory any more.
   explicit Mailbox(const asio::any_io_executor& executor) : bell_(executor) { things_.reserve(1); }
 
@@ -59,8 +62,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox<T>> {
     wake();
   }
 
-  // All that came since, at least one. Throws std::bad_alloc if something was lost.
-  asio::awaitable<std::vector<T>> take() {
+  // All that came since, at least one; none if nothing has come by then. Throws std::bad_alloc if something was lost.
+  asio::awaitable<std::vector<T>> take(Time latest = Time::max()) {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
@@ -71,8 +74,10 @@ class Mailbox : public std::enable_shared_from_this<Mailbox<T>> {
           co_return std::exchange(things_, {});
         }
       }
+      const Time now = std::chrono::steady_clock::now();
+      if (now >= latest) co_return std::vector<T>();
       boost::system::error_code rung;
-      bell_.expires_after(kLook);
+      bell_.expires_after(std::min<Time::duration>(kLook, latest - now));
       co_await bell_.async_wait(asio::redirect_error(asio::use_awaitable, rung));
     }
   }

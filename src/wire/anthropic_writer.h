@@ -13,6 +13,7 @@ class AnthropicWriter : public AnswerWriter {
  public:
   AnthropicWriter(ResponseHead head, const Ask& ask);
 
+  std::string_view keep_alive() const override { return "event: ping\ndata: {\"type\": \"ping\"}\n\n"; }
   void begin(uint32_t choice, std::string& out) override;
   void part(const AnswerPart& part, std::string& out) override;
   void end(uint32_t choice, const AnswerEnd& end, std::string& out) override;

@@ -13,6 +13,7 @@ class OllamaWriter : public AnswerWriter {
   OllamaWriter(ResponseHead head, const Ask& ask);
 
   std::string_view stream_type() const override { return "application/x-ndjson"; }
+  std::string_view keep_alive() const override { return {}; }  // lines of JSON have no words for it
   void begin(uint32_t choice, std::string& out) override;
   void part(const AnswerPart& part, std::string& out) override;
   void end(uint32_t choice, const AnswerEnd& end, std::string& out) override;

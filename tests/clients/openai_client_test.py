@@ -380,6 +380,16 @@ class Async(ClientTest):
 
 
 class Limits(unittest.TestCase):
+    def test_a_stream_that_waits_gives_signs_of_life(self):
+        body = {"model": "house", "prompt": "page " * 1500, "max_tokens": 2, "stream": True}
+        with contextlib.closing(Served("--keep-alive-seconds", "0.001")) as served, served.client() as client:
+            request = urllib.request.Request(served.url + "/v1/completions", data=json.dumps(body).encode(), headers={
+                "Authorization": "Bearer " + KEY, "Content-Type": "application/json"})
+            with urllib.request.urlopen(request) as reply:
+                self.assertTrue(reply.read().startswith(b": keep-alive\n\n"))
+            body["prompt"] = "leaf " * 1500
+            self.assertEqual(list(client.completions.create(**body))[-1].choices[0].finish_reason, "length")
+
     def test_too_many_answers_are_a_rate_limit_error_and_a_retry_gets_through(self):
         with contextlib.closing(Served("--max-seqs", "2", "--max-queue", "0")) as served:
             with served.client() as client, served.client(max_retries=20) as patient:
