@@ -286,7 +286,6 @@ TEST_F(ServerFields, WhatIsNotBuiltYetIsRefusedByName) {
   refuse_completion("suffix", "the end");
   refuse_completion("prompt_logprobs", 1);
   refuse_completion("use_beam_search", true);
-  expect_refused("/v1/completions", {{"prompt", "Hi"}, {"echo", true}, {"logprobs", 1}}, "logprobs");
 }
 
 TEST_F(ServerFields, AnAnswerKeepsToWhatItIsAskedToUnderEveryName) {

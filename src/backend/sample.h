@@ -46,6 +46,7 @@ struct TokenRank {
   TokenId token = 0;
   uint32_t rank = 0;  // 1: the likeliest; among equals the lower id comes first
   float logprob = 0;
+  double loss = 0;  // in nats, as `negative_log_likelihood` has it
 };
 
 struct SampleResult {
@@ -56,5 +57,8 @@ struct SampleResult {
   std::vector<TokenLogprob> top_logprobs;  // best first
   std::vector<TokenRank> watched;          // in the order they were asked for
 };
+
+// Of a token after which a model gave these logits, in nats.
+double negative_log_likelihood(std::span<const float> logits, TokenId token);
 
 }  // namespace quire

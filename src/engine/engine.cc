@@ -48,7 +48,8 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
   if (options_.kv_cache) {
     const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
-    runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn, drawn);
+    runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn,
+                    drawn + PromptScore::kMostRows);
   }
   if (options_.sharing && options_.kv_cache) add_tiers();
 }
@@ -131,6 +132,7 @@ std::vector<SequenceId> Engine::submit_choices(const Request& request, uint32_t 
     for (uint32_t choice = 0; choice < count; ++choice) {
       Request one = request;
       one.choice = choice;
+      if (choice > 0) one.on_prompt_score = nullptr;  // the prompt is the same
       add(std::move(one), choice == 0 ? std::nullopt : std::optional(ids.front()), ids[choice]);
     }
   } catch (...) {

@@ -213,6 +213,7 @@ class Engine {
   void teach(const Sequence& sequence, uint32_t before, size_t row, const StepOutput& output);
   void account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
   // Adds what was drawn; says how many drafts were right.
+  void tell_scores(Sequence& sequence, std::span<const SampleResult> results);
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
   // `guesses`: a drafter's for this token and those after it.
   void add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses);

@@ -26,6 +26,11 @@ void Engine::check(const Request& request) const {
   }
   if (request.pruning) check_pruning(request);
   if (request.watch) check_watch(request);
+  if (request.on_prompt_score && request.pruning)
+    throw Error(
+        "a prompt that is pruned is not told of token by token: its rows do not stay in their places");
+  if (request.on_prompt_score && !options_.kv_cache)
+    throw Error("a prompt is told of token by token with the KV cache only");
   uint64_t tokens = options_.context;
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));

@@ -253,13 +253,29 @@ void Engine::teach(const Sequence& sequence, uint32_t before, size_t row, const 
                   std::span(output.hidden).subspan(row * dim, (sequence.computed - before) * dim));
 }
 
+void Engine::tell_scores(Sequence& sequence, std::span<const SampleResult> results) {
+  for (uint32_t i = 0; i < results.size(); ++i) {
+    const uint32_t position = sequence.computed + i + 1;
+    if (position <= sequence.scores_told) continue;  // computed again after a preemption
+    sequence.scores_told = position;
+    CHECK(results[i].watched.size() == 1);
+    const TokenRank& told = results[i].watched.front();
+    sequence.request.on_prompt_score({.position = position,
+                                      .token = told.token,
+                                      .loss = told.loss,
+                                      .top_logprobs = results[i].top_logprobs});
+  }
+}
+
 void Engine::settle(const StepPlan& plan, const StepOutput& output, const StepTimes& times) {
   std::span<const SampleResult> results = output.draws;
   size_t next_row = 0;
   for (const StepPlan::Run& run : plan.runs) {
     const size_t row = next_row;
     next_row += run.count + run.drafts;
-    const std::span<const SampleResult> drawn = results.first(run.samples ? run.drafts + 1 : 0);
+    const std::span<const SampleResult> drawn = results.first(run.scored    ? run.count
+                                                              : run.samples ? run.drafts + 1
+                                                                            : 0);
     results = results.subspan(drawn.size());
     Sequence* found = scheduler_.find(run.id);
     if (found == nullptr) continue;  // it has ended since the step was launched: what was drawn is not wanted
@@ -273,6 +289,7 @@ void Engine::settle(const StepPlan& plan, const StepOutput& output, const StepTi
       kv_.end_run(sequence.table, sequence.computed);
       continue;
     }
+    if (run.scored) tell_scores(sequence, drawn);
     sequence.computed += run.count;  // before the tokens are told: who listens may ask for it
     if (run.samples) {
       --sequence.ahead.drawing;

@@ -18,7 +18,19 @@ void add_tokens(const StepPlan::Run& run, StepInput& input) {
                      : i < run.count ? sequence.tokens[position]
                                      : sequence.drafts[i - run.count]);
   }
-  input.add(tokens, positions, sequence.rows(), run.samples ? 1 + run.drafts : 0);
+  input.add(tokens, positions, sequence.rows(), run.scored ? run.count : run.samples ? 1 + run.drafts : 0);
+}
+
+// What is drawn is nobody's; what it says of the token that follows is wanted. `row`: of the run's first token.
+void add_scores(const StepPlan::Run& run, uint32_t row, StepInput& input) {
+  const Sequence& sequence = *run.sequence;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    SampleParams how;
+    how.top_logprobs = sequence.request.top_logprobs;
+    how.watched = std::span(sequence.tokens).subspan(row + i + 1, 1);
+    how.logprobs = true;
+    input.add_draw(how);
+  }
 }
 
 void add_draws(const StepPlan::Run& run, StepInput& input) {
@@ -79,6 +91,7 @@ StepInput input_of(const StepPlan& plan, KvCache& kv) {
     add_tokens(run, input);
     kv.begin_run(sequence.table, sequence.rows(), run.count, run.drafts);
     tables.push_back(&sequence.table);
+    if (run.scored) add_scores(run, sequence.rows(), input);
     sequence.ahead.rows += run.count;
     if (!run.samples) continue;
     sequence.ahead.last_draw = uint32_t(input.draws.size());

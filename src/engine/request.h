@@ -78,6 +78,17 @@ struct HeadWatch {
   std::function<void(uint32_t position, std::span<const float> shares)> on_row;
 };
 
+// How likely the model found one token of a prompt after all before it.
+struct PromptScore {
+  static constexpr uint32_t kMostRows =
+      64;  // of logits that a step computes for it, of all requests together
+
+  uint32_t position = 0;  // in the prompt, from 1: nothing comes before the first
+  TokenId token = 0;
+  double loss = 0;  // in nats, the same bits as `quire perplexity` has
+  std::vector<TokenLogprob> top_logprobs;
+};
+
 // The immutable ask, and where its output goes.
 struct Request {
   std::vector<TokenId> prompt;
@@ -94,10 +105,13 @@ struct Request {
   std::optional<Clock::time_point> deadline;
   bool logprobs = false;
   uint32_t top_logprobs = 0;
-  std::optional<PruningOptions> pruning;            // what is kept of the prompt; nothing: all
-  std::optional<HeadWatch> watch = {};              // where one of its heads looks
-  std::shared_ptr<grammar::Grammar> grammar = {};   // that its answer keeps to; null: none
-  std::vector<TokenId> watched;                     // with logprobs: tokens whose ranks each event tells
+  std::optional<PruningOptions> pruning;           // what is kept of the prompt; nothing: all
+  std::optional<HeadWatch> watch = {};             // where one of its heads looks
+  std::shared_ptr<grammar::Grammar> grammar = {};  // that its answer keeps to; null: none
+  std::vector<TokenId> watched;                    // with logprobs: tokens whose ranks each event tells
+  // Told of every token of the prompt but the first, once and in their order, by the engine's thread. Then the whole prompt
+  // is computed, whatever is cached. Empty: not wanted.
+  std::function<void(const PromptScore&)> on_prompt_score = {};
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };
 

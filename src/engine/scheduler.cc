@@ -56,6 +56,7 @@ StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms, Before
   ++step_;
   prompt_token_ms_ = prompt_token_ms;
   before_ = before;
+  score_room_ = PromptScore::kMostRows;
   StepPlan plan;
   plan_streams(plan);
   uint32_t budget = prefill_budget;
@@ -67,14 +68,16 @@ StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms, Before
 void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
   const bool samples = count == sequence.backlog();
   const uint32_t drafts = samples ? uint32_t(sequence.drafts.size()) : 0;
-  const bool is_prompt = sequence.backlog() > 1;
+  const bool is_prompt = sequence.backlog() > 1, scored = sequence.to_score() > 0;
   if (is_prompt) plan.prefill_tokens += count;
-  plan.runs.push_back({&sequence, sequence.id, count, drafts, is_prompt, samples});
+  if (scored) score_room_ -= count;
+  plan.runs.push_back({&sequence, sequence.id, count, drafts, is_prompt, samples, scored});
   plan.tokens += count + drafts;
 }
 
 uint32_t Scheduler::next_count(Sequence& sequence, uint32_t budget) const {
   const ScoringPass* pass = sequence.due_pass();
+  if (sequence.to_score() > 0) budget = std::min(budget, score_room_);
   return std::min(
       pass != nullptr ? uint32_t(pass->tokens.size()) - sequence.prune.pass_done : sequence.longest_run(),
       budget);
@@ -128,6 +131,7 @@ void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
     if (budget == 0) return;
     if (!sequence->running || !prune_or_preempt(*sequence, plan)) continue;
     const uint32_t count = next_count(*sequence, budget);
+    if (count == 0) continue;
     sequence->drafts.clear();
     if (!reserve_or_preempt(*sequence, rows_with(*sequence, count), plan)) continue;
     add_prompt(*sequence, count, plan);
@@ -210,11 +214,13 @@ bool Scheduler::waits_for_tiers(Sequence& sequence) {
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
-  if (sequence.request.watch) return false;  // it must be seen computing them itself
+  // It must be seen computing them itself.
+  if (sequence.request.watch || sequence.request.on_prompt_score) return false;
   const PrefixMatch match = kv_.lookup({sequence.tokens, sequence.request.salt});
   if (match.miss.why == PrefixMiss::Why::off) return false;
   for (const auto& other : running_) {
-    if (other->request.watch) continue;  // it may be far behind, and nobody waits for one that only looks
+    // It may be far behind, and nobody waits for one that only looks.
+    if (other->request.watch || other->to_score() > 0) continue;
     if (other->request.salt != sequence.request.salt) continue;  // what it computes is not for this one
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
     const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();

@@ -28,6 +28,7 @@ struct StepPlan {
     uint32_t drafts;  // guessed tokens after them
     bool is_prompt;   // it had more than one token to do
     bool samples;     // its last known token is in it: new ones are drawn, one for it and one for each draft
+    bool scored;      // each of its tokens says how likely the next one was
   };
   std::vector<Run> runs;
   // Tokens of a pass that a sequence's scorer wants to see, from sequence->pass_done on.
@@ -125,6 +126,7 @@ class Scheduler {
   HostLoads* host_loads_ = nullptr;
   DiskLoads* loads_ = nullptr;
   double prompt_token_ms_ = 0;
+  uint32_t score_room_ = 0;  // rows of logits that the step may still compute of prompts that are scored
   Before before_ = Before::all_done;
   std::vector<std::unique_ptr<Sequence>> running_, waiting_;
   std::map<std::string, double> served_;

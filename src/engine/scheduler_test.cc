@@ -37,6 +37,7 @@ class Scheduling : public testing::Test {
     uint32_t tokens = 8;
     int32_t priority = 0;
     std::string client = "somebody";
+    bool scored = false;
   };
   // Its tokens are nobody else's.
   SequenceId add(const Ask& ask) {
@@ -45,6 +46,7 @@ class Scheduling : public testing::Test {
     for (uint32_t i = 0; i < ask.tokens; ++i) request.prompt.push_back(1000 * id.value + i);
     request.priority = ask.priority;
     request.client = ask.client;
+    if (ask.scored) request.on_prompt_score = [](const PromptScore&) {};
     scheduler_->add(
         std::make_unique<Sequence>(id, request, kv_->make_table(id), nullptr, Clock::time_point()));
     return id;
@@ -208,6 +210,32 @@ TEST_F(Scheduling, AfterAFailureThoseThatWaitBeginAnew) {
   add({.tokens = 8});
   EXPECT_EQ(scheduler_->find(SequenceId{1}), nullptr);
   EXPECT_EQ(counts(step()), (Counts{{2, 8}}));
+}
+
+TEST_F(Scheduling, PromptsThatAreScoredShareFewRowsOfAStep) {
+  make(100);
+  const SequenceId first = add({.tokens = 100, .scored = true}), second = add({.tokens = 20, .scored = true});
+  const SequenceId plain = add({.tokens = 30});
+  // What predicts no token of the prompt is left for a run of its own, which draws.
+  const StepPlan one = step(1000);
+  EXPECT_EQ(counts(one), (Counts{{first.value, PromptScore::kMostRows}, {plain.value, 30}}));
+  EXPECT_TRUE(one.runs.front().scored && !one.runs.front().samples);
+  EXPECT_EQ(counts(step(1000)), (Counts{{first.value, 35}, {second.value, 19}, {plain.value, 1}}));
+  const StepPlan last = step(1000);
+  EXPECT_EQ(counts(last), (Counts{{first.value, 1}, {second.value, 1}, {plain.value, 1}}));
+  for (const StepPlan::Run& run : last.runs) EXPECT_TRUE(run.samples && !run.scored);
+}
+
+TEST_F(Scheduling, APromptThatIsScoredIsComputedThoughItIsCached) {
+  make(100);
+  add({.tokens = 32});
+  step(1000);
+  const SequenceId id{next_++};
+  Request request;
+  for (uint32_t i = 0; i < 32; ++i) request.prompt.push_back(1000 + i);
+  request.on_prompt_score = [](const PromptScore&) {};
+  scheduler_->add(std::make_unique<Sequence>(id, request, kv_->make_table(id), nullptr, Clock::time_point()));
+  EXPECT_EQ(counts(step(1000)).at(id.value), 31u);
 }
 
 }  // namespace

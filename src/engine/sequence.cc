@@ -64,6 +64,7 @@ const ScoringPass* Sequence::due_pass() {
 SaltedTokens Sequence::findable() const {
   const SaltedTokens all(tokens, request.salt);
   if (request.watch) return all.first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
+  if (request.on_prompt_score) return all.first(std::min<size_t>(size_t(scores_told) + 1, tokens.size()));
   if (!prune.scorer) return all;
   if (prune.chooses_before_prefill()) return all.first(0);
   const TokenScorer& scorer = *prune.scorer;

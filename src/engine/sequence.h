@@ -62,7 +62,15 @@ struct Sequence {
   // Whether a step may be planned for it before the one on its way has said what it drew.
   bool can_go_ahead() const;
   // How many of them may be computed in one run: a prompt that will be pruned ends one.
-  uint32_t longest_run() const { return prune.is_due() ? prune.scorer->tokens() - rows() : backlog(); }
+  uint32_t longest_run() const {
+    if (to_score() > 0) return to_score();
+    return prune.is_due() ? prune.scorer->tokens() - rows() : backlog();
+  }
+  // How many of its coming rows predict a token of the prompt that somebody wants to know about.
+  uint32_t to_score() const {
+    const uint32_t last = uint32_t(request.prompt.size()) - 1;
+    return request.on_prompt_score && rows() < last ? last - rows() : 0;
+  }
   // Its prompt is computed, and nothing more may be before it is pruned.
   bool must_prune() { return at_pruning() && !prune.chooses_before_prefill() && due_pass() == nullptr; }
   // What its scorer wants computed now, before anything else; null if nothing.
@@ -85,7 +93,8 @@ struct Sequence {
   std::vector<TokenId> tokens;  // the prompt, then the answer
   uint32_t computed = 0;        // rows of keys and values that are in pages
   StepsAhead ahead;
-  uint32_t rows_told = 0;  // of its watched head: those before it need not be computed again
+  uint32_t scores_told = 0;  // of its prompt: what predicts those need not be computed again
+  uint32_t rows_told = 0;    // of its watched head: those before it need not be computed again
   PruneRun prune;
   PageTable table;
   std::vector<TokenId> drafts;       // guesses at what comes next, for the coming step

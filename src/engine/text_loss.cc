@@ -1,22 +1,12 @@
 #include "engine/text_loss.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "backend/sample.h"
 #include "base/check.h"
 #include "engine/text_runner.h"
 
 namespace quire {
-namespace {
-
-double negative_log_likelihood(std::span<const float> logits, TokenId token) {
-  const float max = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (float logit : logits) sum += std::exp(double(logit) - double(max));
-  return std::log(sum) + double(max) - double(logits[token]);
-}
-
-}  // namespace
 
 std::vector<TokenId> tokens_in_parts(const Tokenizer& tokenizer, std::string_view text,
                                      uint32_t part_tokens) {

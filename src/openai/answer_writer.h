@@ -19,6 +19,8 @@ struct AnswerPart {
   uint32_t choice = 0;
   OutputEvents events = {};
   std::vector<TokenEvent> tokens = {};  // if each of them is asked for
+  std::vector<PromptScore> prompt =
+      {};                  // of an echoed prompt: one for each of its tokens, if they are asked for
   size_t text_offset = 0;  // of the first token in the whole text, in characters as Python counts them
 
   bool empty() const { return events.empty() && tokens.empty(); }

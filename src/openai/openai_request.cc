@@ -178,7 +178,12 @@ void read_completion_logprobs(const JsonFields& fields, Ask& ask) {
   if (logprobs.is_null() || logprobs == false) return;
   ask.request.logprobs = true;
   ask.request.top_logprobs = uint32_t(fields.integer("logprobs", 0, kMostTopLogprobs).value_or(0));
-  if (ask.echo) not_built("logprobs", "the probabilities of a prompt, which 'echo' asks for");
+  ask.score_prompt = ask.echo;
+  if (!ask.prompt_only) return;
+  // Its probabilities are computed along with a token that nobody is told of.
+  ask.prompt_only = false;
+  ask.leave_out_answer = true;
+  ask.request.max_tokens = 1;
 }
 
 // And how its answer is to be read.

@@ -49,10 +49,12 @@ struct Ask {
   std::string cache_salt;                     // that it brings; empty: none
   uint32_t choices = 1;                       // for each prompt
   bool stream = false;
-  bool include_usage = false;  // in a stream
-  bool echo = false;           // the prompt comes first in the answer
-  bool prompt_only = false;    // no answer is wanted: `echo` with max_tokens 0
-  bool report = false;         // timings, verdict and cache explanation are wanted
+  bool include_usage = false;     // in a stream
+  bool echo = false;              // the prompt comes first in the answer
+  bool prompt_only = false;       // no answer is wanted: `echo` with max_tokens 0
+  bool score_prompt = false;      // with `echo`: how likely each of the prompt's tokens was
+  bool leave_out_answer = false;  // only what is said of the prompt is wanted
+  bool report = false;            // timings, verdict and cache explanation are wanted
   bool resume = false;  // a stream that can be read again while it is on its way, and for a while after
   std::optional<double> deadline_ms;
   std::shared_ptr<ResponsesTurn> turn = {};  // of the Responses API; else null

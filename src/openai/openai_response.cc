@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/verdict.h"
+#include "text/detokenizer.h"
 #include "text/utf8.h"
 
 namespace quire {
@@ -35,10 +36,29 @@ OrderedJson chat_logprobs(const AnswerPart& part, const Tokenizer& tokenizer) {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+// Whoever compares the best with the token itself finds the same number where they are the same.
+OrderedJson top_of_score(const PromptScore& score, const Tokenizer& tokenizer) {
+  OrderedJson others = OrderedJson::object();
+  for (const TokenLogprob& other : score.top_logprobs)
+    others[token_json(other.token, 0, tokenizer)["token"].get<std::string>()] =
+        other.token == score.token ? -score.loss : double(std::max(other.logprob, -9999.0f));
+  return others;
+}
+
 OrderedJson completion_logprobs(const AnswerPart& part, const Request& request, const Tokenizer& tokenizer) {
   OrderedJson tokens = OrderedJson::array(), logprobs = OrderedJson::array(), top = OrderedJson::array(),
               offsets = OrderedJson::array();
   size_t offset = part.text_offset;
+  Detokenizer prompt(tokenizer);
+  for (const PromptScore& score : part.prompt) {
+    const bool is_first = score.position == 0;  // which nothing predicts
+    tokens.push_back(token_json(score.token, 0, tokenizer)["token"]);
+    logprobs.push_back(is_first ? OrderedJson() : OrderedJson(-score.loss));
+    top.push_back(is_first ? OrderedJson() : top_of_score(score, tokenizer));
+    offsets.push_back(offset);
+    offset += count_characters(prompt.push(score.token));
+  }
+  offset += count_characters(prompt.finish());
   for (const TokenEvent& event : part.tokens) {
     OrderedJson own = token_json(event.token, event.logprob, tokenizer);
     offsets.push_back(offset);

@@ -28,7 +28,7 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
     *open -= begun ? 1 : answers;
     try {
       const auto kept = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr;
-      Delivery delivery{.index = index, .token = {}, .answer = kept, .refused = refused};
+      Delivery delivery{.index = index, .token = {}, .score = {}, .answer = kept, .refused = refused};
       if (begun) finish(*started, index, kept);
       box->put(std::move(delivery));
     } catch (const std::bad_alloc&) {
@@ -61,6 +61,10 @@ void Completions::submit_prompt(Started& started, uint32_t p, const std::shared_
     book_.note(id, base + event.choice, event);
     deliver(box, base + event.choice, event);
   };
+  if (ask.score_prompt)
+    request.on_prompt_score = [this, box, base = p * ask.choices](const PromptScore& score) {
+      deliver_score(box, base, score);
+    };
   const std::vector<SequenceId> ids = submit_choices(started, std::move(request), engine);
   started.sequences.insert(started.sequences.end(), ids.begin(), ids.end());
   for (const SequenceId id : ids) {
@@ -132,6 +136,16 @@ void Completions::count_finished(const std::shared_ptr<const Answer>& answer, do
   }
 }
 
+// They are bounded by the prompt, and the reader keeps them all until the first token comes.
+void Completions::deliver_score(const std::shared_ptr<Box>& box, uint32_t index,
+                                const PromptScore& score) noexcept {
+  try {
+    box->put({.index = index, .token = {}, .score = score, .answer = {}, .refused = {}});
+  } catch (const std::bad_alloc&) {
+    box->lose();
+  }
+}
+
 // On the engine's thread, which neither waits for a reader nor ends for want of memory.
 void Completions::deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept {
   if (box->overrun) return;
@@ -143,7 +157,7 @@ void Completions::deliver(const std::shared_ptr<Box>& box, uint32_t index, const
     };
     const size_t bytes = event.text.size() + (box->joins ? 0 : sizeof(Delivery)) +
                          event.top_logprobs.size() * sizeof(event.top_logprobs[0]);
-    Delivery delivery{.index = index, .token = event, .answer = {}, .refused = {}};
+    Delivery delivery{.index = index, .token = event, .score = {}, .answer = {}, .refused = {}};
     if (box->put_bounded(std::move(delivery), bytes, box->most_bytes, join)) return;
     asio::post(executor_, [this, box] { loop_.cancel(EngineLoop::Ticket{box->ticket}); });
     box->overrun = true;

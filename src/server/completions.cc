@@ -52,6 +52,8 @@ struct Completions::Run {
   std::shared_ptr<KeptStreams::Stream> kept;             // null: it ends with its reader
   std::shared_ptr<KeptStreams::Reader> reader;           // who asked; null with `kept`
 
+  std::map<uint32_t, std::vector<PromptScore>> scores;  // by the first answer to a prompt
+
   Usage usage;
   uint32_t finished = 0;
   std::optional<Answer> first;  // of choice 0, for the report
@@ -59,6 +61,11 @@ struct Completions::Run {
 
   bool done() const { return finished == ask.answers(); }
   bool keeps() const { return kept != nullptr && !kept->lost(); }
+  // Whether that was all there is to do with it.
+  bool take_score(const Delivery& delivery) {
+    if (delivery.score) scores[delivery.index].push_back(*delivery.score);
+    return delivery.score || (delivery.token && ask.leave_out_answer);
+  }
   // What a piece of an answer's text says.
   void read(uint32_t index, const std::string& text, OutputEvents& events) {
     if (text.empty()) return;
@@ -73,6 +80,7 @@ struct Completions::Run {
   // The same for what was held back, once it is complete.
   AnswerEnd end(uint32_t index, const Answer& answer, OutputEvents& events) {
     AnswerEnd end{.reason = answer.finish_reason, .stop = answer.stop, .tokens = answer.tokens.size()};
+    if (ask.leave_out_answer) end = {.reason = FinishReason::length, .stop = {}, .tokens = 0};
     if (parsers.empty()) return end;
     parsers[index]->finish(events);
     leave_out_calls(events);
@@ -96,7 +104,7 @@ struct Completions::Run {
     const Answer& answer = *delivery.answer;
     if (const auto why = failure(answer); why && !failed) failed = why;
     if (failed && box->overrun) failed = too_slow();
-    usage.answer_tokens += answer.tokens.size();
+    if (!ask.leave_out_answer) usage.answer_tokens += answer.tokens.size();
     if (delivery.index % ask.choices == 0) {
       usage.prompt_tokens += answer.prompt_tokens;
       usage.cached_tokens += answer.account.cached_tokens;
@@ -250,6 +258,20 @@ bool Completions::cancel(const std::string& id, const Viewer& viewer) {
   return true;
 }
 
+AnswerPart Completions::echoed(const Run& run, uint32_t index) const {
+  const uint32_t prompt = index / run.ask.choices;
+  const std::vector<TokenId>& tokens = run.ask.prompts[prompt];
+  AnswerPart part;
+  part.choice = index;
+  part.events.emplace_back().text = model_.text->tokenizer.decode(tokens);
+  if (!run.ask.score_prompt) return part;
+  part.prompt.push_back({.position = 0, .token = tokens.front(), .loss = 0, .top_logprobs = {}});
+  const auto found = run.scores.find(prompt * run.ask.choices);
+  if (found != run.scores.end())
+    part.prompt.insert(part.prompt.end(), found->second.begin(), found->second.end());
+  return part;
+}
+
 asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
   std::vector<WholeAnswer> answers;
   Usage usage;
@@ -280,17 +302,13 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
 asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
   std::vector<WholeAnswer> answers(run.ask.answers());
   for (uint32_t i = 0; i < answers.size(); ++i) {
-    AnswerPart& part = answers[i].part;
-    part.choice = i;
-    if (!run.ask.echo) continue;
-    const std::string prompt = model_.text->tokenizer.decode(run.ask.prompts[i / run.ask.choices]);
-    part.events.emplace_back().text = prompt;
-    part.text_offset = count_characters(prompt);
+    answers[i].part.choice = i;
   }
   while (!run.done()) {
     const std::vector<Delivery> deliveries = co_await run.box->take();
     for (const Delivery& delivery : deliveries) {
       WholeAnswer& whole = answers[delivery.index];
+      if (run.take_score(delivery)) continue;
       if (delivery.token) {
         run.read(delivery.index, delivery.token->text, whole.part.events);
         if (run.ask.wants_tokens()) whole.part.tokens.push_back(*delivery.token);
@@ -301,6 +319,12 @@ asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
     }
   }
   if (run.failed) throw *run.failed;
+  for (uint32_t i = 0; run.ask.echo && i < answers.size(); ++i) {
+    AnswerPart part = echoed(run, i), said = std::exchange(answers[i].part, {});
+    part.events.insert(part.events.end(), said.events.begin(), said.events.end());
+    part.tokens = std::move(said.tokens);
+    answers[i].part = std::move(part);
+  }
   const auto write = [&] { return dump(run.writer->whole(std::move(answers), run.usage, run.report())); };
   HttpResponse response;
   response.body = co_await workers_.write_reply(write);
@@ -314,7 +338,6 @@ Clock::time_point Completions::next_sign_of_life(const AnswerWriter& writer) con
 }
 
 asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
-  const Tokenizer& tokenizer = model_.text->tokenizer;
   AnswerWriter& writer = *run.writer;
   std::vector<size_t> offsets(run.ask.answers(), 0);
   std::set<uint32_t> begun;
@@ -325,9 +348,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
     if (!begun.insert(index).second) return;
     writer.begin(index, events);
     if (!run.ask.echo) return;
-    AnswerPart part;
-    part.choice = index;
-    part.events.emplace_back().text = tokenizer.decode(run.ask.prompts[index / run.ask.choices]);
+    const AnswerPart part = echoed(run, index);
     offsets[index] = count_characters(part.events[0].text);
     writer.part(part, events);
   };
@@ -349,6 +370,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
         if (!delivery.token) run.settle(delivery);
         continue;
       }
+      if (run.take_score(delivery)) continue;
       if (delivery.index != part.choice) add_part(part, std::exchange(characters, 0));
       part.choice = delivery.index;
       if (delivery.token) {

@@ -66,6 +66,7 @@ class Completions {
   struct Delivery {
     uint32_t index = 0;  // of the answer: prompts one after the other, each with its choices
     std::optional<TokenEvent> token;
+    std::optional<PromptScore> score;  // of a prompt, for all answers to it
     std::shared_ptr<const Answer> answer;
     std::string refused;
   };
@@ -88,6 +89,7 @@ class Completions {
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
   void deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept;
+  void deliver_score(const std::shared_ptr<Box>& box, uint32_t index, const PromptScore& score) noexcept;
   // What the engine's thread needs to know of one that it was given.
   struct Started;
   void submit(Started& started, const std::shared_ptr<Box>& box, Engine& engine);
@@ -101,6 +103,8 @@ class Completions {
   void when_gone(Exchange& exchange, const Run& run);
   Clock::time_point next_sign_of_life(const AnswerWriter& writer) const;
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
+  // What an answer begins with if its prompt is echoed.
+  AnswerPart echoed(const Run& run, uint32_t index) const;
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
   static std::string new_id(const Ask& ask);
 

@@ -256,6 +256,34 @@ class Completions(ClientTest):
         streamed = "".join(chunk.choices[0].text for chunk in self.complete(stream=True))
         self.assertEqual(streamed, answer.choices[0].text)
 
+    def test_an_echoed_prompt_has_the_log_probabilities_of_quire_perplexity(self):
+        text = "Once upon a time there was a cache. It kept what it had computed, page by page, and forgot the oldest."
+        told = json.loads(subprocess.run([PROGRAM, "perplexity", "--json", "--per-token", "-"], input=text, text=True,
+                                         capture_output=True, check=True).stdout)["nll"]
+        options = {"prompt": text, "echo": True, "logprobs": 1}
+        for more in ({"max_tokens": 1}, {"max_tokens": 0}, {"max_tokens": 1, "n": 2}):
+            for choice in self.complete(**options, **more).choices:
+                logprobs = choice.logprobs
+                self.assertEqual(logprobs.token_logprobs[0], None)
+                self.assertEqual([-value for value in logprobs.token_logprobs[1:len(told) + 1]], told)
+                self.assertEqual(len(logprobs.tokens), len(told) + 1 + more["max_tokens"])
+                self.assertEqual(len(logprobs.text_offset), len(logprobs.tokens))
+                for value, top in zip(logprobs.token_logprobs[1:], logprobs.top_logprobs[1:]):
+                    self.assertLessEqual(value, max(top.values()) + 1e-6)
+        self.assertEqual(self.complete(**options, max_tokens=0).choices[0].text, text)
+        chunks = list(self.complete(**options, max_tokens=1, stream=True))
+        streamed = [v for c in chunks if c.choices and c.choices[0].logprobs
+                    for v in c.choices[0].logprobs.token_logprobs]
+        self.assertEqual(streamed, self.complete(**options, max_tokens=1).choices[0].logprobs.token_logprobs)
+
+    def test_token_ids_come_if_asked_for(self):
+        answer = self.complete(max_tokens=5, extra_body={"return_token_ids": True, "ignore_eos": True})
+        choice = answer.choices[0].model_extra
+        self.assertEqual((len(choice["token_ids"]), len(choice["prompt_token_ids"])), (5, answer.usage.prompt_tokens))
+        chunks = self.complete(max_tokens=5, stream=True, extra_body={"return_token_ids": True, "ignore_eos": True})
+        ids = [i for c in chunks for one in c.choices for i in (one.model_extra or {}).get("token_ids", [])]
+        self.assertEqual(ids, choice["token_ids"])
+
     def test_echo_logprobs_and_several_prompts(self):
         answer = self.complete(["One day", "Two"], n=2)
         self.assertEqual([c.index for c in answer.choices], [0, 1, 2, 3])

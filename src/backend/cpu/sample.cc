@@ -168,11 +168,21 @@ void add_logprobs(const SampleParams& params, SampleResult& result) {
     uint32_t before = 0;
     for (size_t i = 0; i < logits.size(); ++i)
       before += logits[i] > logits[token] || (logits[i] == logits[token] && i < token);
-    result.watched.push_back({token, before + 1, float(double(logits[token]) - log_sum)});
+    result.watched.push_back({.token = token,
+                              .rank = before + 1,
+                              .logprob = float(double(logits[token]) - log_sum),
+                              .loss = negative_log_likelihood(logits, token)});
   }
 }
 
 }  // namespace
+
+double negative_log_likelihood(std::span<const float> logits, TokenId token) {
+  const float max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(double(logit) - double(max));
+  return std::log(sum) + double(max) - double(logits[token]);
+}
 
 void CpuBackend::sample(std::span<const SampleParams> params, std::span<SampleResult> results) {
   pool_.parallel_for(params.size(), 1, [&](size_t begin, size_t end) {
