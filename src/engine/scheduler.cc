@@ -131,7 +131,7 @@ void Scheduler::plan_prompts(StepPlan& plan, uint32_t& budget) {
     if (budget == 0) return;
     if (!sequence->running || !prune_or_preempt(*sequence, plan)) continue;
     const uint32_t count = next_count(*sequence, budget);
-    if (count == 0) continue;
+    if (count == 0 && sequence->to_score() > 0) continue;  // no rows of logits are left for it
     sequence->drafts.clear();
     if (!reserve_or_preempt(*sequence, rows_with(*sequence, count), plan)) continue;
     add_prompt(*sequence, count, plan);
