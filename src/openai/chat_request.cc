@@ -4,6 +4,7 @@
 
 #include "openai/api_error.h"
 #include "openai/request_limits.h"
+#include "openai/tool_list.h"
 
 namespace quire {
 namespace {
@@ -109,29 +110,14 @@ void name_results(std::vector<ChatMessage>& messages) {
 }
 
 std::vector<ToolSpec> read_tools(const JsonFields& fields) {
-  std::vector<ToolSpec> tools;
-  const OrderedJson& list = fields.get("tools");
-  if (list.is_null()) return tools;
-  if (!list.is_array()) bad_field("tools", "'tools' must be a list");
-  if (list.size() > kMostTools)
-    bad_field("tools", "'tools' has {} tools; at most {} are allowed", list.size(), kMostTools);
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string place = fmt::format("tools[{}]", i);
-    if (!list[i].is_object()) bad_field(place, "'{}' must be an object", place);
-    const JsonFields tool(list[i], place + ".");
-    const std::string type = tool.text("type").value_or("function");
-    if (type != "function") not_built(place + ".type", "tools other than functions");
-    const auto function = tool.object("function");
-    const auto name = function ? function->text("name") : std::nullopt;
-    if (!name || name->empty() || name->size() > kMostNameBytes)
-      bad_field(place + ".function.name", "'{}.function.name' must be a name of 1 to {} bytes", place,
-                kMostNameBytes);
-    ToolSpec spec{.name = *name, .description = function->text("description").value_or(""), .parameters = {}};
-    if (function->object("parameters")) spec.parameters = function->get("parameters");
-    spec.strict = function->boolean("strict").value_or(false);
-    tools.push_back(std::move(spec));
-  }
-  return tools;
+  return read_tool_list(fields, [](const JsonFields& tool, const std::string& place) {
+    if (tool.text("type").value_or("function") != "function")
+      not_built(place + ".type", "tools other than functions");
+    const OrderedJson nothing = OrderedJson::object();
+    const std::string inside = place + ".function";
+    return read_tool(tool.object("function").value_or(JsonFields(nothing, inside + ".")), inside,
+                     "parameters");
+  });
 }
 
 void read_variables(const JsonFields& fields, Conversation& conversation) {

@@ -6,6 +6,7 @@
 #include "openai/api_error.h"
 #include "openai/chat_request.h"
 #include "openai/request_limits.h"
+#include "openai/tool_list.h"
 
 namespace quire {
 namespace {
@@ -113,27 +114,11 @@ void add_message(const OrderedJson& message, size_t index, Conversation& convers
 }
 
 std::vector<ToolSpec> read_anthropic_tools(const JsonFields& fields) {
-  std::vector<ToolSpec> tools;
-  const OrderedJson& list = fields.get("tools");
-  if (list.is_null()) return tools;
-  if (!list.is_array()) bad_field("tools", "'tools' must be a list");
-  if (list.size() > kMostTools)
-    bad_field("tools", "'tools' has {} tools; at most {} are allowed", list.size(), kMostTools);
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string place = fmt::format("tools[{}]", i);
-    if (!list[i].is_object()) bad_field(place, "'{}' must be an object", place);
-    const JsonFields tool(list[i], place + ".");
+  return read_tool_list(fields, [](const JsonFields& tool, const std::string& place) {
     if (tool.text("type").value_or("custom") != "custom")
       not_built(place + ".type", "tools that the server would run itself");
-    const auto name = tool.text("name");
-    if (!name || name->empty() || name->size() > kMostNameBytes)
-      bad_field(place + ".name", "'{}.name' must be a name of 1 to {} bytes", place, kMostNameBytes);
-    ToolSpec spec{.name = *name, .description = tool.text("description").value_or(""), .parameters = {}};
-    if (tool.object("input_schema")) spec.parameters = tool.get("input_schema");
-    spec.strict = tool.boolean("strict").value_or(false);
-    tools.push_back(std::move(spec));
-  }
-  return tools;
+    return read_tool(tool, place, "input_schema");
+  });
 }
 
 void read_thinking(const JsonFields& fields, Conversation& conversation) {

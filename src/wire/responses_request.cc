@@ -6,6 +6,7 @@
 #include "openai/answer_form.h"
 #include "openai/api_error.h"
 #include "openai/request_limits.h"
+#include "openai/tool_list.h"
 #include "wire/responses_items.h"
 #include "wire/responses_turn.h"
 
@@ -45,31 +46,15 @@ void refuse_what_responses_lack(const JsonFields& fields) {
 }
 
 std::vector<ToolSpec> read_response_tools(const JsonFields& fields) {
-  std::vector<ToolSpec> tools;
-  const OrderedJson& list = fields.get("tools");
-  if (list.is_null()) return tools;
-  if (!list.is_array()) bad_field("tools", "'tools' must be a list");
-  if (list.size() > kMostTools)
-    bad_field("tools", "'tools' has {} tools; at most {} are allowed", list.size(), kMostTools);
-  for (size_t i = 0; i < list.size(); ++i) {
-    const std::string place = fmt::format("tools[{}]", i);
-    if (!list[i].is_object()) bad_field(place, "'{}' must be an object", place);
-    const JsonFields tool(list[i], place + ".");
+  return read_tool_list(fields, [](const JsonFields& tool, const std::string& place) {
     const std::string type = tool.text("type").value_or("");
     if (type != "function") {
       throw ApiError(
           400, place + ".type", "unsupported_parameter",
           fmt::format("'{}' is not supported yet: tools of the type '{}'; only functions are", place, type));
     }
-    const auto name = tool.text("name");
-    if (!name || name->empty() || name->size() > kMostNameBytes)
-      bad_field(place + ".name", "'{}.name' must be a name of 1 to {} bytes", place, kMostNameBytes);
-    ToolSpec spec{.name = *name, .description = tool.text("description").value_or(""), .parameters = {}};
-    if (tool.object("parameters")) spec.parameters = tool.get("parameters");
-    spec.strict = tool.boolean("strict").value_or(false);
-    tools.push_back(std::move(spec));
-  }
-  return tools;
+    return read_tool(tool, place, "parameters");
+  });
 }
 
 void add_known_tool(const std::string& name, const Conversation& conversation, ConstraintWish& wish) {
