@@ -15,6 +15,7 @@ void add_inspect(CLI::App& app);
 void add_template(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_grammar(CLI::App& app);
+void add_embed(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_kv_check(CLI::App& app);
 void add_kv_heads(CLI::App& app);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/model_options.h"
 #include "cluster/socket_address.h"
 
 namespace quire::cli {

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   quire::cli::add_template(app);
   quire::cli::add_tokenize(app);
   quire::cli::add_grammar(app);
+  quire::cli::add_embed(app);
   quire::cli::add_perplexity(app);
   quire::cli::add_kv_check(app);
   quire::cli::add_kv_heads(app);

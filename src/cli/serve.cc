@@ -39,6 +39,7 @@ struct ServeCommand {
   std::string kv_host;
   std::string kv_disk;
   std::string metrics_names;
+  std::string pooling;
   uint32_t max_queue = 256;
   double itl_target_ms = 250;
   uint32_t idle_seconds = 120;
@@ -113,6 +114,7 @@ struct ServeCommand {
     refuse_host_tier_if(model.device == "cpu" || (model.device == "auto" && usual_device() == "cpu"));
     if (metrics_names == "vllm") server.metric_names = Metrics::Names::own_and_vllm;
 
+    if (!pooling.empty()) server.pooling = pooling_from_name(pooling);
     kv_events.check();
     if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
     server.pruning = pruning.options();
@@ -302,6 +304,12 @@ void add_serve(CLI::App& app) {
           "after which a stream that has nothing to say yet sends a comment, so that proxies keep it")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 1e6));
+  serve
+      ->add_option(
+          "--pooling", command->pooling,
+          "how texts become vectors (/v1/embeddings): last, mean or cls; rank: the model answers yes or "
+          "no, as Qwen3-Reranker does, for /v1/rerank (default: what the model says, else last)")
+      ->check(CLI::IsMember({"last", "mean", "cls", "rank"}));
   serve->add_option("--response-memory", command->response_memory,
                     "memory for responses of /v1/responses that can be asked for again or gone on from, e.g. "
                     "64M (the default); 0: none are kept");

@@ -163,6 +163,7 @@ class Engine {
   void check(const Request& request) const;
   void check_pruning(const Request& request) const;
   void check_watch(const Request& request) const;
+  void check_embedding(const Request& request) const;
   bool compute_step();
   void add_tiers();
   // Asks for pages of the host tier that are wanted here, and for copies there of those that will have to go.
@@ -212,8 +213,12 @@ class Engine {
   // `row` of the step on.
   void teach(const Sequence& sequence, uint32_t before, size_t row, const StepOutput& output);
   void account(Sequence& sequence, const StepPlan::Run& run, const StepPlan& plan, const StepTimes& times);
-  // Adds what was drawn; says how many drafts were right.
   void tell_scores(Sequence& sequence, std::span<const SampleResult> results);
+  // Whether any of these runs makes a row that somebody pools.
+  static bool makes_rows(const StepPlan& plan);
+  // Takes what a run of `count` tokens made, from `row` of the step on; tells the vector if that was all.
+  void pool(Sequence& sequence, uint32_t count, size_t row, const StepOutput& output);
+  // Adds what was drawn; says how many drafts were right.
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
   // `guesses`: a drafter's for this token and those after it.
   void add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses);

@@ -14,7 +14,8 @@ void Engine::check(const Request& request) const {
   if (!lost_.empty()) throw DeviceLost("{}", lost_);
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
-  if (request.prompt.size() >= options_.context) {
+  if (request.embedding) check_embedding(request);
+  if (!request.embedding && request.prompt.size() >= options_.context) {
     throw Error("the prompt has {} tokens, but the context holds {} with at least one for the answer",
                 request.prompt.size(), options_.context);
   }
@@ -34,6 +35,7 @@ void Engine::check(const Request& request) const {
   uint64_t tokens = options_.context;
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
+  if (request.embedding) tokens = request.prompt.size();
   if (!kv_.could_hold(uint32_t(tokens), options_.prefill_chunk)) {
     throw Error("{} tokens of prompt and {} of answer need {} bytes of KV cache, but there are {} in all",
                 request.prompt.size(), tokens - request.prompt.size(),
@@ -89,6 +91,16 @@ void Engine::check_pruning(const Request& request) const {
         "{} tokens of prompt and {} that are read again need more KV cache than the {} bytes there are",
         scored, again, kv_.stats().capacity_bytes);
   }
+}
+
+void Engine::check_embedding(const Request& request) const {
+  CHECK(request.embedding->on_vector != nullptr);
+  if (request.embedding->pooling == Pooling::rank)
+    throw Error("this model judges pairs of texts (pooling 'rank'): it makes no vectors");
+  if (request.prompt.size() > options_.context)
+    throw Error("the text has {} tokens, but the context holds {}", request.prompt.size(), options_.context);
+  if (request.pruning || request.watch || request.on_prompt_score || request.grammar)
+    throw Error("a text that becomes a vector has no answer, and nothing else is told of it");
 }
 
 void Engine::check_watch(const Request& request) const {

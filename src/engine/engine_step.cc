@@ -46,7 +46,7 @@ void Engine::propose_drafts() {
   for (const auto& sequence : scheduler_.running()) {
     if (sequence->ahead.rows > 0) continue;  // what it has is still being judged
     sequence->drafts.clear();
-    if (sequence->backlog() != 1) continue;
+    if (sequence->backlog() != 1 || sequence->pooled) continue;
     if (sequence->prune.is_due()) continue;  // guesses would be pruned with its prompt
     if (sequence->request.watch) continue;   // nobody wants to know where a wrong guess looks
     uint32_t left = options_.context - uint32_t(sequence->tokens.size());
@@ -127,7 +127,8 @@ void Engine::launch(StepPlan plan, StepTimes times) {
   expose(flight.plan);
   input.moves = kv_.take_moves();
   input.aside = kv_.take_aside();
-  if (drafter_ && drafter_->wants_hidden()) input.report_hidden = StepInput::Hidden::all;
+  if ((drafter_ && drafter_->wants_hidden()) || makes_rows(flight.plan))
+    input.report_hidden = StepInput::Hidden::all;
   flight.handle = runner_.launch(std::move(input));
   take_made();
   being_computed_.clear();
@@ -247,6 +248,7 @@ void Engine::account(Sequence& sequence, const StepPlan::Run& run, const StepPla
 }
 
 void Engine::teach(const Sequence& sequence, uint32_t before, size_t row, const StepOutput& output) {
+  if (!drafter_ || !drafter_->wants_hidden() || sequence.pooled) return;
   if (output.hidden.empty() || sequence.finished() || sequence.computed <= before) return;
   const size_t dim = model_.spec->dim;
   drafter_->learn(sequence, before,
@@ -264,6 +266,30 @@ void Engine::tell_scores(Sequence& sequence, std::span<const SampleResult> resul
                                       .token = told.token,
                                       .loss = told.loss,
                                       .top_logprobs = results[i].top_logprobs});
+  }
+}
+
+bool Engine::makes_rows(const StepPlan& plan) {
+  return std::ranges::any_of(plan.runs, [](const StepPlan::Run& run) {
+    const Sequence& sequence = *run.sequence;  // which counts the run as on its way
+    return sequence.pooled && sequence.pooled->wants_any(sequence.rows() - run.count, run.count);
+  });
+}
+
+void Engine::pool(Sequence& sequence, uint32_t count, size_t row, const StepOutput& output) {
+  const size_t dim = model_.spec->dim;
+  PooledRows& pooled = *sequence.pooled;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!pooled.wants(sequence.computed + i)) continue;
+    CHECK(output.hidden.size() >= (row + i + 1) * dim);
+    pooled.add(sequence.computed + i, std::span(output.hidden).subspan((row + i) * dim, dim));
+  }
+  if (sequence.computed + count < sequence.tokens.size()) return;
+  sequence.answer.finish_reason = FinishReason::stop;
+  try {
+    sequence.request.embedding->on_vector(pooled.take());
+  } catch (const std::exception&) {
+    sequence.answer.finish_reason = FinishReason::failed;
   }
 }
 
@@ -290,6 +316,7 @@ void Engine::settle(const StepPlan& plan, const StepOutput& output, const StepTi
       continue;
     }
     if (run.scored) tell_scores(sequence, drawn);
+    if (sequence.pooled) pool(sequence, run.count, row, output);
     sequence.computed += run.count;  // before the tokens are told: who listens may ask for it
     if (run.samples) {
       --sequence.ahead.drawing;

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "engine/pruning/pruning_options.h"
 #include "kv/kv_cache.h"
+#include "model/pooling.h"
 
 namespace quire {
 
@@ -89,6 +90,14 @@ struct PromptScore {
   std::vector<TokenLogprob> top_logprobs;
 };
 
+// The prompt as one vector, and no answer.
+struct EmbeddingWish {
+  Pooling pooling = Pooling::last;
+  // Told of it once, by the engine's thread: what the model makes of the tokens after its last norm, pooled. Its length is what it
+  // happens to be.
+  std::function<void(std::vector<float>)> on_vector;
+};
+
 // The immutable ask, and where its output goes.
 struct Request {
   std::vector<TokenId> prompt;
@@ -112,6 +121,7 @@ struct Request {
   // Told of every token of the prompt but the first, once and in their order, by the engine's thread. Then the whole prompt
   // is computed, whatever is cached. Empty: not wanted.
   std::function<void(const PromptScore&)> on_prompt_score = {};
+  std::optional<EmbeddingWish> embedding = {};
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };
 

@@ -66,7 +66,7 @@ StepPlan Scheduler::plan(uint32_t prefill_budget, double prompt_token_ms, Before
 }
 
 void Scheduler::add_run(Sequence& sequence, uint32_t count, StepPlan& plan) {
-  const bool samples = count == sequence.backlog();
+  const bool samples = count == sequence.backlog() && !sequence.pooled;
   const uint32_t drafts = samples ? uint32_t(sequence.drafts.size()) : 0;
   const bool is_prompt = sequence.backlog() > 1, scored = sequence.to_score() > 0;
   if (is_prompt) plan.prefill_tokens += count;
@@ -164,10 +164,12 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
 }
 
 bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
+  // What it will compute before its first new token; of one that becomes a vector that is the last.
+  const uint32_t known = uint32_t(sequence.tokens.size()) - (sequence.pooled ? 1 : 0);
   while (true) {
     const uint32_t headroom = uint32_t(running_.size());  // a page for each that runs: it will soon want one
     if (running_.size() < options_.max_sequences &&
-        kv_.fits(uint32_t(sequence.tokens.size()), sequence.findable(), options_.prefill_chunk, headroom))
+        kv_.fits(known, sequence.findable(), options_.prefill_chunk, headroom))
       return true;
     Sequence* victim = first_victim();
     if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
@@ -180,7 +182,7 @@ void Scheduler::start(Sequence& sequence) {
   Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
   if (!sequence.prune.kept.empty()) kv_.never_publish(sequence.table);
-  if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.request.watch &&
+  if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.computes_whole_prompt() &&
       sequence.tokens.size() == sequence.request.prompt.size()) {
     // The last token of the prompt is computed again: its logits are needed.
     const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
@@ -215,7 +217,7 @@ bool Scheduler::waits_for_tiers(Sequence& sequence) {
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
   // It must be seen computing them itself.
-  if (sequence.request.watch || sequence.request.on_prompt_score) return false;
+  if (sequence.computes_whole_prompt()) return false;
   const PrefixMatch match = kv_.lookup({sequence.tokens, sequence.request.salt});
   if (match.miss.why == PrefixMiss::Why::off) return false;
   for (const auto& other : running_) {
@@ -378,7 +380,10 @@ void Scheduler::check_invariants() const {
   CHECK(running_.size() <= options_.max_sequences);
   for (const List* list : {&running_, &waiting_})
     CHECK(std::ranges::is_sorted(*list, {}, [](const auto& s) { return s->id; }));
-  for (const auto& sequence : running_) CHECK(sequence->running && sequence->backlog() >= 1);
+  for (const auto& sequence : running_) {
+    const bool is_on_its_way = sequence->pooled && sequence->ahead.rows > 0;
+    CHECK(sequence->running && (sequence->backlog() >= 1 || is_on_its_way));
+  }
   for (const auto& sequence : waiting_) {
     CHECK(!sequence->running && sequence->computed == 0 && sequence->table.reserved_tokens() == 0);
   }

@@ -30,6 +30,7 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
   if (tokenizer != nullptr) detokenizer.emplace(*tokenizer);
   answer.prompt_tokens = uint32_t(tokens.size());
   if (request.watch) rows_told = request.watch->first;
+  if (request.embedding) pooled.emplace(request.embedding->pooling, answer.prompt_tokens);
 }
 
 bool Sequence::can_go_ahead() const {
@@ -65,6 +66,7 @@ SaltedTokens Sequence::findable() const {
   const SaltedTokens all(tokens, request.salt);
   if (request.watch) return all.first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
   if (request.on_prompt_score) return all.first(std::min<size_t>(size_t(scores_told) + 1, tokens.size()));
+  if (pooled) return all.first(std::min<size_t>(size_t(pooled->findable()) + 1, tokens.size()));
   if (!prune.scorer) return all;
   if (prune.chooses_before_prefill()) return all.first(0);
   const TokenScorer& scorer = *prune.scorer;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/pooled_rows.h"
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
@@ -80,6 +81,10 @@ struct Sequence {
   }
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;
+  // Something is told of every token of its prompt: it waits for nobody else to compute them.
+  bool computes_whole_prompt() const {
+    return request.watch || request.on_prompt_score || (pooled && pooled->wants_all());
+  }
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
   bool is_loading() const { return host.loading || disk.loading; }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
@@ -93,8 +98,9 @@ struct Sequence {
   std::vector<TokenId> tokens;  // the prompt, then the answer
   uint32_t computed = 0;        // rows of keys and values that are in pages
   StepsAhead ahead;
-  uint32_t scores_told = 0;  // of its prompt: what predicts those need not be computed again
-  uint32_t rows_told = 0;    // of its watched head: those before it need not be computed again
+  uint32_t scores_told = 0;          // of its prompt: what predicts those need not be computed again
+  uint32_t rows_told = 0;            // of its watched head: those before it need not be computed again
+  std::optional<PooledRows> pooled;  // of one that becomes a vector; else nothing
   PruneRun prune;
   PageTable table;
   std::vector<TokenId> drafts;       // guesses at what comes next, for the coming step

@@ -124,8 +124,9 @@ void Decoder::join(const Pass& pass, std::span<const float> before) {
   backend.project({w.joined, projection});
 }
 
-// The last block's part is added first; the logits' own norm then has only the stream to read.
+// The last block's part is added first; the logits' own norm then has only the stream to read. The norm is the device's.
 void Decoder::tell_hidden(Pass& pass, std::span<float> to) {
+  if (pass.side != Side::device) cross(pass, Side::device);
   Workspace& w = workspace(pass.side);
   Backend& backend = backend_.side(pass.side);
   CHECK(to.size() == w.stream.rows * spec_.dim && w.branch.stride == spec_.dim);

@@ -37,6 +37,7 @@ class Converter {
   void convert() {
     check_activation();
     check_quantization();
+    if (!config_.maybe_flag("is_causal").value_or(true)) set("attention.causal", false);
     if (arch_ == "gpt2")
       add_gpt2();
     else if (is_hf_hybrid(*out_.family))
@@ -360,6 +361,7 @@ HfConfig read_hf_config(const std::string& folder) {
   const std::string generation_path = (path / "generation_config.json").string();
   if (fs::exists(generation_path))
     add_generation(HfObject(read_json_file(generation_path, kMaxConfigBytes), generation_path), out.metadata);
+  add_hf_pooling(folder, out);
   return out;
 }
 

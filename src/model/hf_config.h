@@ -73,6 +73,8 @@ void add_hf_hybrid(const HfObject& config, HfConfig& out);
 bool has_hf_experts(const HfObject& config);  // in any layer of a Nemotron-H
 // What the config and GGUF have no tensor for, and the folder has: numbers of an activation function.
 void add_hf_values(const SafetensorsFolder& files, HfConfig& out);
+// How a text becomes one vector, if the folder is sentence-transformers': ARCH.pooling_type.
+void add_hf_pooling(const std::string& folder, HfConfig& out);
 
 // A number by the first of these names that the config has. Throws Error if it is 0 or absurd, or there is none and nothing is usual.
 uint64_t hf_count(const HfObject& config, std::initializer_list<const char*> names,

@@ -70,7 +70,8 @@ class Planner {
       made.entry.shape = {values.size()};
       made.entry.bytes = values.size() * sizeof(float);
     }
-    if (!config_.tied && !made_.contains("output.weight"))
+    // One that makes vectors may have none.
+    if (!config_.tied && !made_.contains("output.weight") && !makes_vectors())
       throw Error("{} has no tensor \"lm_head.weight\", and its output is not tied to the embedding",
                   folder_);
     std::vector<HfTensor> tensors;
@@ -82,6 +83,9 @@ class Planner {
   }
 
  private:
+  bool makes_vectors() const {
+    return config_.metadata.has(fmt::format("{}.pooling_type", config_.family->architecture));
+  }
   [[noreturn]] void refuse(const SafetensorsTensor& tensor, std::string_view why) const {
     throw Error("{}: tensor {} of shape [{}] {}", folder_, in_quotes(tensor.name),
                 fmt::join(tensor.shape, ", "), why);

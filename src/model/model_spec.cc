@@ -90,6 +90,12 @@ ModelSpec read_model_spec(const ModelFile& file, const SpecOptions& options) {
     for (const Architecture& a : kArchitectures) known += (known.empty() ? "" : ", ") + std::string(a.name);
     throw Error("{}: the architecture '{}' is not known; known are {}", file.path(), name, known);
   }
+  // What comes after a token would change what is cached of it.
+  if (!file.metadata().maybe_flag(name + ".attention.causal").value_or(true))
+    throw Error(
+        "{}: the tokens of this model see those that come after them ({}.attention.causal), which is not "
+        "supported",
+        file.path(), name);
   return architecture->read(file, options);
 }
 

@@ -41,6 +41,7 @@ struct Usage {
 struct WholeAnswer {
   AnswerPart part;
   AnswerEnd end;
+  std::vector<float> vector = {};  // in place of all else, of a text that becomes one
 };
 
 // Says an answer in the words of one API. One per request, on the server's thread or a worker's, never on two at once.

@@ -7,6 +7,7 @@
 #include "openai/api_error.h"
 #include "openai/openai_request.h"
 #include "openai/openai_response.h"
+#include "openai/vector_request.h"
 #include "text/byte_level.h"
 #include "text/tokenizer_spec.h"
 
@@ -67,6 +68,15 @@ inline void check_ask(const Ask& ask) {
   CHECK(!ask.include_usage || ask.stream);
 }
 
+// Of texts that become vectors, or are judged.
+inline void check_texts(const Ask& ask) {
+  CHECK(!ask.prompts.empty() && ask.prompts.size() <= kMostTexts && ask.choices == 1 && !ask.stream);
+  for (const auto& prompt : ask.prompts) {
+    CHECK(!prompt.empty() && prompt.size() <= byte_model().context);
+    check_tokens(prompt);
+  }
+}
+
 // What was understood: asks and prompts. Anything else that is thrown than an ApiError is a bug.
 inline int understand(std::string_view body) {
   int understood = 0;
@@ -89,6 +99,14 @@ inline int understand(std::string_view body) {
   attempt([&] { check_ask(parse_completion(json, model)); });
   attempt([&] { parse_continuation(json, model); });
   attempt([&] { check_tokens(parse_prompt(json, model)); });
+  for (const auto pooling :
+       {std::optional<Pooling>(), std::optional(Pooling::mean), std::optional(Pooling::rank)}) {
+    ServedModel other = model;
+    other.pooling = pooling;
+    other.width = 8;
+    attempt([&] { check_texts(parse_embeddings(json, other).ask); });
+    attempt([&] { check_texts(parse_rerank(json, other).ask); });
+  }
   return understood;
 }
 

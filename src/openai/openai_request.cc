@@ -154,20 +154,15 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     ask.include_usage = options->boolean("include_usage").value_or(false);
   }
   ask.return_token_ids = fields.boolean("return_token_ids").value_or(false);
-  request.client = fields.text("user").value_or("");
-  if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
-    bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
-  ask.cache_salt = read_cache_salt(fields);
+  read_asker(fields, ask);
   const OrderedJson& own = fields.get("quire");
   if (own.is_boolean()) {
     ask.report = own.get<bool>();
   } else if (const auto more = fields.object("quire")) {
     ask.report = more->boolean("report").value_or(false);
-    request.priority = int32_t(more->integer("priority", -1000, 1000).value_or(0));
     ask.resume = more->boolean("resume").value_or(false);
     if (ask.resume && !ask.stream)
       bad_field("quire.resume", "'quire.resume' is for streams only: set 'stream' to true");
-    ask.deadline_ms = more->number("deadline_ms", 1, 1e9);
     read_pruning(*more, model, request);
   }
   return ask;
@@ -216,14 +211,10 @@ std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& 
   return chat_prompt(ask, conversation, false, model, "messages", most_tokens);
 }
 
-bool holds_numbers(const OrderedJson& list) {
-  return list.is_array() && !list.empty() && list.front().is_number();
-}
-
 std::vector<TokenId> read_one_prompt(const OrderedJson& prompt, const std::string& field,
                                      const ServedModel& model, const EncodeOptions& options) {
   if (prompt.is_string()) return model.text->tokenizer.encode(prompt.get_ref<const std::string&>(), options);
-  if (holds_numbers(prompt)) {
+  if (is_token_list(prompt)) {
     if (prompt.size() > options.most_tokens)
       throw TooManyTokens("the prompt has more than {} tokens", options.most_tokens);
     return token_list(prompt, field, model.vocab);
@@ -249,6 +240,36 @@ std::vector<TokenId> fitting(const std::string& field, const ServedModel& model,
 }
 
 }  // namespace
+
+bool is_token_list(const OrderedJson& text) {
+  return text.is_array() && !text.empty() && text.front().is_number();
+}
+
+std::vector<TokenId> read_text(const OrderedJson& text, const std::string& field, const ServedModel& model) {
+  std::vector<TokenId> tokens;
+  try {
+    tokens = read_one_prompt(text, field, model, {.most_tokens = model.context});
+  } catch (const TooManyTokens&) {
+    throw ApiError(
+        400, field, "context_length_exceeded",
+        fmt::format("'{}' has more than the {} tokens that the context holds", field, model.context));
+  }
+  if (tokens.empty()) bad_field(field, "'{}' is empty", field);
+  return tokens;
+}
+
+void read_asker(const JsonFields& fields, Ask& ask) {
+  Request& request = ask.request;
+  request.client = fields.text("user").value_or("");
+  if (request.client.size() > kMostUserBytes)  // it is remembered longer than the request
+    bad_field("user", "'user' has {} bytes; at most {} are allowed", request.client.size(), kMostUserBytes);
+  ask.cache_salt = read_cache_salt(fields);
+  if (fields.get("quire").is_boolean()) return;
+  const auto own = fields.object("quire");
+  if (!own) return;
+  request.priority = int32_t(own->integer("priority", -1000, 1000).value_or(0));
+  ask.deadline_ms = own->number("deadline_ms", 1, 1e9);
+}
 
 void check_model(const JsonFields& fields, const ServedModel& model) {
   const auto wanted = fields.text("model");
@@ -325,7 +346,7 @@ void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model) {
       return read_one_prompt(one, field, model, {.most_tokens = most});
     }));
   };
-  if (prompt.is_array() && !holds_numbers(prompt)) {
+  if (prompt.is_array() && !is_token_list(prompt)) {
     if (prompt.empty() || prompt.size() > kMostPrompts)
       bad_field("prompt", "'prompt' has {} prompts; 1 to {} are allowed", prompt.size(), kMostPrompts);
     for (size_t i = 0; i < prompt.size(); ++i)

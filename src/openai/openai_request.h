@@ -26,6 +26,8 @@ struct ServedModel {
   EvaluatorHeads evaluator = {};                  // of the model, if they are known
   std::shared_ptr<const ChatFormat> format = {};  // null: the model has no chat template
   std::vector<TokenId> format_tokens = {};        // special tokens that the format is written in; in order
+  std::optional<Pooling> pooling = {};            // of texts that become vectors, if somebody has said it
+  uint32_t width = 0;                             // of those vectors
 };
 
 // With the format of its chat template, if it has one.
@@ -33,7 +35,7 @@ ServedModel with_chat_format(ServedModel model);
 
 struct ResponsesTurn;  // wire/responses_turn.h
 
-enum class AskKind : uint8_t { chat, completion };
+enum class AskKind : uint8_t { chat, completion, vectors, scores };
 // Whose words the answer is written in.
 enum class Api : uint8_t { openai, responses, anthropic, ollama };
 
@@ -59,6 +61,8 @@ struct Ask {
   std::optional<double> deadline_ms;
   std::shared_ptr<ResponsesTurn> turn = {};  // of the Responses API; else null
 
+  // It is said rather than computed from: it can be looked at while it is, and afterwards.
+  bool is_text() const { return kind == AskKind::chat || kind == AskKind::completion; }
   // Each token is told of by itself.
   bool wants_tokens() const { return request.logprobs || return_token_ids; }
   uint32_t answers() const { return uint32_t(prompts.size()) * choices; }
@@ -78,6 +82,13 @@ void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model);
 
 // A prompt alone, for tokenizing, look-up and pins: `prompt` or `content` (a text or token ids), or `messages`.
 std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model);
+
+// A text or a list of token ids that nothing is to follow. Throws ApiError if it does not fit the context.
+std::vector<TokenId> read_text(const OrderedJson& text, const std::string& field, const ServedModel& model);
+bool is_token_list(const OrderedJson& text);
+
+// Who asks, and how it is to be treated among others: `user`, `cache_salt`, `quire.priority` and `quire.deadline_ms`.
+void read_asker(const JsonFields& fields, Ask& ask);
 
 // What a prompt shares pages under besides its client; empty: nothing more.
 std::string parse_cache_salt(const OrderedJson& body);

@@ -28,7 +28,8 @@ EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
     *open -= begun ? 1 : answers;
     try {
       const auto kept = answer != nullptr ? std::make_shared<const Answer>(*answer) : nullptr;
-      Delivery delivery{.index = index, .token = {}, .score = {}, .answer = kept, .refused = refused};
+      Delivery delivery{
+          .index = index, .token = {}, .score = {}, .vector = {}, .answer = kept, .refused = refused};
       if (begun) finish(*started, index, kept);
       box->put(std::move(delivery));
     } catch (const std::bad_alloc&) {
@@ -65,8 +66,13 @@ void Completions::submit_prompt(Started& started, uint32_t p, const std::shared_
     request.on_prompt_score = [this, box, base = p * ask.choices](const PromptScore& score) {
       deliver_score(box, base, score);
     };
+  if (request.embedding)
+    request.embedding->on_vector = [this, box, p](std::vector<float> vector) {
+      deliver_vector(box, p, std::move(vector));
+    };
   const std::vector<SequenceId> ids = submit_choices(started, std::move(request), engine);
   started.sequences.insert(started.sequences.end(), ids.begin(), ids.end());
+  if (!ask.is_text()) return;  // there are thousands of them, and nothing to look at
   for (const SequenceId id : ids) {
     const SequenceView sequence = engine.sequence(id).value();
     const auto index = uint32_t(started.entries.size());
@@ -104,7 +110,7 @@ void Completions::finish(const Started& started, uint32_t index,
 
 void Completions::record(const Started& started, uint32_t index,
                          const std::shared_ptr<const Answer>& answer) noexcept {
-  if (recorder_ == nullptr || answer->tokens.empty()) return;
+  if (recorder_ == nullptr || answer->tokens.empty() || !started.ask.is_text()) return;
   try {
     // Made of it elsewhere. What says who asked stays here.
     const auto kept = std::make_shared<Request>();
@@ -136,11 +142,16 @@ void Completions::count_finished(const std::shared_ptr<const Answer>& answer, do
   }
 }
 
+void Completions::deliver_vector(const std::shared_ptr<Box>& box, uint32_t index, std::vector<float> vector) {
+  box->put(
+      {.index = index, .token = {}, .score = {}, .vector = std::move(vector), .answer = {}, .refused = {}});
+}
+
 // They are bounded by the prompt, and the reader keeps them all until the first token comes.
 void Completions::deliver_score(const std::shared_ptr<Box>& box, uint32_t index,
                                 const PromptScore& score) noexcept {
   try {
-    box->put({.index = index, .token = {}, .score = score, .answer = {}, .refused = {}});
+    box->put({.index = index, .token = {}, .score = score, .vector = {}, .answer = {}, .refused = {}});
   } catch (const std::bad_alloc&) {
     box->lose();
   }
@@ -157,7 +168,7 @@ void Completions::deliver(const std::shared_ptr<Box>& box, uint32_t index, const
     };
     const size_t bytes = event.text.size() + (box->joins ? 0 : sizeof(Delivery)) +
                          event.top_logprobs.size() * sizeof(event.top_logprobs[0]);
-    Delivery delivery{.index = index, .token = event, .score = {}, .answer = {}, .refused = {}};
+    Delivery delivery{.index = index, .token = event, .score = {}, .vector = {}, .answer = {}, .refused = {}};
     if (box->put_bounded(std::move(delivery), bytes, box->most_bytes, join)) return;
     asio::post(executor_, [this, box] { loop_.cancel(EngineLoop::Ticket{box->ticket}); });
     box->overrun = true;

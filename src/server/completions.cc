@@ -34,6 +34,8 @@ std::optional<ApiError> failure(const Answer& answer) {
   }
 }
 
+constexpr size_t kGatheredAtOnce = 64;  // prompts of one request, so that others come in between
+
 ApiError too_slow() {
   return ApiError(503, "", "reader_too_slow",
                   "the stream was not read fast enough: more of it waited than a server can keep");
@@ -128,16 +130,18 @@ Completions::Completions(const asio::any_io_executor& executor, const Parts& par
 
 std::string Completions::new_id(const Ask& ask) {
   // Whoever could guess an id could ask for what it stands for, where there are no keys.
-  std::string id = ask.api == Api::anthropic   ? "msg_"
-                   : ask.api == Api::responses ? "resp_"
-                   : ask.kind == AskKind::chat ? "chatcmpl-"
-                                               : "cmpl-";
+  std::string id = ask.api == Api::anthropic      ? "msg_"
+                   : ask.api == Api::responses    ? "resp_"
+                   : ask.kind == AskKind::chat    ? "chatcmpl-"
+                   : ask.kind == AskKind::vectors ? "embd-"
+                   : ask.kind == AskKind::scores  ? "rerank-"
+                                                  : "cmpl-";
   for (const std::byte byte : random_bytes<16>()) id += fmt::format("{:02x}", unsigned(byte));
   return id;
 }
 
-asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {
-  const uint32_t answers = ask.answers(), open = *open_answers_;
+void Completions::refuse_if_full(uint32_t answers) const {
+  const uint32_t open = *open_answers_;
   if (answers > limits_.open_answers)
     bad_field("n", "'n' and the prompts ask for {} answers, but the server takes {} at once", answers,
               limits_.open_answers);
@@ -147,10 +151,18 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
         fmt::format("{} answers run or wait already, and {} more would be too many; try again later", open,
                     answers));
   }
+}
+
+void Completions::set_deadline(Ask& ask) const {
   const double seconds = std::min(limits_.request_seconds, ask.deadline_ms.value_or(1e12) / 1000);
   ask.request.deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
+asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork) {
+  const uint32_t answers = ask.answers();
+  refuse_if_full(answers);
+  set_deadline(ask);
   Run run;
   run.head = {ask.kind, new_id(ask), seconds_since_1970(), model_.name, fingerprint_};
   run.ask = std::move(ask);
@@ -230,9 +242,7 @@ void Completions::when_gone(Exchange& exchange, const Run& run) {
   });
 }
 
-asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork) {
-  exchange.add_header("X-Request-Id", run.head.id);
-  Listing listing(*this, run);
+void Completions::begin(Run& run, Listing& listing, const std::optional<ForkPoint>& fork) {
   *open_answers_ += run.ask.answers();
   try {
     run.ticket = start(run.ask, run.head.id, fork, run.box);
@@ -242,6 +252,12 @@ asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::
   }
   listing.start(run.ticket);
   run.box->ticket = run.ticket.value;
+}
+
+asio::awaitable<void> Completions::run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork) {
+  exchange.add_header("X-Request-Id", run.head.id);
+  Listing listing(*this, run);
+  begin(run, listing, fork);
   const Keeping keeping(*this, run);
   when_gone(exchange, run);
   if (run.ask.stream) {
@@ -299,16 +315,47 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
   co_await exchange.respond(std::move(all));
 }
 
-asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
+asio::awaitable<Completions::Gathered> Completions::gather(Exchange& exchange, Ask ask) {
+  const std::vector<std::vector<TokenId>> prompts = std::exchange(ask.prompts, {});
+  const size_t at_once = std::min(kGatheredAtOnce, size_t(limits_.open_answers));
+  refuse_if_full(uint32_t(std::min(prompts.size(), at_once)));
+  set_deadline(ask);
+  const ResponseHead head{ask.kind, new_id(ask), seconds_since_1970(), model_.name, fingerprint_};
+  exchange.add_header("X-Request-Id", head.id);
+  Gathered all;
+  for (size_t first = 0; first < prompts.size(); first += at_once) {
+    Run run;
+    run.head = head;
+    run.ask = ask;
+    const auto from = prompts.begin() + ptrdiff_t(first);
+    run.ask.prompts.assign(from, from + ptrdiff_t(std::min(at_once, prompts.size() - first)));
+    run.box = std::make_shared<Box>(executor_);
+    run.box->joins = false;
+    Listing listing(*this, run);
+    begin(run, listing, std::nullopt);
+    when_gone(exchange, run);
+    std::vector<WholeAnswer> answers = co_await take_all(run);
+    std::ranges::move(answers, std::back_inserter(all.answers));
+    all.usage.prompt_tokens += run.usage.prompt_tokens;
+    all.usage.cached_tokens += run.usage.cached_tokens;
+  }
+  co_return all;
+}
+
+asio::awaitable<std::vector<WholeAnswer>> Completions::take_all(Run& run) {
   std::vector<WholeAnswer> answers(run.ask.answers());
   for (uint32_t i = 0; i < answers.size(); ++i) {
     answers[i].part.choice = i;
   }
   while (!run.done()) {
-    const std::vector<Delivery> deliveries = co_await run.box->take();
-    for (const Delivery& delivery : deliveries) {
+    std::vector<Delivery> deliveries = co_await run.box->take();
+    for (Delivery& delivery : deliveries) {
       WholeAnswer& whole = answers[delivery.index];
       if (run.take_score(delivery)) continue;
+      if (!delivery.vector.empty()) {
+        whole.vector = std::move(delivery.vector);
+        continue;
+      }
       if (delivery.token) {
         run.read(delivery.index, delivery.token->text, whole.part.events);
         if (run.ask.wants_tokens()) whole.part.tokens.push_back(*delivery.token);
@@ -319,6 +366,11 @@ asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
     }
   }
   if (run.failed) throw *run.failed;
+  co_return answers;
+}
+
+asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
+  std::vector<WholeAnswer> answers = co_await take_all(run);
   for (uint32_t i = 0; run.ask.echo && i < answers.size(); ++i) {
     AnswerPart part = echoed(run, i), said = std::exchange(answers[i].part, {});
     part.events.insert(part.events.end(), said.events.begin(), said.events.end());

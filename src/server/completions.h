@@ -55,6 +55,14 @@ class Completions {
   // Throws ApiError if it is refused; afterwards nothing is left of it.
   asio::awaitable<void> answer(Exchange& exchange, Ask ask, std::optional<ForkPoint> fork = std::nullopt);
 
+  // What became of an ask that is no text: vectors, or scores. All of its prompts, but no more of them at a time than leave room for
+  // others. Throws ApiError if it is refused, or if one of them fails.
+  struct Gathered {
+    std::vector<WholeAnswer> answers;
+    Usage usage;
+  };
+  asio::awaitable<Gathered> gather(Exchange& exchange, Ask ask);
+
   // Streams that can be read again.
   KeptStreams& kept() { return kept_; }
 
@@ -67,6 +75,7 @@ class Completions {
     uint32_t index = 0;  // of the answer: prompts one after the other, each with its choices
     std::optional<TokenEvent> token;
     std::optional<PromptScore> score;  // of a prompt, for all answers to it
+    std::vector<float> vector;         // of a prompt that becomes one
     std::shared_ptr<const Answer> answer;
     std::string refused;
   };
@@ -89,6 +98,7 @@ class Completions {
   EngineLoop::Ticket start(const Ask& ask, const std::string& id, const std::optional<ForkPoint>& fork,
                            const std::shared_ptr<Box>& box);
   void deliver(const std::shared_ptr<Box>& box, uint32_t index, const TokenEvent& event) noexcept;
+  void deliver_vector(const std::shared_ptr<Box>& box, uint32_t index, std::vector<float> vector);
   void deliver_score(const std::shared_ptr<Box>& box, uint32_t index, const PromptScore& score) noexcept;
   // What the engine's thread needs to know of one that it was given.
   struct Started;
@@ -98,11 +108,17 @@ class Completions {
   void finish(const Started& started, uint32_t index, const std::shared_ptr<const Answer>& answer);
   void record(const Started& started, uint32_t index, const std::shared_ptr<const Answer>& answer) noexcept;
   void count_finished(const std::shared_ptr<const Answer>& answer, double ms) noexcept;
+  void refuse_if_full(uint32_t answers) const;
+  void set_deadline(Ask& ask) const;
+  // Gives it to the engine; it is among those that can be cancelled as long as `listing` lives.
+  void begin(Run& run, Listing& listing, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> run(Exchange& exchange, Run& run, const std::optional<ForkPoint>& fork);
   asio::awaitable<void> stream(Exchange& exchange, Run& run);
   void when_gone(Exchange& exchange, const Run& run);
   Clock::time_point next_sign_of_life(const AnswerWriter& writer) const;
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
+  // Waits until all is there. Throws ApiError if one failed.
+  asio::awaitable<std::vector<WholeAnswer>> take_all(Run& run);
   // What an answer begins with if its prompt is echoed.
   AnswerPart echoed(const Run& run, uint32_t index) const;
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);

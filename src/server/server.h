@@ -26,6 +26,7 @@ struct ServerOptions {
   std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
   std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
   EvaluatorHeads evaluator;               // of the model, if they are known
+  std::optional<Pooling> pooling;         // of texts that become vectors; nothing: as the model says
   RecorderOptions record;                 // to this file; no path: nothing is recorded
   std::string model_path;                 // as a recording names it
   // Which the engine tells already; it must outlive the server. Null: nobody is told of blocks.

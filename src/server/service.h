@@ -113,6 +113,10 @@ class Service {
   asio::awaitable<void> ollama_running(Exchange& exchange);
   asio::awaitable<void> ollama_show(Exchange& exchange);
   asio::awaitable<void> ollama_version(Exchange& exchange);
+  asio::awaitable<void> embeddings(Exchange& exchange);
+  asio::awaitable<void> rerank(Exchange& exchange);
+  asio::awaitable<void> ollama_embed(Exchange& exchange);
+  asio::awaitable<void> ollama_embeddings(Exchange& exchange);
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
   asio::awaitable<void> kv(Exchange& exchange);
@@ -130,6 +134,12 @@ class Service {
   // `read`: of a body, for the model that is served.
   using Reader = Ask (*)(const OrderedJson&, const ServedModel&);
   asio::awaitable<void> ask_and_answer(Exchange& exchange, Reader read);
+  // The same of what becomes vectors or scores: `write`s, for JSON, what became of all of it.
+  template <class Asked, class Written>
+  asio::awaitable<void> ask_and_gather(Exchange& exchange,
+                                       Asked (*read)(const OrderedJson&, const ServedModel&),
+                                       Written (*write)(const Asked&, const std::vector<WholeAnswer>&,
+                                                        const Usage&, const ServedModel&));
   // Which of the API keys the client has, from 1 on.
   std::optional<size_t> key_number(const HttpRequest& request) const;
   std::string client_name(const HttpRequest& request, const std::string& user) const;

@@ -211,6 +211,7 @@ OrderedJson ollama_model_json(const ServedModel& model) {
 
 OrderedJson ollama_show_json(const ServedModel& model) {
   OrderedJson capabilities = OrderedJson::array({"completion"});
+  if (model.pooling && *model.pooling != Pooling::rank) capabilities.push_back("embedding");
   if (model.format) {
     capabilities.push_back("tools");
     if (!model.format->traits().response.reasoning.empty() || model.format->traits().response.channels)
@@ -221,7 +222,9 @@ OrderedJson ollama_show_json(const ServedModel& model) {
                       {"template", model.text->template_sources.usual},
                       {"modified_at", ollama_time(model.created)}};
   json["details"] = ollama_model_json(model)["details"];
-  OrderedJson figures = {{"general.architecture", "quire"}, {"quire.context_length", model.context}};
+  OrderedJson figures = {{"general.architecture", "quire"},
+                         {"quire.context_length", model.context},
+                         {"quire.embedding_length", model.width}};
   json["model_info"] = std::move(figures);
   json["capabilities"] = std::move(capabilities);
   return json;

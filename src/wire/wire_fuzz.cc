@@ -8,6 +8,7 @@
 #include "wire/anthropic_request.h"
 #include "wire/anthropic_writer.h"
 #include "wire/ollama_request.h"
+#include "wire/ollama_vectors.h"
 #include "wire/responses_request.h"
 #include "wire/responses_turn.h"
 #include "wire/responses_writer.h"
@@ -22,6 +23,14 @@ quire::OrderedJson earlier_turn(const std::string& id) {
 
 quire::Ask parse_response(const quire::OrderedJson& body, const quire::ServedModel& model) {
   return quire::parse_responses(body, model, earlier_turn);
+}
+
+quire::Ask parse_embed(const quire::OrderedJson& body, const quire::ServedModel& model) {
+  return quire::parse_ollama_embed(body, model).ask;
+}
+
+quire::Ask parse_embeddings_of_old(const quire::OrderedJson& body, const quire::ServedModel& model) {
+  return quire::parse_ollama_embeddings(body, model).ask;
 }
 
 // What is told of its request is JSON whatever the request was, and can be gone on from.
@@ -53,6 +62,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     } catch (const quire::ApiError& error) {
       CHECK(error.status() == 400 || error.status() == 404);
       CHECK(!quire::anthropic_error(error)["error"]["message"].get<std::string>().empty());
+    }
+  }
+  for (const Read read : {Read(parse_embed), Read(parse_embeddings_of_old)}) {
+    try {
+      quire::check_texts(read(quire::parse_body(body), model));
+    } catch (const quire::ApiError& error) {
+      CHECK(error.status() == 400 || error.status() == 404);
     }
   }
   return 0;
