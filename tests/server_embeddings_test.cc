@@ -12,7 +12,7 @@ std::vector<float> floats(const Json& list) {
   return list.get<std::vector<float>>();
 }
 
-double dot(const std::vector<float>& a, const std::vector<float>& b) {
+double product_of(const std::vector<float>& a, const std::vector<float>& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += double(a[i]) * double(b[i]);
   return sum;
@@ -68,7 +68,7 @@ TEST_F(ServerEmbeddings, AreOfLengthOneAndInTheOrderOfTheTexts) {
     EXPECT_EQ(reply["data"][i]["index"], i);
     vectors.push_back(floats(reply["data"][i]["embedding"]));
     EXPECT_EQ(vectors.back().size(), 32u);
-    EXPECT_NEAR(dot(vectors.back(), vectors.back()), 1, 1e-6);
+    EXPECT_NEAR(product_of(vectors.back(), vectors.back()), 1, 1e-6);
   }
   EXPECT_EQ(vectors[0], vectors[2]);
   EXPECT_NE(vectors[0], vectors[1]);
@@ -89,7 +89,7 @@ TEST_F(ServerEmbeddings, AreTheSameOfATextAndOfItsTokens) {
 TEST_F(ServerEmbeddings, CanBeCutToTheirFirstNumbers) {
   const std::vector<float> whole = vector_of("a page"), half = vector_of("a page", {{"dimensions", 10}});
   ASSERT_EQ(half.size(), 10u);
-  EXPECT_NEAR(dot(half, half), 1, 1e-6);
+  EXPECT_NEAR(product_of(half, half), 1, 1e-6);
   for (size_t i = 1; i < half.size(); ++i)
     EXPECT_NEAR(double(half[i]) * double(whole[0]), double(whole[i]) * double(half[0]), 1e-6);
   EXPECT_EQ(vector_of("a page", {{"dimensions", 32}}), whole);
@@ -189,7 +189,7 @@ TEST_F(ServerEmbeddings, RankTextsByWhatIsClosestToTheQuery) {
     const double score = result["relevance_score"].get<double>();
     EXPECT_LE(score, before);
     before = score;
-    EXPECT_NEAR(score, dot(query, vector_of(result["document"]["text"])), 1e-6);
+    EXPECT_NEAR(score, product_of(query, vector_of(result["document"]["text"])), 1e-6);
   }
   const Json best = good(rank({{"top_n", 1}, {"documents", {"a cat", {{"text", "a cache of keys"}}}}}));
   ASSERT_EQ(best["results"].size(), 1u);

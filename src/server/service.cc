@@ -82,6 +82,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/api/version", &Service::ollama_version, Access::key, Api::ollama},
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
+      {"GET", "/tokenizer_info", &Service::tokenizer_info},
       {"GET", "/kv", &Service::kv, Access::inspection},
       {"POST", "/kv/lookup", &Service::kv_lookup, Access::inspection},
       {"POST", "/kv/pin", &Service::kv_pin},

@@ -119,6 +119,7 @@ class Service {
   asio::awaitable<void> ollama_embeddings(Exchange& exchange);
   asio::awaitable<void> tokenize(Exchange& exchange);
   asio::awaitable<void> detokenize(Exchange& exchange);
+  asio::awaitable<void> tokenizer_info(Exchange& exchange);
   asio::awaitable<void> kv(Exchange& exchange);
   asio::awaitable<void> kv_lookup(Exchange& exchange);
   asio::awaitable<void> kv_pin(Exchange& exchange);

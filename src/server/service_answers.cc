@@ -90,6 +90,22 @@ OrderedJson tokenize_json(std::string_view request_body, const ServedModel& mode
   return reply;
 }
 
+// What clients that count in the server's tokens ask for first, as vLLM has it.
+OrderedJson tokenizer_info_json(const ServedModel& model) {
+  const Tokenizer& tokenizer = model.text->tokenizer;
+  const auto spelled = [&](std::optional<TokenId> token) {
+    return token ? OrderedJson(replace_broken_utf8(std::string(tokenizer.token(*token)))) : OrderedJson();
+  };
+  const std::string& chat_template = model.text->template_sources.usual;
+  return {{"tokenizer_class", "quire"},
+          {"bos_token", spelled(tokenizer.bos())},
+          {"eos_token", spelled(tokenizer.eos())},
+          {"pad_token", nullptr},
+          {"vocab_size", model.vocab},
+          {"model_max_length", model.context},
+          {"chat_template", chat_template.empty() ? OrderedJson() : OrderedJson(chat_template)}};
+}
+
 // All but the id of the request, which is in the path.
 struct Fork {
   Ask ask;
@@ -227,6 +243,10 @@ asio::awaitable<void> Service::cancel(Exchange& exchange) {
   if (!completions_.cancel(id, viewer(exchange.request())))
     throw ApiError(404, "", "not_found", fmt::format("no request '{}' runs or waits", id));
   co_await exchange.respond(json_response(cancelled_json(id)));
+}
+
+asio::awaitable<void> Service::tokenizer_info(Exchange& exchange) {
+  co_await exchange.respond(json_response(tokenizer_info_json(parts_.model)));
 }
 
 asio::awaitable<void> Service::tokenize(Exchange& exchange) {

@@ -3,6 +3,7 @@
 #include "openai/api_error.h"
 #include "openai/json_fields.h"
 #include "openai/request_limits.h"
+#include "wire/responses_tools.h"
 
 namespace quire {
 namespace {
@@ -78,10 +79,13 @@ void add_message_item(const JsonFields& fields, const std::string& place, Conver
 void add_call_item(const JsonFields& fields, const std::string& place, Conversation& conversation) {
   ToolCall call{.id = fields.text("call_id").value_or(""),
                 .name = fields.text("name").value_or(""),
-                .arguments = fields.text("arguments").value_or("")};
+                .arguments = fields.text("type") == "custom_tool_call"
+                                 ? custom_arguments(fields.text("input").value_or(""))
+                                 : fields.text("arguments").value_or("")};
   if (call.id.empty()) bad_field(place + ".call_id", "'{}.call_id' is missing", place);
   if (call.name.empty()) bad_field(place + ".name", "'{}.name' is missing", place);
-  if (fields.has("namespace")) not_built(place + ".namespace", "calls of tools in a namespace");
+  if (const auto space = fields.text("namespace"); space && !space->empty())
+    call.name = name_in_space(*space, call.name);
   if (call.arguments.empty()) call.arguments = "{}";
   ChatMessage& message = assistant_message(conversation);
   if (message.calls.size() >= kMostCalls)
@@ -122,8 +126,10 @@ void add_item(const OrderedJson& item, const std::string& place, Conversation& c
   const JsonFields fields(item, place + ".");
   const std::string type = fields.text("type").value_or(fields.has("role") ? "message" : "");
   if (type == "message") return add_message_item(fields, place, conversation);
-  if (type == "function_call") return add_call_item(fields, place, conversation);
-  if (type == "function_call_output") return add_result_item(fields, place, conversation);
+  if (type == "function_call" || type == "custom_tool_call")
+    return add_call_item(fields, place, conversation);
+  if (type == "function_call_output" || type == "custom_tool_call_output")
+    return add_result_item(fields, place, conversation);
   if (type == "reasoning") return add_reasoning_item(fields, place, conversation);
   if (type.empty()) bad_field(place + ".type", "'{}.type' is missing", place);
   throw ApiError(400, place, "unsupported_parameter",

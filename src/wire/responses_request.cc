@@ -6,7 +6,6 @@
 #include "openai/answer_form.h"
 #include "openai/api_error.h"
 #include "openai/request_limits.h"
-#include "openai/tool_list.h"
 #include "wire/responses_items.h"
 #include "wire/responses_turn.h"
 
@@ -45,23 +44,17 @@ void refuse_what_responses_lack(const JsonFields& fields) {
   }
 }
 
-std::vector<ToolSpec> read_response_tools(const JsonFields& fields) {
-  return read_tool_list(fields, [](const JsonFields& tool, const std::string& place) {
-    const std::string type = tool.text("type").value_or("");
-    if (type != "function") {
-      throw ApiError(
-          400, place + ".type", "unsupported_parameter",
-          fmt::format("'{}' is not supported yet: tools of the type '{}'; only functions are", place, type));
-    }
-    return read_tool(tool, place, "parameters");
-  });
-}
-
 void add_known_tool(const std::string& name, const Conversation& conversation, ConstraintWish& wish) {
   const auto is_it = [&](const ToolSpec& tool) { return tool.name == name; };
   if (std::ranges::none_of(conversation.tools, is_it))
     bad_field("tool_choice", "'tool_choice' names '{}', which is none of the tools", name);
   wish.tools.push_back(name);
+}
+
+// As the model knows it.
+std::string chosen_name(const JsonFields& choice) {
+  const std::string name = choice.text("name").value_or(""), space = choice.text("namespace").value_or("");
+  return space.empty() ? name : name_in_space(space, name);
 }
 
 // {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": ...}, ...]}
@@ -73,7 +66,7 @@ void read_allowed_tools(const JsonFields& choice, const Conversation& conversati
     bad_field("tool_choice.tools", "'tool_choice.tools' must be a list of 1 to {} tools", kMostTools);
   for (const OrderedJson& tool : tools) {
     if (!tool.is_object()) bad_field("tool_choice.tools", "'tool_choice.tools' must hold objects");
-    add_known_tool(JsonFields(tool, "tool_choice.tools.").text("name").value_or(""), conversation, wish);
+    add_known_tool(chosen_name(JsonFields(tool, "tool_choice.tools.")), conversation, wish);
   }
 }
 
@@ -93,10 +86,10 @@ ConstraintWish read_response_choice(const JsonFields& fields, const Conversation
   const std::string type = named.text("type").value_or("");
   if (type == "allowed_tools") {
     read_allowed_tools(named, conversation, wish);
-  } else if (type == "function") {
-    add_known_tool(named.text("name").value_or(""), conversation, wish);
+  } else if (type == "function" || type == "custom") {
+    add_known_tool(chosen_name(named), conversation, wish);
   } else {
-    not_built("tool_choice.type", "choices other than functions and allowed_tools");
+    not_built("tool_choice.type", "choices other than functions, custom tools and allowed_tools");
   }
   return wish;
 }
@@ -249,7 +242,7 @@ Ask parse_responses(const OrderedJson& body, const ServedModel& model, const Fin
   if (const auto instructions = fields.text("instructions"); instructions && !instructions->empty())
     conversation.messages.push_back({.role = ChatMessage::Role::system, .text = *instructions});
   add_response_items(turn->items, "input", conversation);
-  conversation.tools = read_response_tools(fields);
+  turn->tools = read_responses_tools(fields, conversation.tools);
   read_response_reasoning(fields, conversation);
   const ConstraintWish call = read_response_choice(fields, conversation), form = read_text_format(fields);
   if (call.kind != ConstraintWish::Kind::none && form.kind != ConstraintWish::Kind::none)

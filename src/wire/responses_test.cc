@@ -223,6 +223,96 @@ TEST(ResponsesWriter, TellsItemsOneAfterTheOther) {
   EXPECT_EQ(response["usage"]["total_tokens"], 40);
 }
 
+constexpr const char* kAgentsTools = R"("tools": [
+    {"type": "function", "name": "clock", "parameters": {"type": "object"}},
+    {"type": "custom", "name": "shell", "description": "Runs it.", "format": {"type": "text"}},
+    {"type": "namespace", "name": "mcp__files", "description": "Files.", "tools": [
+        {"type": "function", "name": "read", "description": "One.", "parameters": {"type": "object"}},
+        {"type": "custom", "name": "write"}]}])";
+
+TEST(ResponsesTools, AreFunctionsToTheModelWhateverTheyAre) {
+  std::vector<ToolSpec> tools;
+  const OrderedJson body = OrderedJson::parse("{" + std::string(kAgentsTools) + "}");
+  const ResponsesTools known = read_responses_tools(JsonFields(body), tools);
+  ASSERT_EQ(tools.size(), 4u);
+  EXPECT_EQ(tools[0].name, "clock");
+  EXPECT_EQ(tools[1].name, "shell");
+  EXPECT_EQ(tools[1].parameters["required"][0], "input");
+  EXPECT_EQ(tools[2].name, "mcp__files__read");
+  EXPECT_EQ(tools[2].description, "Files.\n\nOne.");
+  EXPECT_EQ(tools[3].name, "mcp__files__write");
+  EXPECT_FALSE(known.contains("clock"));
+  EXPECT_TRUE(known.at("shell").custom);
+  EXPECT_EQ(known.at("mcp__files__read").space, "mcp__files");
+  EXPECT_EQ(known.at("mcp__files__read").name, "read");
+  EXPECT_FALSE(known.at("mcp__files__read").custom);
+}
+
+TEST(ResponsesTools, ThatCannotBeHonouredAreRefusedByName) {
+  const std::string hi = R"("input": "Hi", )";
+  EXPECT_EQ(refused_field(hi + R"("tools": [{"type": "custom", "name": "patch", "format": {"type": "grammar",
+      "syntax": "lark", "definition": "start: /a/"}}])"),
+            "tools[0].format");
+  EXPECT_EQ(refused_field(
+                hi + R"("tools": [{"type": "namespace", "name": "a", "tools": [{"type": "web_search"}]}])"),
+            "tools[0].tools[0].type");
+  EXPECT_EQ(refused_field(hi + R"("tools": [{"type": "namespace", "name": "a"}])"), "tools[0].tools");
+  EXPECT_EQ(refused_field(hi + R"("tools": [{"type": "namespace", "tools": []}])"), "tools[0].name");
+  EXPECT_EQ(refused_field(hi + R"("tools": [{"type": "namespace", "name": "a", "tools": [{"type": "namespace",
+      "name": "b", "tools": []}]}])"),
+            "tools[0].tools[0].type");
+  EXPECT_EQ(
+      refused_field(hi + R"("tools": [{"type": "function", "name": "a__b"}, {"type": "namespace", "name": "a",
+      "tools": [{"type": "function", "name": "b"}]}])"),
+      "tools[1].tools[0].name");
+}
+
+TEST(ResponsesTools, AreCalledByTheNamesThatTheirClientKnows) {
+  const Ask ask = responses(R"("input": "When?", )" + std::string(kAgentsTools));
+  ResponsesWriter writer({AskKind::chat, "resp_7", 1700000000, "bytes", "print"}, ask,
+                         byte_model().text->tokenizer);
+  AnswerPart part;
+  part.events = {{.kind = Said::call_begin, .text = "shell"},
+                 {.kind = Said::call_arguments, .text = R"({"input": "ls \"-l\"\n"})"},
+                 {.kind = Said::call_end},
+                 {.kind = Said::call_begin, .text = "mcp__files__read"},
+                 {.kind = Said::call_arguments, .text = R"({"path":"x"})"},
+                 {.kind = Said::call_end}};
+  std::string stream;
+  writer.begin(0, stream);
+  writer.part(part, stream);
+  writer.end(0, {.called = true, .tokens = 30}, stream);
+  writer.done({}, nullptr, stream);
+  const auto events = told_events(stream);
+  std::vector<std::string> types;
+  for (const OrderedJson& event : events) types.push_back(event["type"].get<std::string>().substr(9));
+  EXPECT_THAT(types, ElementsAre("created", "in_progress", "output_item.added",
+                                 "custom_tool_call_input.delta", "custom_tool_call_input.done",
+                                 "output_item.done", "output_item.added", "function_call_arguments.delta",
+                                 "function_call_arguments.done", "output_item.done", "completed"));
+  const OrderedJson& output = events.back()["response"]["output"];
+  EXPECT_EQ(output[0]["type"], "custom_tool_call");
+  EXPECT_EQ(output[0]["name"], "shell");
+  EXPECT_EQ(output[0]["input"], "ls \"-l\"\n");
+  EXPECT_EQ(events[2]["item"]["id"], output[0]["id"]);
+  EXPECT_EQ(events[5]["item"], output[0]);
+  EXPECT_EQ(output[1]["type"], "function_call");
+  EXPECT_EQ(output[1]["namespace"], "mcp__files");
+  EXPECT_EQ(output[1]["name"], "read");
+  EXPECT_EQ(output[1]["arguments"], R"({"path":"x"})");
+}
+
+TEST(ResponsesTools, GoBackInWithTheirResults) {
+  const Ask ask = responses(R"("input": [{"role": "user", "content": "When?"},
+      {"type": "custom_tool_call", "call_id": "c1", "name": "shell", "input": "date"},
+      {"type": "custom_tool_call_output", "call_id": "c1", "output": "noon"},
+      {"type": "function_call", "call_id": "c2", "namespace": "mcp__files", "name": "read", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "c2", "output": "empty"}], )" +
+                            std::string(kAgentsTools));
+  for (const char* words : {"date", "noon", "mcp__files__read", "empty"})
+    EXPECT_THAT(prompt(ask), HasSubstr(words));
+}
+
 TEST(ResponsesWriter, AWholeAnswerIsWhatItsStreamComesToAndIsKept) {
   const Told told;
   ResponsesWriter writer(told.head(), told.ask, byte_model().text->tokenizer);

@@ -24,18 +24,21 @@ OrderedJson text_part(ItemKind kind, const std::string& text) {
   return part;
 }
 
-// One that begins.
-OrderedJson new_item(ItemKind kind, const std::string& name) {
+// A call that begins, of a tool as its client knows it.
+OrderedJson new_call_item(const ResponsesTool& tool) {
+  OrderedJson item = {{"id", new_item_id(tool.custom ? "ctc_" : "fc_")},
+                      {"type", tool.custom ? "custom_tool_call" : "function_call"},
+                      {"status", "in_progress"},
+                      {"call_id", new_call_id()},
+                      {"name", tool.name}};
+  if (!tool.space.empty()) item["namespace"] = tool.space;
+  item[tool.custom ? "input" : "arguments"] = "";
+  return item;
+}
+
+// Anything else that begins.
+OrderedJson new_item(ItemKind kind) {
   OrderedJson item;
-  if (kind == ItemKind::call_begin) {
-    item = {{"id", new_item_id("fc_")},
-            {"type", "function_call"},
-            {"status", "in_progress"},
-            {"call_id", new_call_id()},
-            {"name", name},
-            {"arguments", ""}};
-    return item;
-  }
   if (kind == ItemKind::reasoning) {
     item = {{"id", new_item_id("rs_")}, {"type", "reasoning"}, {"status", "in_progress"}};
     item["summary"] = OrderedJson::array();
@@ -133,7 +136,14 @@ void ResponsesWriter::open_item(ItemKind kind, const std::string& name, std::str
   close_item(out);
   open_ = kind;
   answered_ = answered_ || kind != ItemKind::reasoning;
-  output_.push_back(new_item(kind, name));
+  if (kind == ItemKind::call_begin) {
+    const auto known = ask_.turn->tools.find(name);
+    output_.push_back(new_call_item(
+        known != ask_.turn->tools.end() ? known->second : ResponsesTool{.name = name, .space = {}}));
+    arguments_.clear();
+  } else {
+    output_.push_back(new_item(kind));
+  }
   OrderedJson data = {{"output_index", output_.size() - 1}};
   data["item"] = output_.back();
   say("response.output_item.added", std::move(data), out);
@@ -152,6 +162,8 @@ void ResponsesWriter::add_text(ItemKind kind, const std::string& text, std::stri
 }
 
 void ResponsesWriter::add_arguments(const std::string& text, std::string& out) {
+  arguments_ += text;
+  if (output_.back()["type"] == "custom_tool_call") return;  // what it says is known at its end
   output_.back()["arguments"].get_ref<std::string&>() += text;
   say("response.function_call_arguments.delta", place("delta", text), out);
 }
@@ -162,7 +174,12 @@ void ResponsesWriter::close_item(std::string& out) {
   open_.reset();
   // Only what was open when the answer ended can have been cut off.
   output_.back()["status"] = cut_off() ? "incomplete" : "completed";
-  if (kind == ItemKind::call_begin) {
+  if (kind == ItemKind::call_begin && output_.back()["type"] == "custom_tool_call") {
+    const std::string input = custom_input(arguments_);
+    output_.back()["input"] = input;
+    say("response.custom_tool_call_input.delta", place("delta", input), out);
+    say("response.custom_tool_call_input.done", place("input", input), out);
+  } else if (kind == ItemKind::call_begin) {
     OrderedJson data = place("arguments", output_.back()["arguments"]);
     data["name"] = output_.back()["name"];
     say("response.function_call_arguments.done", std::move(data), out);

@@ -42,6 +42,7 @@ class ResponsesWriter : public AnswerWriter {
   const Tokenizer& tokenizer_;
   OrderedJson output_ = OrderedJson::array();  // the last item may be open
   std::optional<OutputEvent::Kind> open_;
+  std::string arguments_;  // of the call that is
   uint64_t next_ = 0;      // the number of the next event
   bool answered_ = false;  // there is more than reasoning
   AnswerEnd end_;

@@ -83,6 +83,14 @@ class Ollama(unittest.TestCase):
                   "additionalProperties": False}
         self.assertIn(json.loads(self.chat(format=schema).message.content)["n"], range(10))
 
+    def test_texts_become_vectors(self):
+        texts = ["a page of keys", "the cat sat on the mat"]
+        both = self.client.embed(model="house", input=texts).embeddings
+        self.assertEqual(len(both), 2)
+        self.assertAlmostEqual(sum(x * x for x in both[0]), 1, places=5)
+        self.assertEqual(list(self.client.embed(model="house", input=texts[1]).embeddings[0]), list(both[1]))
+        self.assertEqual(list(self.client.embeddings(model="house", prompt=texts[1]).embedding), list(both[1]))
+
     def test_what_is_wrong_is_said(self):
         with self.assertRaises(ollama.ResponseError) as caught:
             self.chat(format={"type": "array", "uniqueItems": True})

@@ -310,6 +310,28 @@ class Completions(ClientTest):
         self.assertEqual(self.complete([tokens, tokens]).choices[1].text, text)
 
 
+class Embeddings(ClientTest):
+    TEXTS = ["a page of keys", "the cat sat on the mat"]
+
+    def test_vectors_are_the_same_as_numbers_and_as_bytes(self):
+        numbers = self.client.embeddings.create(model="house", input=self.TEXTS, encoding_format="float")
+        packed = self.client.embeddings.create(model="house", input=self.TEXTS)  # it asks for base64
+        for one, other in zip(numbers.data, packed.data, strict=True):
+            self.assertEqual(len(one.embedding), len(other.embedding))
+            for a, b in zip(one.embedding, other.embedding):
+                self.assertAlmostEqual(a, b, places=6)
+            self.assertAlmostEqual(sum(x * x for x in one.embedding), 1, places=5)
+        self.assertEqual(numbers.usage.total_tokens, packed.usage.prompt_tokens)
+
+    def test_they_can_be_shorter_and_not_longer(self):
+        short = self.client.embeddings.create(model="house", input=self.TEXTS[0], dimensions=16).data[0].embedding
+        self.assertEqual(len(short), 16)
+        self.assertAlmostEqual(sum(x * x for x in short), 1, places=5)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.embeddings.create(model="house", input=self.TEXTS[0], dimensions=10**6)
+        self.assertEqual(caught.exception.param, "dimensions")
+
+
 class Errors(ClientTest):
     def test_wrong_fields_are_bad_requests_that_name_them(self):
         for field, value in [("temperature", 9), ("n", 0), ("tool_choice", "required"), ("logit_bias", {"99999999": 1}),
@@ -326,7 +348,9 @@ class Errors(ClientTest):
         with self.assertRaises(openai.NotFoundError):
             self.chat(model="gpt-5")
         with self.assertRaises(openai.NotFoundError):
-            self.client.embeddings.create(model="house", input="x")
+            self.client.embeddings.create(model="text-embedding-3-small", input="x")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.images.generate(model="house", prompt="x")
 
     def test_a_wrong_key_is_an_authentication_error(self):
         with self.served.client(api_key="wrong") as stranger, self.assertRaises(openai.AuthenticationError):
