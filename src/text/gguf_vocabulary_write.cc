@@ -26,10 +26,15 @@ std::optional<bool> added(const std::vector<TokenId>& around, std::optional<Toke
 void write_specials(const TokenizerSpec& spec, GgufVocabulary& to) {
   to.bos_token_id = spec.bos;
   to.eos_token_id = spec.eos;
+  // What ends a text and what ends a turn need not be the same; GGUF puts only the former behind a text.
+  if (spec.suffix.size() == 1 && spec.eos && spec.suffix.front() != *spec.eos) {
+    to.eos_token_id = spec.suffix.front();
+    to.eot_token_id = *spec.eos;
+  }
   to.unknown_token_id = spec.unknown;
   to.padding_token_id = spec.pad;
   to.add_bos_token = added(spec.prefix, spec.bos, "before");
-  to.add_eos_token = added(spec.suffix, spec.eos, "after");
+  to.add_eos_token = added(spec.suffix, to.eos_token_id, "after");
 }
 
 [[noreturn]] void no_name(const char* what) {
