@@ -11,6 +11,9 @@ namespace quire {
 // there to be written.
 inline constexpr size_t kAttendLanes = 16;
 
+// Floats between rows that were unpacked: else a few columns of all of them would share a few sets of a cache.
+inline constexpr size_t kRowGap = 16;
+
 struct AttendQuery {
   const float* row;     // [query_dim]
   uint32_t begin, end;  // the positions it sees
@@ -72,8 +75,8 @@ struct AttendArgs {
 
   // Room to work in, aligned as floats are.
   float* query_lanes;            // [queries, key_width]
-  float* key_rows;               // [page_tokens, key_dim rounded up]
-  float* value_rows;             // [page_tokens, value_width]
+  float* key_rows;               // [page_tokens, key_dim rounded up + kRowGap]
+  float* value_rows;             // [page_tokens, value_width + kRowGap]
   float* scores;                 // [page_tokens + 1, kAttendLanes]
   float* more_scores = nullptr;  // the same, where a key goes on
 };

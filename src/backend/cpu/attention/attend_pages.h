@@ -261,6 +261,13 @@ class PagesAttention {
       const ptrdiff_t ahead = q == 0 ? rows.ahead : 0;
       float* values = args_.values + (tile.first + q) * args_.value_width;
       if (rows.format == KvFormat::int8) {
+        if (takes_tiles<Isa>(shape_.value_dim) && tile.live - q > 4) {
+          add_code_tile<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim,
+                             tile.live - q < 8 ? tile.live - q : 8, ahead, args_.value_rows, values,
+                             args_.value_width);
+          q += 4;
+          continue;
+        }
         add_code_values<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim, live, ahead,
                              args_.value_rows, values, args_.value_width);
         continue;

@@ -38,9 +38,9 @@ struct RunningSoftmax {
   size_t width, live;
 };
 
-// Whether scores are made by sums side by side (attend_lanes.h).
+// Whether a vector has room for several rows of scores.
 template <class Isa, size_t N>
-constexpr bool kInQuads = Isa::kScoresQuads&& N < 16;
+constexpr bool kHasSeveralRows = Isa::kLanes >= 16 && N < 16;
 
 // Scores or shares, times the scale of each row and a factor.
 template <size_t N>
@@ -130,7 +130,7 @@ template <class Isa, size_t N>
 __attribute__((noinline)) void take_shares(PageScores<N> scores, RunningSoftmax softmax, bool rounded) {
   const Floats<N> old = load_lanes<Floats<N>>(softmax.max);
   Floats<N> max = old;
-  if constexpr (kInQuads<Isa, N>) {
+  if constexpr (kHasSeveralRows<Isa, N>) {
     max = Isa::larger(largest_wide<Isa>(scores), max);
   } else {
     for (size_t r = scores.begin; r < scores.end; r += 4) max = larger_of_four<Isa, N>(scores.row(r), max);
@@ -145,7 +145,7 @@ __attribute__((noinline)) void take_shares(PageScores<N> scores, RunningSoftmax 
     rescale<Isa, N>(softmax, factor);
   }
   Floats<N> page_sum = {};
-  if constexpr (kInQuads<Isa, N>) {
+  if constexpr (kHasSeveralRows<Isa, N>) {
     exp_wide<Isa, N>(scores, less, rounded);
     for (size_t r = scores.begin; r < scores.end; ++r) page_sum += load_lanes<Floats<N>>(scores.row(r));
     store_lanes(sum + page_sum, softmax.sum);

@@ -21,7 +21,7 @@ namespace {
 constexpr uint32_t kQueryBlock = 16;  // tokens of one run that share the unpacked pages
 // Tokens of the context: enough pieces for all threads, few enough to join. Of latent rows, to which many heads of wide values attend,
 // there are fewer: joining is more work, and heads are pieces too.
-constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 2048;
+constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 1024;
 constexpr uint32_t kLeastBlockHeads = 16;    // of those that share a KV head: they fill the widest vectors
 constexpr uint32_t kMostBlockQueries = 256;  // whose values stay in a cache
 constexpr uint32_t kPagesBeyond = 2;         // of a segment that are fetched while it is computed
@@ -123,8 +123,8 @@ class BlockAttention {
     const size_t query_width = key_width_ + (goes_on ? value_width_ : 0);
     const size_t page_scores = (page_tokens_ + 1) * kAttendLanes;
     scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * query_width);
-    scratch.key_rows.resize(page_tokens_ * key_width_);
-    scratch.value_rows.resize(page_tokens_ * value_width_);
+    scratch.key_rows.resize(page_tokens_ * (key_width_ + kRowGap));
+    scratch.value_rows.resize(page_tokens_ * (value_width_ + kRowGap));
     scratch.scores.resize((goes_on ? 2 : 1) * page_scores);
     list_queries(scratch.queries);
     const uint32_t begin = std::max(first_visible(row(0)), segment * segment_tokens_);
