@@ -247,7 +247,8 @@ TEST_P(EngineDisk, WhatIsComputedFasterThanReadIsComputed) {
   engine->check_invariants();
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineDisk, testing::Values("llama3", "gemma3", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineDisk,
+                         testing::Values("llama3", "gemma3", "deepseek_v3", "deepseek_v32"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

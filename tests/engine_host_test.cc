@@ -339,7 +339,8 @@ TEST(EngineHostOnAGpu, AnswersAreTheSameWithItAndWithoutIt) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineHost, testing::Values("llama3", "gemma3", "deepseek_v3"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineHost,
+                         testing::Values("llama3", "gemma3", "deepseek_v3", "deepseek_v32"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

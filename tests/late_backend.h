@@ -145,6 +145,9 @@ class LateBackend : public Backend {
   void split_heads(const SplitHeadsParams& params) override {
     later([=, this] { device_.split_heads(params); });
   }
+  void choose_rows(const ChooseRowsParams& params) override {
+    later([=, this] { device_.choose_rows(params); });
+  }
   void project_heads(const ProjectHeadsParams& params) override {
     later([=, this] { device_.project_heads(params); });
   }

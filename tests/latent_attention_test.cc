@@ -33,9 +33,9 @@ std::string error_from(const std::function<void()>& action) {
 }
 
 // `query_rank`: 0 for none.
-Metadata small_latent(uint64_t query_rank) {
+Metadata small_latent(uint64_t query_rank, const std::string& architecture = "deepseek2") {
   Metadata metadata("made");
-  metadata.set("general.architecture", std::string("deepseek2"));
+  metadata.set("general.architecture", architecture);
   const std::pair<const char*, uint64_t> kCounts[] = {
       {"block_count", 3},
       {"context_length", 256},
@@ -53,10 +53,10 @@ Metadata small_latent(uint64_t query_rank) {
       {"rope.dimension_count", kRotated},
       {"rope.scaling.original_context_length", 16},
   };
-  for (const auto& [key, value] : kCounts) metadata.set(std::string("deepseek2.") + key, value);
-  metadata.set("deepseek2.rope.scaling.type", std::string("yarn"));
-  metadata.set("deepseek2.rope.scaling.factor", 8.0);
-  metadata.set("deepseek2.rope.scaling.yarn_log_multiplier", 0.1);
+  for (const auto& [key, value] : kCounts) metadata.set(architecture + "." + key, value);
+  metadata.set(architecture + ".rope.scaling.type", std::string("yarn"));
+  metadata.set(architecture + ".rope.scaling.factor", 8.0);
+  metadata.set(architecture + ".rope.scaling.yarn_log_multiplier", 0.1);
   metadata.set("llama.vocab_size", uint64_t(40));  // which a MadeFile looks for
   metadata.set("llama.embedding_length", uint64_t(32));
   return metadata;
@@ -217,6 +217,8 @@ TEST(LatentAttention, KeepsOneRowForEachTokenWhateverTheHeads) {
   EXPECT_EQ(bytes("mistral-small-4"), 36u * 320 * 2);
   EXPECT_EQ(bytes("qwen3-235b-a22b"), 192512u);
   EXPECT_EQ(bytes("llama-70b"), 327680u);
+  EXPECT_EQ(bytes("deepseek-v3.2"), 85888u);  // and a key of its index
+  EXPECT_EQ(bytes("deepseek-v3.2", KvFormat::int8), 61u * (576 + 4 + 128 + 2));
   EXPECT_EQ(bytes("deepseek-v3", KvFormat::int8), 61u * (576 + 4));
   EXPECT_EQ(bytes("deepseek-v3", KvFormats::parse("k=f16,v=q4")), 61u * (128 + 256 + 64));
 }
@@ -239,6 +241,47 @@ TEST(LatentAttention, AbsurdKeysAreRefusedByName) {
   Metadata metadata = small_latent(14);
   metadata.set("deepseek2.attention.value_length_mla", uint64_t(1) << 23);
   EXPECT_THAT(error_from([&] { MadeFile made(metadata); }), HasSubstr("more than any model has"));
+}
+
+// The same with an index.
+Metadata small_indexed(uint64_t query_rank) {
+  Metadata metadata = small_latent(query_rank, "deepseek32");
+  metadata.set("deepseek32.attention.indexer.head_count", uint64_t(16));
+  metadata.set("deepseek32.attention.indexer.key_length", uint64_t(12));
+  metadata.set("deepseek32.attention.indexer.top_k", uint64_t(24));
+  return metadata;
+}
+
+TEST(LatentAttention, AbsurdIndexesAreRefusedByName) {
+  const auto error_of = [](const std::string& key, MetadataValue value) {
+    Metadata metadata = small_indexed(14);
+    metadata.set("deepseek32.attention." + key, std::move(value));
+    return error_from([&] { MadeFile made(metadata); });
+  };
+  EXPECT_EQ(error_of("indexer.top_k", uint64_t(1)), "no error");
+  for (const char* key : {"indexer.head_count", "indexer.key_length", "indexer.top_k"}) {
+    for (const uint64_t value : {uint64_t(0), uint64_t(1) << 30, uint64_t(1) << 40})
+      EXPECT_THAT(error_of(key, value), HasSubstr(std::string("deepseek32.attention.") + key)) << value;
+  }
+  EXPECT_THAT(error_of("indexer.key_length", uint64_t(4)), HasSubstr("of which 8 rotate"));
+  EXPECT_THAT(error_of("indexer.key_length", uint64_t(13)), HasSubstr("multiples of four"));
+  EXPECT_THAT(error_of("q_lora_rank", uint64_t(0)), HasSubstr("deepseek32.attention.q_lora_rank"));
+}
+
+TEST(LatentAttention, AnIndexThatMayChooseAllRowsChangesNothing) {
+  const auto with_top = [](uint64_t top) {
+    Metadata metadata = small_indexed(14);
+    metadata.set("deepseek32.attention.indexer.top_k", top);
+    const auto file = make(metadata, {});
+    BareModel model(file, file->spec(), exact_kernels(), 2);
+    return all_logits(model, some_tokens(), 16);
+  };
+  const auto all = with_top(60), few = with_top(24);
+  EXPECT_EQ(with_top(200), all);
+  ASSERT_EQ(few.size(), all.size());
+  const size_t dense = all.size() / some_tokens().size() * 24;
+  EXPECT_TRUE(std::equal(all.begin(), all.begin() + ptrdiff_t(dense), few.begin()));
+  EXPECT_NE(few, all);
 }
 
 TEST(LatentAttention, MissingTensorsAreNamed) {
@@ -277,6 +320,29 @@ TEST(LatentAttention, AbsurdConfigsAreRefusedByName) {
   EXPECT_THAT(error_of_config("rope_interleave", false), HasSubstr("rope_interleave"));
   EXPECT_THAT(error_of_config("moe_layer_freq", 2), HasSubstr("moe_layer_freq"));
   EXPECT_EQ(error_of_config("q_lora_rank", nullptr), "no error");
+}
+
+TEST(LatentAttention, AbsurdIndexConfigsAreRefusedByName) {
+  const auto error_of_config = [](const char* key, Json value) {
+    Json config = deepseek_config();
+    config["model_type"] = "glm_moe_dsa";
+    config["index_n_heads"] = 16;
+    config["index_head_dim"] = 12;
+    config["index_topk"] = 24;
+    config[key] = std::move(value);
+    return error_from([&] {
+      convert_hf_config({parse_json(config.dump(), "config.json"), "config.json"}, "model");
+    });
+  };
+  EXPECT_EQ(error_of_config("indexer_types", {"full", "full", "full"}), "no error");
+  EXPECT_THAT(error_of_config("indexer_types", {"full", "shared", "full"}), HasSubstr("indexer_types"));
+  EXPECT_THAT(error_of_config("index_topk_freq", 2), HasSubstr("index_topk_freq"));
+  EXPECT_THAT(error_of_config("index_topk_pattern", "FSF"), HasSubstr("index_topk_pattern"));
+  for (const char* key : {"index_n_heads", "index_head_dim", "index_topk"}) {
+    EXPECT_THAT(error_of_config(key, 0), HasSubstr(key));
+    EXPECT_THAT(error_of_config(key, 1 << 20), HasSubstr(key));
+    EXPECT_THAT(error_of_config(key, "many"), HasSubstr(key));
+  }
 }
 
 TEST(LatentAttention, DevicesWhoseKernelsHaveNoSuchRowsRefuseThem) {

@@ -1,10 +1,11 @@
-"""The golden models whose layers keep a latent row for each token: DeepSeek V2 and V3, GLM 4.7 Flash, Mistral 4."""
+"""The golden models whose layers keep a latent row for each token: DeepSeek V2, V3 and V3.2, GLM 4.7 Flash and 5, Mistral 4."""
 import math
 
 import torch
 import transformers
 
 PROMPT_TOKENS = 300
+INDEXED_TOKENS = 120  # of which an index chooses 40: pages of 32 are neither all nor none of it
 LARGE_BIAS = {"e_score_correction_bias": 0.2}
 FP8_TILE = 128
 
@@ -26,6 +27,11 @@ def latent(**changes):
                   qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=2,
                   moe_intermediate_size=16, n_shared_experts=1)
     return {**values, **changes}
+
+
+def indexed(**changes):
+    """An index of sixteen heads of 12, of which 8 rotate: with few heads rows would be equal, all of whose scores are 0."""
+    return latent(index_topk=40, index_n_heads=16, index_head_dim=12, **changes)
 
 
 def kimi_linear(**changes):
@@ -101,6 +107,12 @@ def latents(Golden):
         "glm4_moe_lite": golden(lambda: t.Glm4MoeLiteConfig(**latent(
             vocab_size=128, qk_nope_head_dim=12, v_head_dim=16, num_attention_heads=3, num_key_value_heads=3, n_group=1, topk_group=1,
             rms_norm_eps=1e-2, routed_scaling_factor=1.8, norm_topk_prob=True, rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001, prompt_tokens=100),
+        "deepseek_v32": golden(lambda: t.DeepseekV32Config(**indexed(
+            first_k_dense_replace=1, routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=v3_rope, **groups)),
+            gain=LARGE_BIAS, margin=0.001, prompt_tokens=INDEXED_TOKENS),
+        "glm_moe_dsa": golden(lambda: t.GlmMoeDsaConfig(**indexed(
+            vocab_size=128, rms_norm_eps=1e-2, n_group=1, topk_group=1, mlp_layer_types=["dense", "sparse"], routed_scaling_factor=1.8, norm_topk_prob=True,
+            rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001, prompt_tokens=INDEXED_TOKENS),
         "kimi_linear": golden(kimi_linear, gain={**LARGE_BIAS, "mlp.gate.": 2.5, "A_log": -1.5, "conv1d": 1.5, "dt_bias": -1.0}, margin=0.001),
         "mistral4": golden(mistral4, gain={"mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=100),
     }

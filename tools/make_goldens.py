@@ -31,6 +31,7 @@ FIRST_PLAIN_ID = 3            # 0 padding, 1 beginning, 2 end
 TOKEN_MARGIN = 0.02           # top two logits, as a share of the largest
 ROUTER_MARGIN = 0.01          # last expert in and first one out, in router logits
 CHOICE_MARGIN = 0.004         # the same of whatever a family chooses by: probabilities, sigmoids, groups
+ROW_MARGIN = 2e-5             # the same of rows that a token attends to, of which there are many, as a share of its largest score
 SIZE_LIMIT_BYTES = 300_000
 
 
@@ -303,7 +304,7 @@ class RouterMargin:
 
     def __init__(self, model, least_choice):
         self.least_choice = least_choice
-        self.smallest = self.smallest_choice = math.inf
+        self.smallest = self.smallest_choice = self.smallest_row = math.inf
         self.sees_logits = False
         for module in model.modules():
             if type(module).__name__ in ("MixtralTopKRouter", "Qwen3MoeTopKRouter", "GptOssTopKRouter"):
@@ -319,12 +320,17 @@ class RouterMargin:
             ranked = values.sort(-1, descending=True).values
             if k < values.shape[-1] and not self.sees_logits:
                 gap = ranked[..., k - 1] - ranked[..., k]
-                self.smallest_choice = min(self.smallest_choice, gap.min().item())
+                if values.dim() == 3 and values.shape[-1] == values.shape[-2]:  # rows, of which a token sees those up to its own
+                    chooses = torch.arange(values.shape[-1]) >= k
+                    share = gap / ranked[..., 0].abs().clamp_min(1e-9)
+                    self.smallest_row = min(self.smallest_row, share[:, chooses].min().item())
+                else:
+                    self.smallest_choice = min(self.smallest_choice, gap.min().item())
             return topk(values, k, *args, **kwargs)
         return choose
 
     def clear(self):
-        return self.smallest >= ROUTER_MARGIN and self.smallest_choice >= self.least_choice
+        return self.smallest >= ROUTER_MARGIN and self.smallest_choice >= self.least_choice and self.smallest_row >= ROW_MARGIN
 
     def run(self, model, tokens):
         plain, method = torch.topk, torch.Tensor.topk

@@ -136,6 +136,20 @@ struct RopeStoreParams {
   KvView kv;
 };
 
+// Rows that tokens attend to where they do not attend to all that they see: the
+// `most` with the largest scores. A score is the sum over the heads of
+// weights[h] * max(query[h] . key, 0); of equal ones the earlier row comes
+// first, and one that is no number is the least. A token that sees no more than
+// `most` attends to all, and nothing is written for it.
+struct ChooseRowsParams {
+  Rows query;    // [tokens, heads * key_dim]
+  Rows weights;  // [tokens, heads]
+  uint32_t heads = 0;
+  KvView kv;  // of the index: one head, and keys alone
+  uint32_t most = 0;
+  std::span<uint32_t> chosen;  // [tokens, most], ascending
+};
+
 struct AttendParams {
   Rows query;  // [tokens, heads * query_dim]
   uint32_t heads = 0;
@@ -143,6 +157,10 @@ struct AttendParams {
   uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
   float scale = 1;
   float soft_cap = 0;  // 0: none
+  // Of tokens that see more than `most` rows those that they attend to, [tokens, most]; 0: they attend to all. REQUIRES: one KV head, no
+  // window, no chunks.
+  std::span<const uint32_t> chosen = {};
+  uint32_t most = 0;
   Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
   Activation out;  // [tokens, heads * value_dim]
 };
@@ -417,6 +435,7 @@ class Backend {
   virtual void state_space(const StateSpaceParams& /*params*/) { CHECK(false); }
   virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
   virtual void project_heads(const ProjectHeadsParams& /*params*/) { CHECK(false); }
+  virtual void choose_rows(const ChooseRowsParams& /*params*/) { CHECK(false); }
   virtual void mix_streams(const MixStreamsParams& /*params*/) { CHECK(false); }
   // Each row less its mean and so many times its standard deviation, and what is then below 0 becomes 0.
   virtual void cut_below(const Rows& /*rows*/, float /*spread*/) { CHECK(false); }

@@ -34,6 +34,32 @@ std::vector<uint64_t> latent_layers(const HfObject& config, const HfObject& line
   return latent;
 }
 
+bool is_indexed(const HfFamily& family) {
+  return family.architecture == "deepseek32" || family.architecture == "glm-dsa";
+}
+
+// What chooses the rows that a token attends to. A layer that takes over the
+// choice of another is not known.
+void add_index(const HfObject& config, HfConfig& out) {
+  const auto refuse = [&](const char* key) {
+    throw Error(
+        "{}: \"{}\" has layers that share the choice of others, which "
+        "is not supported",
+        config.where(), key);
+  };
+  for (const std::string& kind : config.texts("indexer_types"))
+    if (kind != "full") refuse("indexer_types");
+  if (!config.has("indexer_types") && hf_count(config, {"index_topk_freq"}, 1) != 1)
+    refuse("index_topk_freq");
+  if (!config.has("indexer_types") && config.has("index_topk_pattern")) refuse("index_topk_pattern");
+  const auto set = [&](const char* key, uint64_t value) {
+    out.metadata.set(fmt::format("{}.attention.indexer.{}", out.family->architecture, key), value);
+  };
+  set("head_count", hf_count(config, {"index_n_heads"}, {}, kMostLatentDim));
+  set("key_length", hf_count(config, {"index_head_dim"}, {}, kMostLatentDim));
+  set("top_k", hf_count(config, {"index_topk"}, {}, kMostLatentDim));
+}
+
 // Kimi Linear's other layers.
 void add_delta(const HfObject& config, HfConfig& out) {
   const HfObject none(Json::object(), config.where());
@@ -58,7 +84,7 @@ void add_delta(const HfObject& config, HfConfig& out) {
 }  // namespace
 
 bool is_hf_latent(const HfFamily& family) {
-  return family.architecture == "deepseek2" || family.architecture == "mistral4" ||
+  return family.architecture == "deepseek2" || is_indexed(family) || family.architecture == "mistral4" ||
          family.architecture == "kimi-linear";
 }
 
@@ -96,6 +122,7 @@ void add_hf_latent(const HfObject& config, HfConfig& out) {
     set("rope.dimension_count", rotated);
     return add_delta(config, out);
   }
+  if (is_indexed(*out.family)) add_index(config, out);
   add_hf_rope(config, rotated, out);
 }
 

@@ -60,6 +60,8 @@ constexpr Architecture kArchitectures[] = {
     {"apertus", arch::apertus_spec},
     {"dots1", arch::dots1_spec},
     {"deepseek2", arch::deepseek2_spec},
+    {"deepseek32", arch::deepseek32_spec},
+    {"glm-dsa", arch::glm_dsa_spec},
     {"mistral4", arch::mistral4_spec},
     {"kimi-linear", arch::kimi_linear_spec},
     {"hy_v3", arch::dots1_spec},

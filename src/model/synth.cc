@@ -150,6 +150,13 @@ Keys state_space(uint64_t heads, uint64_t head_dim, uint64_t groups, Keys more) 
   return more;
 }
 
+// An index that chooses rows.
+Keys indexed(uint64_t heads, uint64_t key_dim, uint64_t most, Keys keys) {
+  keys = with(std::move(keys), "attention.indexer.head_count", heads);
+  keys = with(std::move(keys), "attention.indexer.key_length", key_dim);
+  return with(std::move(keys), "attention.indexer.top_k", most);
+}
+
 // A number for each letter of a pattern: `value` where it is that letter, else 0.
 std::vector<uint64_t> where(std::string_view pattern, char letter, uint64_t value) {
   std::vector<uint64_t> values;
@@ -326,6 +333,12 @@ const std::vector<SynthShape>& synth_shapes() {
       {"deepseek-v3", 7168, 61, 128, 1, 192, 18432, 129280, 163840, false, 10000, "deepseek2",
        experts(256, 8, 2048,
                latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1)))},
+      {"tiny-dsa", 256, 3, 4, 1, 48, 512, 512, 8192, true, 10000, "deepseek32",
+       experts(8, 2, 128, indexed(16, 32, 64, latent({128, 96, 32, 32, 64}, v3_routing(1, 2.5, 4, 2))))},
+      {"deepseek-v3.2", 7168, 61, 128, 1, 192, 18432, 129280, 163840, false, 10000, "deepseek32",
+       experts(256, 8, 2048,
+               indexed(64, 128, 2048,
+                       latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1))))},
       {"kimi-k2", 7168, 61, 64, 1, 192, 18432, 163840, 131072, false, 50000, "deepseek2",
        experts(384, 8, 2048,
                latent({1536, 512, 128, 64, 128}, yarn(v3_routing(1, 2.827, 1, 1), 32, 4096, 0.1)))},

@@ -47,6 +47,7 @@ class CpuBackend : public Backend {
   void state_space(const StateSpaceParams& params) override;
   void selective_scan(const SelectiveScanParams& params) override;
   void project_heads(const ProjectHeadsParams& params) override;
+  void choose_rows(const ChooseRowsParams& params) override;
   void mix_streams(const MixStreamsParams& params) override;
   void cut_below(const Rows& rows, float spread) override;
   void route_experts(const RouteExpertsParams& params) override;

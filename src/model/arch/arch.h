@@ -132,6 +132,8 @@ ModelSpec glm4_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec deepseek32_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec glm_dsa_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec kimi_linear_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec mistral4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec hunyuan_spec(const ModelFile& file, const SpecOptions& options);

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "model/arch/arch.h"
 
-// Families whose layers keep a latent row for each token: DeepSeek V2 and V3, Kimi K2, GLM 4.7 Flash, Mistral 4.
+// Families whose layers keep a latent row for each token: DeepSeek V2, V3 and V3.2, Kimi K2, GLM 4.7 Flash and 5, Mistral 4.
 
 namespace quire::arch {
 namespace {
@@ -14,7 +14,8 @@ constexpr uint32_t kMostRank = 1u << 16;
 constexpr uint64_t kMostLatentWidth = 1u << 24;  // of all heads
 constexpr uint64_t kMostState = 1u << 28;        // values of all heads of a layer
 constexpr uint32_t kMostSpan = 64;
-constexpr float kLatentEpsilon = 1e-6f;  // whatever the model's norms have
+constexpr uint32_t kMostChosen = 1u << 16;  // rows
+constexpr float kLatentEpsilon = 1e-6f;     // whatever the model's norms have
 
 void check_rotated(const Keys& keys) {
   if (const uint32_t rotated = keys.count("rope.dimension_count"); rotated % 2 != 0)
@@ -109,6 +110,49 @@ ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options) {
   }
   read_shared_experts(file, spec);
   return spec;
+}
+
+namespace {
+
+// Layers whose tokens attend to rows that an index chooses.
+ModelSpec indexed_spec(const ModelFile& file, const SpecOptions& options, RopePairing pairing) {
+  ModelSpec spec = deepseek2_spec(file, options);
+  const Keys keys(file);
+  const auto refuse = [&](const char* key, uint64_t value, const std::string& why) {
+    throw Error("{}: {} is {}{}", file.path(), keys(key), value, why);
+  };
+  const char* const dim_key = "attention.indexer.key_length";
+  const RowIndexSpec index{.heads = keys.count("attention.indexer.head_count"),
+                           .key_dim = keys.count(dim_key),
+                           .most = keys.count("attention.indexer.top_k"),
+                           .pairing = pairing};
+  if (index.most > kMostChosen)
+    refuse("attention.indexer.top_k", index.most, " rows, which no model can have");
+  if (uint64_t(index.heads) * index.key_dim > kMostLatentWidth)
+    refuse("attention.indexer.head_count", index.heads,
+           fmt::format(", of {} values each, which no model can have", index.key_dim));
+  const uint32_t rotated = keys.count("rope.dimension_count");
+  if (index.key_dim % 4 != 0 || index.key_dim < rotated)
+    refuse(dim_key, index.key_dim, fmt::format(": known are multiples of four, of which {} rotate", rotated));
+  for (LayerSpec& layer : spec.layers) {
+    auto& latent = std::get<LatentSpec>(layer.mixer);
+    if (latent.query_rank == 0)
+      throw Error(
+          "{}: an index is made of what queries are made of, and {} is "
+          "not there",
+          file.path(), keys("attention.q_lora_rank"));
+    latent.index = index;
+  }
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec deepseek32_spec(const ModelFile& file, const SpecOptions& options) {
+  return indexed_spec(file, options, RopePairing::halves);
+}
+ModelSpec glm_dsa_spec(const ModelFile& file, const SpecOptions& options) {
+  return indexed_spec(file, options, RopePairing::interleaved);
 }
 
 ModelSpec mistral4_spec(const ModelFile& file, const SpecOptions& options) {

@@ -1,5 +1,7 @@
 #include "model/blocks/latent_attention.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire {
@@ -18,17 +20,26 @@ class LatentBlock : public Block {
 
   std::vector<Role> roles() const override;
   std::vector<size_t> scratch() const override {
-    return {spec_.query_rank,
-            heads_ * (spec_.plain_dim + rotated_),
-            latent_ + rotated_,
-            latent_,
-            heads_ * (rotated_ + latent_),
-            heads_ * latent_,
-            heads_ * spec_.value_dim};
+    std::vector<size_t> rows = {spec_.query_rank,
+                                heads_ * (spec_.plain_dim + rotated_),
+                                latent_ + rotated_,
+                                latent_,
+                                heads_ * (rotated_ + latent_),
+                                heads_ * latent_,
+                                heads_ * spec_.value_dim};
+    if (spec_.index) {
+      const size_t dim = spec_.index->key_dim;
+      for (const size_t width :
+           {spec_.index->heads * dim, dim, dim, size_t(spec_.index->heads), size_t(spec_.index->most)})
+        rows.push_back(width);
+    }
+    return rows;
   }
   KvLayer cached() const override {
-    return {
+    KvLayer streams = {
         {.kv_heads = 1, .key_dim = uint32_t(rotated_), .value_dim = uint32_t(latent_), .key_goes_on = true}};
+    if (spec_.index) streams.push_back({.kv_heads = 1, .key_dim = spec_.index->key_dim});
+    return streams;
   }
   StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
@@ -47,7 +58,12 @@ class LatentBlock : public Block {
     kQueryNorm,
     kQueryNormBias,
     kLatentNorm,
-    kLatentNormBias
+    kLatentNormBias,
+    kIndexQuery,  // these, if there is an index
+    kIndexKey,
+    kIndexWeights,
+    kIndexNorm,
+    kIndexNormBias
   };
   enum : uint8_t {  // scratch
     kQueryLatentRows,
@@ -56,12 +72,19 @@ class LatentBlock : public Block {
     kNormedRows,    // latent
     kAskingRows,    // [heads, rotated and latent]
     kAttendedRows,  // [heads, latent]
-    kValueRows
+    kValueRows,
+    kIndexQueryRows,  // [heads of the index, key_dim]
+    kIndexKeyRows,    // as the matrix gives them
+    kIndexNormedRows,
+    kIndexWeightRows,
+    kChosenRows  // numbers of rows
   };
 
   void make_queries(const BlockStep& step, const Rows& latent) const;
-  Norm norm(const BlockStep& step, size_t weight) const {
-    return {spec_.norm.kind, spec_.norm.epsilon, step.weights[weight], step.weights[weight + 1]};
+  void choose_rows(const BlockStep& step, AttendParams& attend) const;
+  Norm norm(const BlockStep& step, size_t weight) const { return norm_of(step, spec_.norm, weight); }
+  static Norm norm_of(const BlockStep& step, const NormSpec& spec, size_t weight) {
+    return {spec.kind, spec.epsilon, step.weights[weight], step.weights[weight + 1]};
   }
 
   LatentSpec spec_;
@@ -108,15 +131,41 @@ std::vector<Role> LatentBlock::roles() const {
   for (Role& role : norm_roles("query latent norm", "attn_q_a_norm", spec_.query_rank, of_rank))
     roles.push_back(std::move(role));
   for (Role& role : norm_roles("latent norm", "attn_kv_a_norm", latent_)) roles.push_back(std::move(role));
+  if (!spec_.index) return roles;
+  const uint64_t index_heads = spec_.index->heads, index_dim = spec_.index->key_dim;
+  roles.push_back({.name = "queries of the index",
+                   .tensor = "indexer.attn_q_b.weight",
+                   .shape = {index_heads * index_dim, spec_.query_rank},
+                   .reads = kQueryLatentRows});
+  roles.push_back(
+      {.name = "keys of the index", .tensor = "indexer.attn_k.weight", .shape = {index_dim, dim_}});
+  roles.push_back(
+      {.name = "weights of the index", .tensor = "indexer.proj.weight", .shape = {index_heads, dim_}});
+  for (Role& role : norm_roles("norm of the index", "indexer.k_norm", index_dim))
+    roles.push_back(std::move(role));
   return roles;
 }
 
 StepCost LatentBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const {
   const double end = double(shape.depth) + shape.tokens;
   const double visible = (double(shape.depth) + 1 + end) / 2 * shape.tokens;  // pairs of tokens
+  const double row_bytes = double(streams[0]->key_row_bytes + streams[0]->value_row_bytes);
+  const double pair_ops = 2 * double(heads_) * double(rotated_ + 2 * latent_);
   StepCost cost;
-  cost.f32_ops = shape.sequences * visible * 2 * double(heads_) * double(rotated_ + 2 * latent_);
-  cost.kv_bytes = shape.sequences * end * double(streams[0]->key_row_bytes + streams[0]->value_row_bytes);
+  if (!spec_.index || end <= double(spec_.index->most)) {
+    cost.f32_ops = shape.sequences * visible * pair_ops;
+    cost.kv_bytes = shape.sequences * end * row_bytes;
+    if (!spec_.index) return cost;
+  } else {
+    // Every token attends to rows of its own.
+    double attended = 0;
+    for (uint32_t t = 0; t < shape.tokens; ++t)
+      attended += std::min(double(shape.depth) + t + 1, double(spec_.index->most));
+    cost.f32_ops = shape.sequences * attended * pair_ops;
+    cost.kv_bytes = shape.sequences * attended * row_bytes;
+    cost.f32_ops += shape.sequences * visible * 2 * double(spec_.index->heads) * double(spec_.index->key_dim);
+    cost.kv_bytes += shape.sequences * end * double(streams[1]->key_row_bytes);
+  }
   return cost;
 }
 
@@ -139,11 +188,49 @@ void LatentBlock::make_queries(const BlockStep& step, const Rows& latent) const 
                                 .norm = &query_norm,
                                 .rows = {},
                                 .out = ranked});
-    const Projection up[] = {{w[kQuery], {}, query}};
-    step.backend.project({ranked, up});
+    const Projection up[] = {{w[kQuery], {}, query},
+                             {spec_.index ? w[kIndexQuery] : Weight(),
+                              {},
+                              spec_.index ? step.scratch[kIndexQueryRows].f32 : Rows()}};
+    step.backend.project({ranked, std::span(up).first(spec_.index ? 2 : 1)});
   }
   step.backend.project_heads(
       {.in = query, .heads = uint32_t(heads_), .weight = w[kKeys], .out = step.scratch[kAskingRows]});
+}
+
+// REQUIRES: what queries are made of is there.
+void LatentBlock::choose_rows(const BlockStep& step, AttendParams& attend) const {
+  const auto& w = step.weights;
+  const Rows key = step.scratch[kIndexKeyRows].f32, weights = step.scratch[kIndexWeightRows].f32;
+  const Projection both[] = {{w[kIndexKey], {}, key}, {w[kIndexWeights], {}, weights}};
+  step.backend.project({step.in, both});
+  const Norm key_norm = norm_of(step, spec_.index->norm, kIndexNorm);
+  step.backend.norm_quantize({.stream = key,
+                              .branch = {},
+                              .branch_gate = {},
+                              .norm = &key_norm,
+                              .rows = {},
+                              .out = step.scratch[kIndexNormedRows]});
+  const RopeAngles& angles = step.angles[*spec_.attention.rope];
+  const Rows query = step.scratch[kIndexQueryRows].f32;
+  step.backend.rope_store({.query = query,
+                           .key = step.scratch[kIndexNormedRows].f32,
+                           .value = {},
+                           .head_dim = spec_.index->key_dim,
+                           .cos = angles.cos,
+                           .sin = angles.sin,
+                           .pairing = spec_.index->pairing,
+                           .kv = step.kv[1]});
+  const Rows chosen = step.scratch[kChosenRows].f32;
+  const std::span rows(reinterpret_cast<uint32_t*>(chosen.data), chosen.rows * spec_.index->most);
+  step.backend.choose_rows({.query = query,
+                            .weights = weights,
+                            .heads = spec_.index->heads,
+                            .kv = step.kv[1],
+                            .most = spec_.index->most,
+                            .chosen = rows});
+  attend.chosen = rows;
+  attend.most = spec_.index->most;
 }
 
 void LatentBlock::forward(const BlockStep& step) const {
@@ -174,12 +261,13 @@ void LatentBlock::forward(const BlockStep& step) const {
   }
   step.backend.rope_store(rope);
 
-  const AttendParams attend{.query = asking,
-                            .heads = uint32_t(heads_),
-                            .kv = step.kv[0],
-                            .scale = spec_.attention.scale,
-                            .sinks = {},
-                            .out = step.scratch[kAttendedRows]};
+  AttendParams attend{.query = asking,
+                      .heads = uint32_t(heads_),
+                      .kv = step.kv[0],
+                      .scale = spec_.attention.scale,
+                      .sinks = {},
+                      .out = step.scratch[kAttendedRows]};
+  if (spec_.index) choose_rows(step, attend);
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
   }

@@ -11,6 +11,9 @@ namespace quire {
 // there to be written.
 inline constexpr size_t kAttendLanes = 16;
 
+// Floats between rows that were unpacked: else a few columns of all of them would share a few sets of a cache.
+inline constexpr size_t kRowGap = 16;
+
 struct AttendQuery {
   const float* row;     // [query_dim]
   uint32_t begin, end;  // the positions it sees
@@ -53,6 +56,11 @@ struct AttendQuery {
 //
 // The second part of the base gives back, under the middle of the codes, what rounding took from the weights: many rows with
 // small shares beside one with a large share, all rounded to 0, would pull every value towards the least otherwise.
+//
+// Where there are index_weights, queries are the heads of one token that chooses rows, and nothing is attended to:
+//
+//   index_scores[row] = (s0 + s1) + (s2 + s3), where s_j is the sum, in order, of index_weights[h] * max(score of head h, 0) for
+//                       h = j, j + 4, ...
 struct AttendArgs {
   const KvLayerShape* shape;
   uint32_t page_tokens;           // a multiple of 4
@@ -72,10 +80,13 @@ struct AttendArgs {
 
   // Room to work in, aligned as floats are.
   float* query_lanes;            // [queries, key_width]
-  float* key_rows;               // [page_tokens, key_dim rounded up]
-  float* value_rows;             // [page_tokens, value_width]
+  float* key_rows;               // [page_tokens, key_dim rounded up + kRowGap]
+  float* value_rows;             // [page_tokens, value_width + kRowGap]
   float* scores;                 // [page_tokens + 1, kAttendLanes]
-  float* more_scores = nullptr;  // the same, where a key goes on
+  float* more_scores = nullptr;  // the same, where a key goes on, or for index_scores
+
+  const float* index_weights = nullptr;  // [queries]
+  float* index_scores = nullptr;         // [rows of the pages], in place of the other results
 };
 
 // e^x of an x that is not above zero: 2^n * p(r) with x = n ln 2 + r. Below about -87.7 it is 0.

@@ -17,8 +17,8 @@ using Baseline = Neon;
 // Without fused multiply-adds: each product is rounded before it is added.
 struct Baseline {
   using Fetch = NearFetch;
-  static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
+  static constexpr size_t kLanes = 4, kScoreRows = 2, kValueVectors = 4, kValueQueries = 4, kQuadLanes = 0;
+  static constexpr bool kReadsKeys = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-60f;
   using Quad = const float*;
   using Bf16 = NoBf16;

@@ -54,6 +54,10 @@ struct QueryCodes {
 
 // What an instruction set does with codes; here in plain loops. Sums of integers are exact: every set gives the same.
 struct PlainCodes {
+  // Where it is not 0, so many queries are taken at once: dot_tile does for more of them what dot_rows does, and sum_tile for kTileCodes
+  // codes what sum_rows does.
+  static constexpr size_t kTileQueries = 0;
+
   // Sixteen codes of one of four queries.
   static void pack_query(const int16_t* codes, size_t lane, std::byte* out) {
     std::memcpy(out + lane * 2 * kChunk, codes, 2 * kChunk);
@@ -119,6 +123,16 @@ void gather_codes(const QueryCodes<N>& out, size_t dim, float scale, RowOf row_o
 template <class Isa, size_t N>
 void score_codes(const QueryCodes<N>& queries, const std::byte* rows, size_t row_bytes, size_t dim,
                  float* scores) {
+  if constexpr (Isa::Codes::kTileQueries > 0 && N >= Isa::Codes::kTileQueries) {
+    int32_t tile[4 * N];
+    Isa::Codes::template dot_tile<N>(queries.packed, rows, row_bytes, dim / kChunk, tile);
+    const Floats<N> steps = load_lanes<Floats<N>>(queries.steps);
+    for (size_t r = 0; r < 4; ++r) {
+      const Floats<N> sum = __builtin_convertvector(load_lanes<Ints<N>>(tile + r * N), Floats<N>);
+      store_lanes(sum * read_half(rows + r * row_bytes + dim) * steps, scores + r * N);
+    }
+    return;
+  }
   int32_t sums[16];
   for (size_t q = 0; q < N; q += 4) {
     Isa::Codes::dot_rows(queries.packed + q / 4 * (dim / kChunk) * kPackedBytes, rows, row_bytes,
@@ -136,7 +150,7 @@ void score_codes(const QueryCodes<N>& queries, const std::byte* rows, size_t row
 template <class Isa>
 class CodeWeights {
  public:
-  // `room`: sixteen floats for each row.
+  // `room`: so many floats.
   CodeWeights(float* room, size_t blocks)
       : weights_(room), packed_(reinterpret_cast<std::byte*>(room + 16 * blocks)), blocks_(blocks) {}
 
@@ -177,19 +191,27 @@ class CodeWeights {
   // Adds sixteen values of the rows to those of the first `live` queries.
   void add(const std::byte* rows, size_t row_bytes, size_t chunk, size_t live, float* values,
            size_t width) const {
-    using Lanes = Floats<Isa::kLanes>;
     int32_t sums[4 * kChunk];
     Isa::Codes::sum_rows(packed_, rows, row_bytes, blocks_, chunk, sums);
-    for (size_t q = 0; q < live; ++q) {
-      float* out = values + q * width + chunk * kChunk;
-      for (size_t i = 0; i < kChunk; i += Isa::kLanes) {
+    add_sums<kChunk>(sums, live, values + chunk * kChunk, width);
+  }
+
+  // The same for whole sums, [queries, kCount].
+  template <size_t kCount>
+  ALWAYS_INLINE void add_sums(const int32_t* sums, size_t live, float* values, size_t width) const {
+    using Lanes = Floats<Isa::kLanes>;
+    for (size_t q = 0; q < live; ++q, sums += kCount) {
+      float* out = values + q * width;
+      for (size_t i = 0; i < kCount; i += Isa::kLanes) {
         const Lanes value = load_lanes<Lanes>(out + i);
-        const Lanes sum =
-            __builtin_convertvector(load_lanes<Ints<Isa::kLanes>>(sums + q * kChunk + i), Lanes);
+        const Lanes sum = __builtin_convertvector(load_lanes<Ints<Isa::kLanes>>(sums + i), Lanes);
         store_lanes(Isa::multiply_add(sum, all<Isa::kLanes>(step_[q]), value), out + i);
       }
     }
   }
+
+  const std::byte* packed() const { return packed_; }
+  static constexpr size_t room(size_t blocks) { return 24 * blocks; }  // floats
 
  private:
   float* weights_;     // [rows, 4]
@@ -206,6 +228,32 @@ void add_code_values(const float* shares, size_t stride, const std::byte* rows, 
   CodeWeights<Isa> weights(room, blocks);
   weights.weigh(shares, stride, rows, row_bytes, dim, ahead);
   for (size_t c = 0; c < dim / kChunk; ++c) weights.add(rows, row_bytes, c, live, values, width);
+}
+
+// Whether it is done for twice four queries at once.
+template <class Isa>
+constexpr bool takes_tiles(size_t dim) {
+  if constexpr (Isa::Codes::kTileQueries > 0) return dim % Isa::Codes::kTileCodes == 0;
+  return false;
+}
+
+// `live`: more than four.
+template <class Isa>
+void add_code_tile(const float* shares, size_t stride, const std::byte* rows, size_t row_bytes, size_t blocks,
+                   size_t dim, size_t live, ptrdiff_t ahead, float* room, float* values, size_t width) {
+  if constexpr (Isa::Codes::kTileQueries > 0) {
+    constexpr size_t kCodes = Isa::Codes::kTileCodes;
+    CodeWeights<Isa> first(room, blocks), second(room + CodeWeights<Isa>::room(blocks), blocks);
+    first.weigh(shares, stride, rows, row_bytes, dim, ahead);
+    second.weigh(shares + 4, stride, rows, row_bytes, dim, 0);
+    const std::byte* const both[2] = {first.packed(), second.packed()};
+    for (size_t d = 0; d < dim; d += kCodes) {
+      int32_t sums[Isa::Codes::kTileQueries * kCodes];
+      Isa::Codes::sum_tile(both, rows + d, row_bytes, blocks, sums);
+      first.template add_sums<kCodes>(sums, 4, values + d, width);
+      second.template add_sums<kCodes>(sums + 4 * kCodes, live - 4, values + 4 * width + d, width);
+    }
+  }
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // for different ones, so nothing here may have a name that the linker sees, and nothing of the standard library that is code.
 #pragma once
 
-#include "backend/cpu/attention/attend_rows.h"
+#include "backend/cpu/attention/attend_quads.h"
 #include "backend/cpu/attention/attend_shares.h"
 
 namespace quire {
@@ -14,21 +14,7 @@ void score_floats_as(const float* queries, const PageRows& keys, size_t key_dim,
                      const PageScores<N>& scores) {
   constexpr size_t kRows = Isa::kScoreRows;
   const size_t dims = (key_dim + 3) / 4 * 4, row_bytes = keys.row_bytes;
-  if constexpr (kInQuads<Isa, N>) {
-    constexpr size_t kMost = 32 / N;  // rows whose sums hide each other's latency
-    for (size_t row = scores.begin; row < scores.end;) {
-      const std::byte* at = keys.bytes + row * row_bytes;
-      const size_t count = row + kMost <= scores.end ? kMost : 4;
-      prefetch<typename Isa::Fetch>(keys, at, count * row_bytes);
-      if (count == kMost) {
-        score_quads<Isa, N, kMost>(queries, at, row_bytes, dims, scores.row(row));
-      } else {
-        score_quads<Isa, N, 4>(queries, at, row_bytes, dims, scores.row(row));
-      }
-      row += count;
-    }
-    return;
-  }
+  if constexpr (kInQuads<Isa>) return score_quads<Isa, N>(queries, keys, dims, scores);
   for (size_t row = scores.begin; row < scores.end; row += kRows) {
     const std::byte* at = keys.bytes + row * row_bytes;
     prefetch<typename Isa::Fetch>(keys, at, kRows * row_bytes);
@@ -63,63 +49,76 @@ class FloatValues {
   FloatValues(const PageRows& rows, const float* shares, const RunningSoftmax& softmax)
       : rows_(rows), shares_(shares), softmax_(softmax) {}
 
+  // Some columns for all lanes, then the next: so the rows' columns stay in the first cache.
   void add(const Sight<N>& sight) const {
+    Share shares[N];
+    size_t count = 0;
     for (size_t lane = 0; lane < softmax_.live;) {
-      size_t count = 1;
-      while (count < 4 && lane + count < softmax_.live && sight.begin[lane + count] == sight.begin[lane] &&
-             sight.end[lane + count] == sight.end[lane])
-        ++count;
-      if (sight.begin[lane] < sight.end[lane]) {
-        const Share share{lane, size_t(sight.begin[lane]), size_t(sight.end[lane])};
-        if (count == 1) add_share<1>(share);
-        if (count == 2) add_share<2>(share);
-        if (count == 3) add_share<3>(share);
-        if (count == 4) add_share<4>(share);
-      }
-      lane += count;
+      Share share{lane, 1, size_t(sight.begin[lane]), size_t(sight.end[lane])};
+      while (share.queries < kQueries && lane + share.queries < softmax_.live &&
+             sight.begin[lane + share.queries] == sight.begin[lane] &&
+             sight.end[lane + share.queries] == sight.end[lane])
+        ++share.queries;
+      if (share.begin < share.end) shares[count++] = share;
+      lane += share.queries;
+    }
+    constexpr size_t kWide = Isa::kValueVectors * Isa::kLanes;
+    for (size_t d = 0; d < softmax_.width; d += kWide) {
+      for (size_t i = 0; i < count; ++i) add_share(shares[i], d);
     }
   }
 
  private:
+  static constexpr size_t kQueries = Isa::kValueQueries;
+
   // Some lanes that see the same rows.
   struct Share {
-    size_t lane, begin, end;
+    size_t lane, queries, begin, end;
   };
 
-  template <size_t kQueries>
-  void add_share(const Share& share) const {
+  void add_share(const Share& share, size_t d) const {
+    if (share.queries == 1) add_to<1>(share, d);
+    if (share.queries == 2) add_to<2>(share, d);
+    if (share.queries == 3) add_to<3>(share, d);
+    if (share.queries == 4) add_to<4>(share, d);
+    if constexpr (kQueries > 4) {
+      if (share.queries == 5) add_to<5>(share, d);
+      if (share.queries == 6) add_to<6>(share, d);
+    }
+  }
+
+  template <size_t kCount>
+  void add_to(const Share& share, size_t d) const {
     switch (rows_.format) {
       case KvFormat::f32:
-        add_as<kQueries, KvFormat::f32>(share);
+        add_as<kCount, KvFormat::f32>(share, d);
         break;
       case KvFormat::f16:
-        add_as<kQueries, KvFormat::f16>(share);
+        add_as<kCount, KvFormat::f16>(share, d);
         break;
       case KvFormat::bf16:
-        add_as<kQueries, KvFormat::bf16>(share);
+        add_as<kCount, KvFormat::bf16>(share, d);
         break;
       case KvFormat::fp8:
-        add_as<kQueries, KvFormat::fp8>(share);
+        add_as<kCount, KvFormat::fp8>(share, d);
         break;
       default:  // codes were unpacked
         break;
     }
   }
 
-  template <size_t kQueries, KvFormat format>
-  void add_as(const Share& share) const {
+  template <size_t kCount, KvFormat format>
+  void add_as(const Share& share, size_t d) const {
     constexpr size_t kWide = Isa::kValueVectors, kNarrow = kAttendLanes / Isa::kLanes;
-    size_t d = 0;
-    for (; d + kWide * Isa::kLanes <= softmax_.width; d += kWide * Isa::kLanes)
-      add_columns<kQueries, format, kWide>(share, d);
+    if (d + kWide * Isa::kLanes <= softmax_.width) return add_columns<kCount, format, kWide>(share, d);
     if constexpr (kNarrow < kWide) {
-      for (; d < softmax_.width; d += kNarrow * Isa::kLanes) add_columns<kQueries, format, kNarrow>(share, d);
+      for (; d < softmax_.width; d += kNarrow * Isa::kLanes) add_columns<kCount, format, kNarrow>(share, d);
     }
   }
 
-  template <size_t kQueries, KvFormat format, size_t kVectors>
+  template <size_t kCount, KvFormat format, size_t kVectors>
   ALWAYS_INLINE void add_columns(const Share& share, size_t d) const {
-    add_value_rows<Isa, N, kQueries, format, kVectors>(
+    add_value_rows<Isa, N, kCount, format, kVectors>(
         shares_ + share.begin * N + share.lane,
         rows_.bytes + share.begin * rows_.row_bytes + d * value_bytes(format), rows_.row_bytes,
         share.end - share.begin, rows_.ahead, softmax_.values + share.lane * softmax_.width + d,

@@ -56,10 +56,14 @@ class KeyPart {
     for (size_t lane = 0; lane < N; ++lane) {
       const float* row = row_of(lane);
       for (size_t d = 0; d < width_; d += 4) {
+        const Floats<4> quad = scaled_quad(row, d, scale);
+        if constexpr (kInQuads<Isa>) {
+          store_lanes(quad, out + d * N + lane * 4);
+          continue;
+        }
         float four[4];
-        store_lanes(scaled_quad(row, d, scale), four);
-        float* at = out + (kInQuads<Isa, N> ? d * N + lane * 4 : d * N + lane);
-        for (size_t i = 0; i < 4; ++i) at[kInQuads<Isa, N> ? i : i * N] = four[i];
+        store_lanes(quad, four);
+        for (size_t i = 0; i < 4; ++i) out[(d + i) * N + lane] = four[i];
       }
     }
   }

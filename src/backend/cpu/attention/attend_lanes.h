@@ -68,7 +68,8 @@ constexpr float kNoScore = -__builtin_inff();
 //   kRoundsToBf16              whether queries and shares are rounded for rows of bf16
 //   kLanes                     the widest vector of floats
 //   kScoreRows                 key rows scored side by side, each with four sums
-//   kValueVectors              vectors of a value row summed side by side, for four queries
+//   kValueVectors              vectors of a value row summed side by side, for
+//   kValueQueries              queries, six at most; where rows are converted one step ahead, four
 //   kReadsKeys                 whether a Quad can be read from pages in any format, or only from floats; if so, rows are
 //                              converted one step ahead of their use, which keeps the units busy
 //   load<format>(bytes)        kLanes values of a row
@@ -79,10 +80,10 @@ constexpr float kNoScore = -__builtin_inff();
 //   kFp8Factor                 what fp8 as loaded must be multiplied with to be 2^-60 of itself
 //   load_fp8(bytes)            if kReadsKeys: eight values of fp8, of which
 //   lower_quad, upper_quad     are four each
-//   kScoresQuads               whether queries that would fill only part of a vector are scored with the four sums of
-//                              each side by side. If so, of vectors of sixteen floats:
+//   kQuadLanes                 floats of a vector in which queries are scored with the four sums of each side by side
+//                              (attend_quads.h); 0: they are not. If so, of such vectors:
 //   repeat_quad(floats)        four floats, repeated
-//   join_quads(rows)           of four rows, each with four sums of four queries, the scores as [rows, queries]
+//   join_quads(rows)           of four rows, each with four sums of some queries, the scores as [rows, queries]
 template <class Lanes>
 ALWAYS_INLINE bool any(Lanes mask) {
   int32_t bits = 0;
@@ -188,30 +189,6 @@ ALWAYS_INLINE void score_rows(const float* queries, const std::byte* keys, size_
     store_lanes((sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]), out + r * N);
 }
 
-// The same for N / 4 vectors that hold the four sums of their queries side by side; `queries` are [dims / 4, N, 4], and
-// keys are floats.
-template <class Isa, size_t N, size_t kRows>
-ALWAYS_INLINE void score_quads(const float* queries, const std::byte* keys, size_t row_bytes, size_t dims,
-                               float* out) {
-  using Lanes = Floats<16>;
-  Lanes sums[kRows][N / 4] = {}, query[N / 4];
-  for (size_t left = dims / 4; left > 0; --left, keys += 4 * sizeof(float), queries += 4 * N) {
-    for (size_t i = 0; i < N / 4; ++i) query[i] = load_lanes<Lanes>(queries + 16 * i);
-    for (size_t r = 0; r < kRows; ++r) {
-      const Lanes key = Isa::repeat_quad(reinterpret_cast<const float*>(keys + r * row_bytes));
-      for (size_t i = 0; i < N / 4; ++i) sums[r][i] = Isa::multiply_add(query[i], key, sums[r][i]);
-    }
-  }
-  for (size_t r = 0; r < kRows; r += 4) {
-    for (size_t i = 0; i < N / 4; ++i) {
-      const Lanes four[4] = {sums[r][i], sums[r + 1][i], sums[r + 2][i], sums[r + 3][i]};
-      float scores[4][4];
-      store_lanes(Isa::join_quads(four), scores);
-      for (size_t k = 0; k < 4; ++k) store_lanes(load_lanes<Floats<4>>(scores[k]), out + (r + k) * N + 4 * i);
-    }
-  }
-}
-
 template <class Isa, size_t kQueries, size_t kVectors>
 struct ValueSums {
   using Lanes = Floats<Isa::kLanes>;
@@ -222,6 +199,8 @@ struct ValueSums {
     if constexpr (kQueries > 1) sums[1][i] = Isa::template add_product<1>(sums[1][i], value, shares);
     if constexpr (kQueries > 2) sums[2][i] = Isa::template add_product<2>(sums[2][i], value, shares);
     if constexpr (kQueries > 3) sums[3][i] = Isa::template add_product<3>(sums[3][i], value, shares);
+    if constexpr (kQueries > 4) sums[4][i] = Isa::template add_product<4>(sums[4][i], value, shares);
+    if constexpr (kQueries > 5) sums[5][i] = Isa::template add_product<5>(sums[5][i], value, shares);
   }
 };
 

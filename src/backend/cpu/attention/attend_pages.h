@@ -27,17 +27,13 @@ class PagesAttention {
   }
 
   void run() {
+    if (args_.index_weights != nullptr) return score_index();
     for (size_t q = 0; q < (args_.count + kAttendLanes - 1) / kAttendLanes * kAttendLanes; ++q) {
       args_.max[q] = kNoScore;
       args_.sum[q] = 0.0f;
     }
     std::memset(args_.values, 0, args_.count * args_.value_width * sizeof(float));
-    if constexpr (Bf16::kPresent) {
-      if (key_.multiplies() || multiplies_values_) {
-        const size_t page_bytes = args_.page_tokens * (key_.row_bytes() + more_key_.row_bytes());
-        Bf16::begin(args_.count, args_.pages[0], args_.begin_page < args_.end_page ? page_bytes : 0);
-      }
-    }
+    begin_bf16();
     for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { gather(tile); });
     for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
       const Page page = open(p);
@@ -55,6 +51,39 @@ class PagesAttention {
 
  private:
   using Bf16 = typename Isa::Bf16;
+
+  void begin_bf16() const {
+    if constexpr (Bf16::kPresent) {
+      if (key_.multiplies() || multiplies_values_) {
+        const size_t page_bytes = args_.page_tokens * (key_.row_bytes() + more_key_.row_bytes());
+        Bf16::begin(args_.count, args_.pages[0], args_.begin_page < args_.end_page ? page_bytes : 0);
+      }
+    }
+  }
+
+  // What the heads of an index make of each row, together.
+  void score_index() {
+    begin_bf16();
+    for_each_tile([&]<size_t N>(const QueryTile<N>& tile) { gather(tile); });
+    float* sums = args_.more_scores;  // [rows of the page, 4]
+    for (uint32_t p = args_.begin_page; p < args_.end_page; ++p) {
+      const Page page = open(p);
+      std::memset(sums, 0, args_.page_tokens * 4 * sizeof(float));
+      for_each_tile([&]<size_t N>(const QueryTile<N>& tile) {
+        const PageScores<N> scores{scores_, 0, args_.page_tokens};
+        score(tile, page, scores);
+        add_to_index<Isa>(scores, args_.page_tokens, args_.index_weights + tile.first, tile.live, sums);
+      });
+      float* out = args_.index_scores + size_t(p - args_.begin_page) * args_.page_tokens;
+      for (size_t r = 0; r < args_.page_tokens; ++r, sums += 4)
+        out[r] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+      sums = args_.more_scores;
+    }
+    if constexpr (Bf16::kPresent) {
+      if (key_.multiplies() || multiplies_values_) Bf16::end();
+    }
+  }
+
   static constexpr size_t kDirectTiles = 2;  // for more, a page is unpacked once
 
   struct Page {
@@ -135,7 +164,7 @@ class PagesAttention {
     fetch_quarter(tile, page, 0);
     if (is_scored) score_ahead(tile, page);
     fetch_quarter(tile, page, 1);
-    const Sight<N> sight = see(tile, page);
+    const Sight<N> sight = see_page(args_.queries, tile, page.begin, args_.page_tokens);
     if (sight.least >= sight.most) return;
     const size_t begin = size_t(sight.least) / 4 * 4, end = (size_t(sight.most) + 3) / 4 * 4;
     const PageScores<N> scores{scores_, begin, end};
@@ -261,6 +290,13 @@ class PagesAttention {
       const ptrdiff_t ahead = q == 0 ? rows.ahead : 0;
       float* values = args_.values + (tile.first + q) * args_.value_width;
       if (rows.format == KvFormat::int8) {
+        if (takes_tiles<Isa>(shape_.value_dim) && tile.live - q > 4) {
+          add_code_tile<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim,
+                             tile.live - q < 8 ? tile.live - q : 8, ahead, args_.value_rows, values,
+                             args_.value_width);
+          q += 4;
+          continue;
+        }
         add_code_values<Isa>(shares, N, at, rows.row_bytes, blocks, shape_.value_dim, live, ahead,
                              args_.value_rows, values, args_.value_width);
         continue;
@@ -276,28 +312,6 @@ class PagesAttention {
       add_nibble_values<Isa>(under, {at, rows.row_bytes, shape_.value_dim}, live, args_.value_rows, values,
                              args_.value_width);
     }
-  }
-
-  template <size_t N>
-  Sight<N> see(const QueryTile<N>& tile, const Page& page) const {
-    Sight<N> sight;
-    const uint32_t page_end = page.begin + args_.page_tokens;
-    for (size_t lane = 0; lane < N; ++lane) {
-      const AttendQuery& query = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)];
-      const uint32_t begin = query.begin > page.begin ? query.begin : page.begin;
-      const uint32_t end = query.end < page_end ? query.end : page_end;
-      sight.begin[lane] = begin < end ? int32_t(begin - page.begin) : int32_t(args_.page_tokens);
-      sight.end[lane] = begin < end ? int32_t(end - page.begin) : 0;
-    }
-    sight.least = sight.begin[0];
-    sight.most = sight.end[0];
-    sight.same = true;
-    for (size_t lane = 1; lane < N; ++lane) {
-      sight.same &= sight.begin[lane] == sight.begin[0] && sight.end[lane] == sight.end[0];
-      if (sight.begin[lane] < sight.least) sight.least = sight.begin[lane];
-      if (sight.end[lane] > sight.most) sight.most = sight.end[lane];
-    }
-    return sight;
   }
 
   const AttendArgs& args_;

@@ -31,7 +31,7 @@ ALWAYS_INLINE void prefetch(const PageRows& rows, const std::byte* at, size_t by
 template <class Isa, KvFormat format>
 void unpack_as(const PageRows& rows, size_t count, size_t dim, size_t width, float* out) {
   constexpr size_t kBytes = value_bytes(format);
-  for (size_t r = 0; r < count; ++r, out += width) {
+  for (size_t r = 0; r < count; ++r, out += width + kRowGap) {
     const std::byte* row = rows.bytes + r * rows.row_bytes;
     prefetch<typename Isa::Fetch>(rows, row, rows.row_bytes);
     size_t d = 0;
@@ -47,7 +47,7 @@ void unpack_as(const PageRows& rows, size_t count, size_t dim, size_t width, flo
 
 template <class Isa>
 void unpack_codes(const PageRows& rows, size_t count, size_t dim, size_t width, float* out) {
-  for (size_t r = 0; r < count; ++r, out += width) {
+  for (size_t r = 0; r < count; ++r, out += width + kRowGap) {
     const std::byte* row = rows.bytes + r * rows.row_bytes;
     prefetch<typename Isa::Fetch>(rows, row, rows.row_bytes);
     read_codes(rows.format, row, dim, out);
@@ -55,7 +55,7 @@ void unpack_codes(const PageRows& rows, size_t count, size_t dim, size_t width, 
   }
 }
 
-// Makes floats of the first `count` rows, [count, width]; of fp8 as `Isa` loads it, without its scale.
+// Makes floats of the first `count` rows, [count, width + kRowGap]; of fp8 as `Isa` loads it, without its scale.
 template <class Isa>
 void unpack_rows(PageRows& rows, size_t count, size_t dim, size_t width, float* out) {
   if (rows.format == KvFormat::f32) unpack_as<Isa, KvFormat::f32>(rows, count, dim, width, out);
@@ -64,7 +64,7 @@ void unpack_rows(PageRows& rows, size_t count, size_t dim, size_t width, float* 
   if (rows.format == KvFormat::fp8) unpack_as<Isa, KvFormat::fp8>(rows, count, dim, width, out);
   if (!has_values(rows.format)) unpack_codes<Isa>(rows, count, dim, width, out);
   rows.bytes = reinterpret_cast<const std::byte*>(out);
-  rows.row_bytes = width * sizeof(float);
+  rows.row_bytes = (width + kRowGap) * sizeof(float);
   rows.format = KvFormat::f32;
   rows.ahead = 0;
 }

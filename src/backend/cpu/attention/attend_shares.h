@@ -22,6 +22,29 @@ struct Sight {
   bool same;  // all of them the same rows
 };
 
+// What the lanes of a tile see of the page whose first position is `begin`.
+template <size_t N>
+Sight<N> see_page(const AttendQuery* queries, const QueryTile<N>& tile, uint32_t begin,
+                  uint32_t page_tokens) {
+  Sight<N> sight;
+  for (size_t lane = 0; lane < N; ++lane) {
+    const AttendQuery& query = queries[tile.first + (lane < tile.live ? lane : tile.live - 1)];
+    const uint32_t first = query.begin > begin ? query.begin : begin;
+    const uint32_t end = query.end < begin + page_tokens ? query.end : begin + page_tokens;
+    sight.begin[lane] = first < end ? int32_t(first - begin) : int32_t(page_tokens);
+    sight.end[lane] = first < end ? int32_t(end - begin) : 0;
+  }
+  sight.least = sight.begin[0];
+  sight.most = sight.end[0];
+  sight.same = true;
+  for (size_t lane = 1; lane < N; ++lane) {
+    sight.same &= sight.begin[lane] == sight.begin[0] && sight.end[lane] == sight.end[0];
+    if (sight.begin[lane] < sight.least) sight.least = sight.begin[lane];
+    if (sight.end[lane] > sight.most) sight.most = sight.end[lane];
+  }
+  return sight;
+}
+
 // Of the rows [begin, end) of a page, multiples of four.
 template <size_t N>
 struct PageScores {
@@ -38,9 +61,9 @@ struct RunningSoftmax {
   size_t width, live;
 };
 
-// Whether scores are made by sums side by side (attend_lanes.h).
+// Whether a vector has room for several rows of scores.
 template <class Isa, size_t N>
-constexpr bool kInQuads = Isa::kScoresQuads&& N < 16;
+constexpr bool kHasSeveralRows = Isa::kLanes >= 16 && N < 16;
 
 // Scores or shares, times the scale of each row and a factor.
 template <size_t N>
@@ -48,6 +71,23 @@ void scale_rows(const PageScores<N>& scores, const std::byte* scales, size_t row
   for (size_t r = scores.begin; r < scores.end; ++r)
     store_lanes(load_lanes<Floats<N>>(scores.row(r)) * (read_half(scales + r * row_bytes) * factor),
                 scores.row(r));
+}
+
+// What the `live` heads of a tile make of each row, times their weights, goes to the four sums of the row: [rows, 4].
+template <class Isa, size_t N>
+void add_to_index(const PageScores<N>& scores, size_t rows, const float* weights, size_t live, float* sums) {
+  for (size_t q = 0; q < live; q += 4) {
+    float four[4] = {};  // of heads that are not there the weight is 0, and so is the score
+    const size_t count = live - q < 4 ? live - q : 4;
+    for (size_t i = 0; i < count; ++i) four[i] = weights[q + i];
+    const Floats<4> weight = load_lanes<Floats<4>>(four);
+    for (size_t r = 0; r < rows; ++r) {
+      Floats<4> score = load_lanes<Floats<4>>(scores.row(r) + q);
+      score = score < 0.0f ? Floats<4>{} : score;
+      for (size_t i = count; i < 4; ++i) score[i] = 0.0f;
+      store_lanes(Isa::multiply_add(weight, score, load_lanes<Floats<4>>(sums + 4 * r)), sums + 4 * r);
+    }
+  }
 }
 
 // cap * tanh(score / cap)
@@ -130,7 +170,7 @@ template <class Isa, size_t N>
 __attribute__((noinline)) void take_shares(PageScores<N> scores, RunningSoftmax softmax, bool rounded) {
   const Floats<N> old = load_lanes<Floats<N>>(softmax.max);
   Floats<N> max = old;
-  if constexpr (kInQuads<Isa, N>) {
+  if constexpr (kHasSeveralRows<Isa, N>) {
     max = Isa::larger(largest_wide<Isa>(scores), max);
   } else {
     for (size_t r = scores.begin; r < scores.end; r += 4) max = larger_of_four<Isa, N>(scores.row(r), max);
@@ -145,7 +185,7 @@ __attribute__((noinline)) void take_shares(PageScores<N> scores, RunningSoftmax 
     rescale<Isa, N>(softmax, factor);
   }
   Floats<N> page_sum = {};
-  if constexpr (kInQuads<Isa, N>) {
+  if constexpr (kHasSeveralRows<Isa, N>) {
     exp_wide<Isa, N>(scores, less, rounded);
     for (size_t r = scores.begin; r < scores.end; ++r) page_sum += load_lanes<Floats<N>>(scores.row(r));
     store_lanes(sum + page_sum, softmax.sum);

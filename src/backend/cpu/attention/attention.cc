@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <span>
 #include <vector>
 
 #include "backend/cpu/attention/kv_rows.h"
+#include "backend/cpu/attention/softmax_room.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/vector_math.h"
 #include "base/check.h"
@@ -21,69 +23,23 @@ namespace {
 constexpr uint32_t kQueryBlock = 16;  // tokens of one run that share the unpacked pages
 // Tokens of the context: enough pieces for all threads, few enough to join. Of latent rows, to which many heads of wide values attend,
 // there are fewer: joining is more work, and heads are pieces too.
-constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 2048;
+constexpr uint32_t kSegmentTokens = 512, kLatentSegmentTokens = 1024;
 constexpr uint32_t kLeastBlockHeads = 16;    // of those that share a KV head: they fill the widest vectors
 constexpr uint32_t kMostBlockQueries = 256;  // whose values stay in a cache
 constexpr uint32_t kPagesBeyond = 2;         // of a segment that are fetched while it is computed
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr uint32_t kChosenBlockHeads =
+    32;                             // of one token that chooses rows, where blocks are few: each gathers
+                                    // them
+constexpr size_t kReadBeyond = 64;  // what a vector may read beyond the last row
 
 size_t round_up(size_t n, size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// The softmax so far of some queries: each one's maximum, sum of shares, and sum of values under their shares.
-struct Softmax {
-  float *max, *sum;  // [queries], of which the last may be no one's
-  float* values;     // [queries, width]
-  size_t width;
-
-  void rescale(size_t query, float new_max) const {
-    const float factor = max[query] == kNothing ? 0.0f : exp4(all4(max[query] - new_max))[0];
-    max[query] = new_max;
-    sum[query] *= factor;
-    float* row = values + query * width;
-    for (size_t i = 0; i < width; ++i) row[i] *= factor;
-  }
-
-  // Joins what a later segment of the context came to.
-  void join(size_t query, const Softmax& later) const {
-    if (later.max[query] == kNothing) return;
-    if (later.max[query] > max[query]) rescale(query, later.max[query]);
-    const float factor = exp4(all4(later.max[query] - max[query]))[0];
-    sum[query] += factor * later.sum[query];
-    float* row = values + query * width;
-    const float* other = later.values + query * width;
-    for (size_t i = 0; i < width; ++i) row[i] += factor * other[i];
-  }
-};
-
-// Room for some softmaxes, which begin and have their rows at multiples of 64 bytes; it grows and stays. One allocation for
-// all: theirs would be made by as many threads, and given back by one.
-class SoftmaxRoom {
- public:
-  // REQUIRES: `queries` and `width` are multiples of kAttendLanes.
-  void resize(size_t count, size_t queries, size_t width) {
-    queries_ = queries;
-    width_ = width;
-    const size_t bytes = count * floats() * sizeof(float);
-    if (floats_.size() < bytes) floats_ = Buffer(bytes);
-  }
-
-  Softmax operator[](size_t i) const {
-    float* at = floats_.as<float>() + i * floats();
-    return {at, at + queries_, at + 2 * queries_, width_};
-  }
-
- private:
-  size_t floats() const { return queries_ * (2 + width_); }
-
-  size_t queries_ = 0, width_ = 0;
-  Buffer floats_;
-};
-
 // A block of queries: some tokens of one run, some of the query heads of one KV head.
 struct Block {
   uint32_t run, first_token, tokens, kv_head, first_head, heads;
+  const uint32_t* chosen = nullptr;  // of one token: it attends to these rows alone
 };
 
 // What a thread works in; it grows and stays.
@@ -91,6 +47,7 @@ struct Scratch {
   std::vector<AttendQuery> queries;
   std::vector<const std::byte*> pages;
   std::vector<float> query_lanes, key_rows, value_rows, scores;
+  std::vector<std::byte> gathered;
 };
 
 class BlockAttention {
@@ -123,18 +80,23 @@ class BlockAttention {
     const size_t query_width = key_width_ + (goes_on ? value_width_ : 0);
     const size_t page_scores = (page_tokens_ + 1) * kAttendLanes;
     scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * query_width);
-    scratch.key_rows.resize(page_tokens_ * key_width_);
-    scratch.value_rows.resize(page_tokens_ * value_width_);
+    scratch.key_rows.resize(page_tokens_ * (key_width_ + kRowGap));
+    scratch.value_rows.resize(page_tokens_ * (value_width_ + kRowGap));
     scratch.scores.resize((goes_on ? 2 : 1) * page_scores);
     list_queries(scratch.queries);
     const uint32_t begin = std::max(first_visible(row(0)), segment * segment_tokens_);
     const uint32_t end = row(block_.tokens - 1) + 1;
     const uint32_t begin_page = begin / page_tokens_, last_page = (end - 1) / page_tokens_;
     const uint32_t end_page = std::min(last_page + 1, (segment + 1) * segment_tokens_ / page_tokens_);
-    const uint32_t fetch_end_page = std::min(last_page + 1, end_page + pages_beyond);
+    const uint32_t fetch_end_page =
+        block_.chosen != nullptr ? end_page : std::min(last_page + 1, end_page + pages_beyond);
     scratch.pages.clear();
-    for (uint32_t page = begin_page; page < fetch_end_page; ++page)
-      scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
+    if (block_.chosen != nullptr) {
+      gather(scratch, begin_page, end_page);
+    } else {
+      for (uint32_t page = begin_page; page < fetch_end_page; ++page)
+        scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
+    }
     attend({.shape = &layer_.shape,
             .page_tokens = page_tokens_,
             .pages = scratch.pages.data(),
@@ -171,7 +133,26 @@ class BlockAttention {
   }
 
  private:
+  // Chosen rows become pages, as if there were no others.
+  void gather(Scratch& scratch, uint32_t begin_page, uint32_t end_page) const {
+    scratch.gathered.resize((end_page - begin_page) * layer_.head_bytes + kReadBeyond);
+    for (uint32_t page = begin_page; page < end_page; ++page) {
+      std::byte* to = scratch.gathered.data() + (page - begin_page) * layer_.head_bytes;
+      scratch.pages.push_back(to);
+      const uint32_t first = page * page_tokens_, count = std::min(page_tokens_, params_.most - first);
+      for (uint32_t r = 0; r < count; ++r) {
+        const uint32_t from = block_.chosen[first + r];
+        std::memcpy(to + r * layer_.key_row_bytes, params_.kv.key_row(block_.run, block_.kv_head, from),
+                    layer_.key_row_bytes);
+        std::memcpy(to + page_tokens_ * layer_.key_row_bytes + r * layer_.value_row_bytes,
+                    params_.kv.value_row(block_.run, block_.kv_head, from), layer_.value_row_bytes);
+      }
+    }
+  }
+
+  // By its place among the rows that it attends to.
   uint32_t row(uint32_t token) const {
+    if (block_.chosen != nullptr) return params_.most - 1;
     return params_.kv.head_row(block_.run, block_.kv_head,
                                batch_.runs[block_.run].row_of(block_.first_token + token));
   }
@@ -209,8 +190,19 @@ std::vector<Block> attention_blocks(const AttendParams& params, const BatchView&
   std::vector<Block> blocks;
   for (uint32_t r = 0; r < batch.runs.size(); ++r) {
     const TokenRun& run = batch.runs[r];
+    uint32_t choosing = run.count;  // tokens from here on see more than they attend to
+    if (params.most > 0) {
+      const uint32_t row = params.kv.head_row(r, 0, run.row_of(run.begin));
+      choosing = row >= params.most ? 0 : std::min(run.count, params.most - row);
+    }
+    for (uint32_t t = run.count; t > choosing; --t) {
+      const uint32_t token = run.begin + t - 1, most = few ? kChosenBlockHeads : kMostBlockQueries;
+      for (uint32_t i = 0; i < heads_per_kv; i += most)
+        blocks.push_back({r, token, 1, 0, i, std::min(most, heads_per_kv - i),
+                          params.chosen.data() + size_t(token) * params.most});
+    }
     // The last first: they see the most, and no thread should begin such a block when the others are done.
-    for (uint32_t left = run.count; left > 0;) {
+    for (uint32_t left = choosing; left > 0;) {
       const uint32_t begin = (left - 1) / kQueryBlock * kQueryBlock, tokens = left - begin;
       left = begin;
       const uint32_t most = std::max(kLeastBlockHeads, few ? 0 : kMostBlockQueries / tokens);
@@ -281,6 +273,8 @@ void CpuBackend::attend(const AttendParams& params) {
   CHECK(params.out.f32.width == params.heads * shape.value_dim);
   CHECK(params.kv.group->layout->page_tokens % 4 == 0 &&
         kSegmentTokens % params.kv.group->layout->page_tokens == 0);
+  CHECK(params.most == 0 || (shape.kv_heads == 1 && shape.window == 0 && params.chunk == 0 && !params.sinks &&
+                             params.chosen.size() >= params.query.rows * params.most));
   const std::vector<Block> blocks = attention_blocks(params, batch_, pool_.size());
   if (blocks.size() >= 2 * pool_.size()) {
     pool_.parallel_for(blocks.size(), 1, [&](size_t begin, size_t end) {

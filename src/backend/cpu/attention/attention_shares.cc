@@ -126,6 +126,16 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
       }
     }
   });
+  if (params.most > 0 && last >= params.most) {
+    // Rows that were not chosen have no share.
+    const std::span chosen = params.chosen.subspan(size_t(token) * params.most, params.most);
+    std::vector<bool> kept(out.width);
+    for (const uint32_t at : chosen) kept[at] = true;
+    for (uint32_t i = 0; i < heads; ++i) {
+      for (size_t at = 0; at < out.width; ++at)
+        if (!kept[at]) out.row(i)[at] = -std::numeric_limits<float>::infinity();
+    }
+  }
   pool_.parallel_for(heads, 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const auto [first, row] = seen[(first_head + i) / group];

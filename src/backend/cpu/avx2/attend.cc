@@ -13,8 +13,8 @@ namespace {
 
 struct Avx2 {
   using Fetch = NearFetch;
-  static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2;
-  static constexpr bool kReadsKeys = false, kScoresQuads = false, kRoundsToBf16 = true;
+  static constexpr size_t kLanes = 8, kScoreRows = 2, kValueVectors = 2, kValueQueries = 4, kQuadLanes = 8;
+  static constexpr bool kReadsKeys = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;
   using Quad = const float*;
   using Bf16 = NoBf16;
@@ -49,6 +49,14 @@ struct Avx2 {
   static ALWAYS_INLINE Lanes broadcast(const float* value) {
     if constexpr (sizeof(Lanes) == 32) return Lanes(_mm256_broadcast_ss(value));
     if constexpr (sizeof(Lanes) == 16) return Lanes(_mm_broadcast_ss(value));
+  }
+  static ALWAYS_INLINE Floats<8> repeat_quad(const float* values) {
+    return Floats<8>(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(values)));
+  }
+  static ALWAYS_INLINE Floats<8> join_quads(const Floats<8> (&rows)[4]) {
+    const __m256 ab = _mm256_hadd_ps(__m256(rows[0]), __m256(rows[1]));
+    const __m256 by_query = _mm256_hadd_ps(ab, _mm256_hadd_ps(__m256(rows[2]), __m256(rows[3])));
+    return Floats<8>(_mm256_permutevar8x32_ps(by_query, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
   }
   static ALWAYS_INLINE Floats<4> multiply_add(Floats<4> a, Floats<4> b, Floats<4> c) {
     return Floats<4>(_mm_fmadd_ps(__m128(a), __m128(b), __m128(c)));

@@ -10,6 +10,8 @@ namespace quire {
 namespace {
 
 struct WordCodes {
+  static constexpr size_t kTileQueries = 0;
+
   static void pack_query(const int16_t* codes, size_t lane, std::byte* out) {
     std::memcpy(out + lane * 2 * kChunk, codes, 2 * kChunk);
   }
@@ -87,7 +89,9 @@ struct WordCodes {
   // sum + the products of neighbours, two by two
   static ALWAYS_INLINE __m256i add_products(__m256i sum, __m256i a, __m256i b) {
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-    return _mm256_dpwssd_epi32(sum, a, b);
+    // In words of the machine: GCC 12 copies every sum before it adds to it, and back.
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
 #else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 #endif

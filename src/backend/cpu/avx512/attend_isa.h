@@ -4,20 +4,20 @@
 #include <immintrin.h>
 
 #include "backend/cpu/attention/attend_pages.h"
-#include "backend/cpu/avx2/word_codes.h"
 #include "backend/cpu/avx2/word_nibbles.h"
+#include "backend/cpu/avx512/wide_codes.h"
 
 namespace quire {
 namespace {
 
 struct Avx512 {
   using Fetch = NearFetch;
-  static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = false, kScoresQuads = true, kRoundsToBf16 = true;
+  static constexpr size_t kLanes = 16, kScoreRows = 4, kValueVectors = 4, kValueQueries = 6, kQuadLanes = 16;
+  static constexpr bool kReadsKeys = false, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p-52f;
   using Quad = const float*;
   using Bf16 = NoBf16;
-  using Codes = WordCodes;
+  using Codes = WideCodes;
   using Nibbles = WordNibbles;
 
   template <KvFormat format>

@@ -13,8 +13,8 @@ namespace {
 
 struct Neon {
   using Fetch = NearFetch;
-  static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4;
-  static constexpr bool kReadsKeys = true, kScoresQuads = false, kRoundsToBf16 = true;
+  static constexpr size_t kLanes = 4, kScoreRows = 4, kValueVectors = 4, kValueQueries = 4, kQuadLanes = 0;
+  static constexpr bool kReadsKeys = true, kRoundsToBf16 = true;
   static constexpr float kFp8Factor = 0x1p60f;
   using Quad = float32x4_t;
   using Bf16 = NoBf16;

@@ -18,6 +18,8 @@ namespace {
 //   add_small<i>(sum, a, b) the same where two products fit 16 bits with room to add two
 template <class Products>
 struct ByteCodes {
+  static constexpr size_t kTileQueries = 0;
+
   static constexpr size_t kFourBlocks = 128;  // bytes of their weights
 
   static void pack_query(const int16_t* codes, size_t lane, std::byte* out) {

@@ -214,9 +214,27 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
   }
 }
 
+void score_index(const AttendArgs& args) {
+  const KvLayerShape& shape = *args.shape;
+  const size_t row_bytes = kv_row_bytes(shape.key_format, shape.key_dim);
+  float* out = args.index_scores;
+  for (uint32_t page = args.begin_page; page < args.end_page; ++page) {
+    for (uint32_t r = 0; r < args.page_tokens; ++r) {
+      const KeyRow row{shape.key_format, shape.key_dim, args.pages[page - args.begin_page] + r * row_bytes};
+      float sums[4] = {};
+      for (size_t h = 0; h < args.count; ++h) {
+        const float score = part_score(args, args.queries[h].row, row);
+        sums[h % 4] = std::fma(args.index_weights[h], score < 0 ? 0.0f : score, sums[h % 4]);
+      }
+      *out++ = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+  }
+}
+
 }  // namespace
 
 void attend_scalar(const AttendArgs& args) {
+  if (args.index_weights != nullptr) return score_index(args);
   for (size_t q = 0; q < args.count; ++q)
     attend_one(args, args.queries[q], args.max[q], args.sum[q], args.values + q * args.value_width);
 }
