@@ -143,7 +143,10 @@ struct AttendParams {
   uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
   float scale = 1;
   float soft_cap = 0;  // 0: none
-  Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  Weight sinks;  // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  // [heads]: what a score loses, after the soft cap, with every row that its key is behind the query; or nothing. REQUIRES: of the run
+  // no row was let go, so that rows are positions.
+  std::span<const float> slopes = {};
   Activation out;  // [tokens, heads * value_dim]
 };
 
