@@ -172,9 +172,9 @@ ModelRoles model_roles(const ModelSpec& spec) {
 
 std::vector<Role> all_roles(const ModelSpec& spec) {
   const ModelRoles model = model_roles(spec);
-  std::vector<Role> all = {model.embedding, model.positions, model.head, model.head_bias};
+  std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
+                           model.output_norm[1], model.head,      model.head_bias};
   all.insert(all.end(), model.embedding_norm.begin(), model.embedding_norm.end());
-  all.insert(all.end(), model.output_norm.begin(), model.output_norm.end());
   all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
   all.insert(all.end(), model.streams.begin(), model.streams.end());
   all.insert(all.end(), model.joining.begin(), model.joining.end());
