@@ -114,6 +114,25 @@ TEST(Layers, ThatShareAnswerInTheEngineAndAreNotPruned) {
   EXPECT_THROW(engine.submit(pruned), Error);
 }
 
+TEST(Layers, WhoseScoresFallWithTheDistanceAreNotPruned) {
+  const auto file = make(small_llama(), [](ModelSpec& spec) {
+    for (LayerSpec& layer : spec.layers) layer.gqa().slopes.assign(layer.gqa().heads, 0.25f);
+  });
+  BareModel model(file, file->spec(), scalar_kernels(), 2);
+  Engine engine(model.engine_model(), {.context = 128});
+  Request request;
+  request.prompt = some_tokens();
+  request.max_tokens = 2;
+  EXPECT_EQ(engine.run(request).tokens.size(), 2u);
+  request.pruning = PruningOptions{.share = 0.5, .window = 4};
+  try {
+    engine.submit(request);
+    FAIL() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("ALiBi"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Layers, MayRunAttentionAndMlpSideBySide) {
   for (const BlockInput input : {BlockInput::shared, BlockInput::stream_before}) {
     for (const NormKind kind : {NormKind::rms, NormKind::layer}) {

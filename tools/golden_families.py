@@ -171,10 +171,29 @@ def families(Golden):
         "starcoder2": golden(lambda: t.Starcoder2Config(**tiny(sliding_window=16))),
         "falcon": golden(lambda: t.FalconConfig(**falcon(num_kv_heads=2, new_decoder_architecture=True))),
         "falcon_7b": golden(lambda: t.FalconConfig(**falcon(multi_query=True, new_decoder_architecture=False, parallel_attn=True))),
+        "bloom": golden(lambda: t.BloomConfig(vocab_size=64, hidden_size=48, n_layer=2, n_head=6, pad_token_id=0, bos_token_id=1, eos_token_id=2),
+                        gain={"embeddings_layernorm.weight": -1.0, "self_attention.dense": 4.0, "self_attention.query": 2.0, "dense_4h_to_h.weight": 5.0}),
+        "mpt": golden(mpt, prompt_tokens=100, gain={"wte": 0.4, "Wqkv": 2.0, "out_proj": 3.0, "down_proj": 3.0}),
+        "cohere2_moe": golden(lambda: t.Cohere2MoeConfig(**tiny(
+            num_hidden_layers=4, head_dim=8, sliding_window=16, sliding_window_pattern=2, first_k_dense_replace=1, intermediate_size=16,
+            prefix_dense_intermediate_size=40, num_experts=6, num_experts_per_tok=2, num_shared_experts=2, expert_selection_fn="sigmoid",
+            logit_scale=0.5, tie_word_embeddings=True)), gain={"embed_tokens": 1.0, "down_proj": 2.0, "o_proj": 2.0}),
+        "mimo_v2_flash": golden(lambda: t.MiMoV2FlashConfig(**tiny(
+            num_hidden_layers=4, head_dim=12, v_head_dim=8, num_key_value_heads=1, sliding_window=17, n_routed_experts=6, num_experts_per_tok=2,
+            moe_intermediate_size=16, n_group=2, topk_group=1, attention_value_scale=0.7, routed_scaling_factor=1.5,
+            layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+            rope_parameters={"full_attention": rope(theta=1000000.0, partial_rotary_factor=0.334),
+                             "sliding_attention": rope(theta=1000.0, partial_rotary_factor=0.334)})),
+            gain={**LARGE_BIAS, "sinks": 1.0}),
         "llama4": golden(lambda: t.Llama4TextConfig(**tiny(
             num_hidden_layers=4, head_dim=8, intermediate_size=16, intermediate_size_mlp=48, num_local_experts=4, num_experts_per_tok=1,
             interleave_moe_layer_step=2, attention_chunk_size=16, floor_scale=8, attn_scale=0.3))),
     }
+
+
+def mpt():
+    return transformers.MptConfig(vocab_size=64, d_model=32, n_layers=2, n_heads=4, max_seq_len=512, pad_token_id=0,
+                                  bos_token_id=1, eos_token_id=2, attn_config=dict(softmax_scale=0.5))
 
 
 def falcon(**changes):

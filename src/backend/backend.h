@@ -161,7 +161,10 @@ struct AttendParams {
   // window, no chunks.
   std::span<const uint32_t> chosen = {};
   uint32_t most = 0;
-  Weight sinks;    // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  Weight sinks;  // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
+  // [heads]: what a score loses, after the soft cap, with every row that its key is behind the query; or nothing. REQUIRES: of the run
+  // no row was let go, so that rows are positions.
+  std::span<const float> slopes = {};
   Activation out;  // [tokens, heads * value_dim]
 };
 

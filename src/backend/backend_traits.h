@@ -22,6 +22,7 @@ struct KernelLimits {
   uint32_t vocabulary = kNone;
   bool unequal_heads = true;          // heads of one sequence may keep different numbers of rows
   bool chunks = true;                 // AttendParams::chunk
+  bool slopes = true;                 // AttendParams::slopes
   bool scaled_inputs = true;          // ShareUse::of_inputs
   bool recurrent = true;              // convolve, delta_net, state_space, selective_scan and split_heads
   uint32_t state_keys = kNone;        // of a head of a recurrent layer

@@ -63,6 +63,13 @@ void Engine::check_pruning(const Request& request) const {
     if (layer.front().shares_with)
       throw Error("layers of this model read each other's keys and values: such a cache cannot be pruned");
   }
+  for (const LayerSpec& layer : model_.spec->layers) {
+    if (layer.attention() != nullptr && !layer.attention()->slopes.empty())
+      throw Error(
+          "layers of this model know how far a key is behind by where its row is (ALiBi): such a cache "
+          "cannot "
+          "be pruned");
+  }
   if (!keeps_rows) throw Error("no layer of this model keeps keys and values: there is nothing to prune");
   const bool reads_again =
       pruning.policy == PruningPolicy::zip || pruning.policy == PruningPolicy::evaluator_prompt;

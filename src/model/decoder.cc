@@ -198,6 +198,15 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                                   .table = weights_.embedding,
                                   .positions = weights_.positions,
                                   .scale = spec_.embedding_scale});
+  if (spec_.embedding_norm) {
+    const Rows stream = pass.norm.stream;
+    backend_.side(pass.side).norm_quantize({.stream = stream,
+                                            .branch = {},
+                                            .branch_gate = {},
+                                            .norm = &weights_.embedding_norm,
+                                            .rows = {},
+                                            .out = {.f32 = stream, .forms = {}}});
+  }
   if (weights_.layer_table) read_layer_inputs(pass);
   if (spec_.streams > 1) open_streams(pass);
   if (weights_.join) join(pass, hidden.before);

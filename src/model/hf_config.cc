@@ -40,6 +40,8 @@ class Converter {
     if (!config_.maybe_flag("is_causal").value_or(true)) set("attention.causal", false);
     if (arch_ == "gpt2")
       add_gpt2();
+    else if (is_hf_alibi(*out_.family))
+      add_hf_alibi(config_, out_);
     else if (is_hf_hybrid(*out_.family))
       add_hf_hybrid(config_, out_);
     else if (is_hf_latent(*out_.family))
@@ -144,10 +146,10 @@ class Converter {
         count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
     if (arch_ != "gemma3n")  // which says it layer by layer
-      set("feed_forward_length",
-          hf_count(config_,
-                   {"intermediate_size_mlp", "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
-                   has_usual_width ? std::optional(width) : std::nullopt));
+      set("feed_forward_length", hf_count(config_,
+                                          {"prefix_dense_intermediate_size", "intermediate_size_mlp",
+                                           "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
+                                          has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
     set("attention.key_length", head_dim);
@@ -184,7 +186,10 @@ class Converter {
     if (arch_ == "falcon-h1") add_hf_falcon_h1(config_, out_);
     if (arch_ == "gemma3n") add_hf_gemma3n(config_, out_);
     if (arch_ == "granite" || arch_ == "granitemoe") add_granite();
-    if (arch_ == "command-r" || arch_ == "cohere2") set("logit_scale", positive("logit_scale", 0.0625));
+    if (arch_ == "mimo2") add_hf_mimo(config_, out_);
+    if (arch_ == "cohere2moe") check_cohere2_moe();
+    if (arch_ == "command-r" || arch_.starts_with("cohere2"))
+      set("logit_scale", positive("logit_scale", 0.0625));
     if (arch_ == "gptneox")
       set("use_parallel_residual", config_.maybe_flag("use_parallel_residual").value_or(true));
     if (arch_ == "falcon") {
@@ -195,6 +200,21 @@ class Converter {
       throw Error("{}: \"clip_qkv\" is not supported", config_.where());
     if (arch_ == "phimoe") out_.metadata.set("quire.router_jitter", positive("router_jitter_noise", 0.01));
     if (arch_ == "llama4") add_llama4();
+  }
+
+  void check_cohere2_moe() const {
+    const std::string joined = config_.maybe_text("shared_expert_combination_strategy").value_or("average");
+    if (joined != "average")
+      throw Error("{}: \"shared_expert_combination_strategy\" is {}; known is average", config_.where(),
+                  in_quotes(joined));
+    const std::string score = config_.maybe_text("expert_selection_fn").value_or("softmax");
+    if (score != "softmax" && score != "sigmoid")
+      throw Error("{}: \"expert_selection_fn\" is {}; known are softmax and sigmoid", config_.where(),
+                  in_quotes(score));
+    if (count("prefix_dense_sliding_window_pattern", 1) != 1)
+      throw Error("{}: windows in the dense layers are not supported", config_.where());
+    if (config_.maybe_number("first_k_dense_replace").value_or(0) > 0 && !config_.has("layer_types"))
+      throw Error("{} has no \"layer_types\"", config_.where());
   }
 
   void add_llama4() {

@@ -65,8 +65,13 @@ void add_hf_latent(const HfObject& config, HfConfig& out);
 void add_hf_gemma3n(const HfObject& config, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
+// What MiMo-V2-Flash has that others have not, once all else is said.
+void add_hf_mimo(const HfObject& config, HfConfig& out);
 // What Falcon-H1 has that others have not, once all else is said.
 void add_hf_falcon_h1(const HfObject& config, HfConfig& out);
+// All of BLOOM's or MPT's.
+bool is_hf_alibi(const HfFamily& family);
+void add_hf_alibi(const HfObject& config, HfConfig& out);
 // All of a hybrid's, whose layers are of several kinds.
 bool is_hf_hybrid(const HfFamily& family);
 void add_hf_hybrid(const HfObject& config, HfConfig& out);

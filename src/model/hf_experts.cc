@@ -99,6 +99,9 @@ class Experts {
   void add_routing() {
     const HfFamily& family = *out_.family;
     if (family.score != HfScore::usual) set("expert_gating_func", uint64_t(family.score));
+    if (arch_ == "cohere2moe")
+      set("expert_gating_func",
+          uint64_t(config_.maybe_text("expert_selection_fn").value_or("softmax") == "sigmoid" ? 2 : 3));
     // What is said of V2 was never done.
     const bool is_v2 = family.model_type == "deepseek_v2";
     const char* key = config_.has("moe_renormalize") ? "moe_renormalize" : "norm_topk_prob";
@@ -148,6 +151,9 @@ class Experts {
           throw Error("{}: \"mlp_layer_types\" has {}; known are dense and sparse", config_.where(),
                       in_quotes(kinds[i]));
       }
+    }
+    if (const auto each = config_.numbers("moe_layer_freq"); each.size() == layers && layers > 1) {
+      for (uint64_t i = 0; i < layers; ++i) dense[i] = each[i] == 0;
     }
     if (config_.has("moe_layers")) {
       dense.assign(layers, true);

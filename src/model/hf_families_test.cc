@@ -177,6 +177,66 @@ TEST(HfFamilies, RefuseWhatTheyCannotCompute) {
   EXPECT_THAT(ConfigMaker("gpt_neox").set("hidden_act", "gelu_fast").error(), HasSubstr("only gelu is"));
 }
 
+TEST(HfFamilies, SayHowScoresFallWithTheDistance) {
+  ConfigMaker mpt("mpt");
+  mpt.config = {{"model_type", "mpt"}, {"vocab_size", 64}, {"d_model", 48}, {"n_heads", 6}, {"n_layers", 2}};
+  mpt.set("attn_config", {{"alibi_bias_max", 16}, {"softmax_scale", 0.5}, {"clip_qkv", nullptr}});
+  const Metadata& metadata = mpt.read().metadata;
+  EXPECT_EQ(metadata.number("mpt.feed_forward_length"), 192u);
+  EXPECT_EQ(metadata.number("mpt.context_length"), 2048u);
+  EXPECT_EQ(metadata.real("mpt.attention.max_alibi_bias"), 16);
+  EXPECT_EQ(metadata.real("mpt.attention.scale"), 0.5);
+  for (const Json& other : {Json{{"clip_qkv", 6.0}}, Json{{"alibi", false}}, Json{{"qk_ln", true}}})
+    EXPECT_THAT(mpt.set("attn_config", other).error(), HasSubstr("not supported"));
+
+  ConfigMaker bloom("bloom");
+  bloom.config = {
+      {"model_type", "bloom"}, {"vocab_size", 64}, {"n_embed", 48}, {"n_head", 6}, {"n_layer", 2}};
+  EXPECT_EQ(bloom.read().metadata.number("bloom.feed_forward_length"), 192u);
+  EXPECT_THAT(bloom.set("n_head", 5).error(), HasSubstr("does not divide into 5 heads"));
+  EXPECT_THAT(bloom.set("apply_residual_connection_post_layernorm", true).error(), HasSubstr("is true"));
+}
+
+TEST(HfFamilies, AverageExpertsAndRefuseOtherSums) {
+  const auto cohere = [] {
+    return ConfigMaker("cohere2_moe")
+        .set("num_experts", 8)
+        .set("num_shared_experts", 2)
+        .set("prefix_dense_intermediate_size", 40)
+        .set("sliding_window", 16)
+        .set("mlp_layer_types", {"dense", "sparse", "sparse", "sparse", "sparse", "sparse"})
+        .set("expert_selection_fn", "sigmoid");
+  };
+  const Metadata& metadata = cohere().read().metadata;
+  EXPECT_EQ(metadata.number("cohere2moe.feed_forward_length"), 40u);
+  EXPECT_EQ(metadata.number("cohere2moe.leading_dense_block_count"), 1u);
+  EXPECT_EQ(metadata.number("cohere2moe.expert_shared_feed_forward_length"), 32u);
+  EXPECT_EQ(metadata.number("cohere2moe.expert_gating_func"), 2u);
+  EXPECT_THAT(cohere().set("shared_expert_combination_strategy", "sum").error(),
+              HasSubstr("known is average"));
+  EXPECT_THAT(cohere().set("expert_selection_fn", "tanh").error(), HasSubstr("softmax and sigmoid"));
+  EXPECT_THAT(cohere().set("prefix_dense_sliding_window_pattern", 2).error(),
+              HasSubstr("windows in the dense"));
+}
+
+// As its first files have it: which layers have a window, and which experts, are lists of numbers.
+TEST(HfFamilies, ReadBothFormsOfMiMo) {
+  ConfigMaker mimo("mimo_v2_flash");
+  mimo.set("head_dim", 24).set("v_head_dim", 16).set("num_key_value_heads", 1).set("n_routed_experts", 8);
+  mimo.set("hybrid_layer_pattern", {0, 1, 1, 1, 1, 0}).set("moe_layer_freq", {0, 1, 1, 1, 1, 1});
+  mimo.set("sliding_window_size", 128).set("swa_rope_theta", 10000).set("rope_theta", 5000000);
+  mimo.set("attention_value_scale", 0.707).set("routed_scaling_factor", nullptr);
+  const Metadata& metadata = mimo.read().metadata;
+  EXPECT_EQ(metadata.maybe_numbers("mimo2.attention.head_count_kv", 6),
+            (std::vector<uint64_t>{1, 2, 2, 2, 2, 1}));
+  EXPECT_EQ(metadata.number("mimo2.attention.value_length"), 16u);
+  EXPECT_EQ(metadata.number("mimo2.attention.sliding_window"), 129u);
+  EXPECT_EQ(metadata.number("mimo2.rope.dimension_count"), 8u);
+  EXPECT_EQ(metadata.number("mimo2.leading_dense_block_count"), 1u);
+  EXPECT_EQ(metadata.real("mimo2.attention.value_scale"), 0.707);
+  EXPECT_THAT(mimo.set("hybrid_layer_pattern", {0, 1}).error(), HasSubstr("are said of 2 layers"));
+}
+
 // What a spec is read from: the head of a file that has only an embedding.
 class ConfigHead : public ModelFile {
  public:
@@ -202,6 +262,18 @@ bool becomes_a_spec(const Json& config) {
   } catch (const Error& error) {
     return false;
   }
+}
+
+// Of heads that are no power of two the others stand between the first ones.
+TEST(HfFamilies, HaveSlopesForAnyNumberOfHeads) {
+  ConfigMaker bloom("bloom");
+  bloom.config = {
+      {"model_type", "bloom"}, {"vocab_size", 64}, {"n_embed", 48}, {"n_head", 6}, {"n_layer", 2}};
+  const ModelSpec spec = read_model_spec(ConfigHead(bloom.read()));
+  EXPECT_EQ(spec.layers[1].gqa().slopes,
+            (std::vector<float>{0.25f, 0.0625f, 0.015625f, 0.00390625f, 0.5f, 0.125f}));
+  EXPECT_FALSE(spec.layers[1].gqa().rope);
+  EXPECT_TRUE(spec.embedding_norm);
 }
 
 // `config` itself where the model is nested, and every object below.

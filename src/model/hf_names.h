@@ -21,6 +21,7 @@ inline constexpr HfName kHfModelNames[] = {
     {"wte", "token_embd"},
     {"embed_in", "token_embd"},
     {"word_embeddings", "token_embd"},
+    {"word_embeddings_layernorm", "token_embd_norm"},
     {"wpe", "position_embd"},
     {"norm", "output_norm"},
     {"norm_f", "output_norm"},
@@ -33,7 +34,7 @@ inline constexpr HfName kHfModelNames[] = {
     {"embed_out", "output"},
 };
 
-// Of a layer; "feed_forward." is read as "mlp.".
+// Of a layer; "feed_forward." and "ffn." are read as "mlp.".
 inline constexpr HfName kHfLayerNames[] = {
     {"input_layernorm", "attn_norm"},
     {"attention_layernorm", "attn_norm"},
@@ -145,6 +146,10 @@ inline constexpr HfName kHfLayerNames[] = {
     {"block_sparse_moe.router", "ffn_gate_inp"},
     {"block_sparse_moe.router.layer", "ffn_gate_inp"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"norm_1", "attn_norm"},
+    {"norm_2", "ffn_norm"},
+    {"attn.Wqkv", "attn_qkv"},
+    {"attn.out_proj", "attn_output"},
     {"ln_1", "attn_norm"},
     {"attn.c_attn", "attn_qkv"},
     {"attn.c_proj", "attn_output"},
@@ -191,6 +196,7 @@ inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "vision_tower.",
     "multi_modal_projector.",
     "model.vision_tower.",
+    "model.mtp.",
     "model.multi_modal_projector.",
     "visual.",
     "model.visual.",

@@ -105,7 +105,7 @@ class Planner {
                                "transformer.", "gpt_neox.", "backbone."})
       if (take_prefix(rest, prefix)) break;
     const bool apart = take_prefix(rest, kHfPredictorPrefix);
-    if (take_prefix(rest, "layers.") || take_prefix(rest, "h.")) {
+    if (take_prefix(rest, "layers.") || take_prefix(rest, "h.") || take_prefix(rest, "blocks.")) {
       const auto own = take_index(rest);
       const auto layer = own && apart ? std::optional(config_.layers + *own) : own;
       if (layer && *layer >= config_.layers && *layer - config_.layers < config_.more_layers)
@@ -163,12 +163,13 @@ class Planner {
     const std::string block = fmt::format("blk.{}.", layer);
     const std::string as_mlp = "mlp." + std::string(rest.substr(rest.find('.') + 1));
     const std::string as_mixer = "mixer." + std::string(rest.substr(rest.find('.') + 1));
-    if (rest.starts_with("feed_forward.")) rest = as_mlp;
+    if (rest.starts_with("feed_forward.") || rest.starts_with("ffn.")) rest = as_mlp;
     // Transformers saves the dense layers of Kimi Linear so, too.
     if (rest.starts_with("block_sparse_moe.") && find_name(kHfLayerNames, split_suffix(as_mlp).first))
       rest = as_mlp;
     if (rest.starts_with("mamba.")) rest = as_mixer;
-    if (rest == "self_attn.sinks") return place_plain(tensor, block + "attn_sinks.weight");
+    if (rest == "self_attn.sinks" || rest == "self_attn.attention_sink_bias")
+      return place_plain(tensor, block + "attn_sinks.weight");
     if (rest.ends_with(".e_score_correction_bias")) return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
     if (rest == "self_attn.kv_b_proj.weight" && config_.latent_plain_dim > 0)
@@ -267,9 +268,9 @@ class Planner {
       made.rows = HfRows::pairs;
       made.heads = query ? config_.heads : config_.kv_heads;
     }
-    // GPT-NeoX and Falcon have the rows of a head of keys and values after those of the queries that share it.
+    // GPT-NeoX, Falcon and BLOOM have the rows of a head of keys and values after those of the queries that share it.
     const std::string_view architecture = config_.family->architecture;
-    if ((architecture == "gptneox" || architecture == "falcon") &&
+    if ((architecture == "gptneox" || architecture == "falcon" || architecture == "bloom") &&
         name.find(".attn_qkv.") != std::string::npos) {
       const uint64_t sharing = config_.heads / config_.kv_heads, all = config_.heads + 2 * config_.kv_heads;
       const uint64_t rows = tensor.shape.empty() ? 0 : tensor.shape[0] / all;

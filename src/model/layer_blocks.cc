@@ -68,6 +68,7 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
     if (!std::holds_alternative<AbsentSpec>(layer.mixer))
       add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor,
           norms.post ? "post_attention_norm" : "", layer.sides.mixer);
+    if (!std::holds_alternative<AbsentSpec>(layer.mixer)) blocks.back().residual_scale *= layer.mixer_scale;
     CHECK(!layer.beside || !norms.post);
     if (layer.beside) {
       const size_t first = blocks.back().block->cached().size();
@@ -82,7 +83,11 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
       add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, norms.post ? "post_ffw_norm" : "",
           layer.sides.mlp);
     CHECK(!layer.shared || !norms.post);
-    if (layer.shared) add(make_block(*layer.shared, spec.dim), BlockInput::shared, "", "", layer.sides.mlp);
+    if (!std::holds_alternative<AbsentSpec>(layer.mlp)) blocks.back().residual_scale *= layer.mlp_scale;
+    if (layer.shared) {
+      add(make_block(*layer.shared, spec.dim), BlockInput::shared, "", "", layer.sides.mlp);
+      blocks.back().residual_scale *= layer.mlp_scale;
+    }
     if (layer.input) {
       add(make_block(*layer.input, spec.dim), BlockInput::stream, "", "post_norm", layer.sides.mlp);
       blocks.back().residual_scale = 1;
@@ -151,6 +156,8 @@ ModelRoles model_roles(const ModelSpec& spec) {
                     .shape = {spec.context, dim},
                     .kind = RoleKind::table,
                     .presence = spec.learned_positions ? Presence::required : Presence::absent},
+      .embedding_norm = norm_roles("embedding norm", kEmbeddingNorm, dim,
+                                   spec.embedding_norm ? Presence::required : Presence::absent),
       .layer_inputs = layer_input_roles(spec),
       .streams = stream_roles(spec),
       .joining = joining_roles(spec),
@@ -167,6 +174,7 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   const ModelRoles model = model_roles(spec);
   std::vector<Role> all = {model.embedding,      model.positions, model.output_norm[0],
                            model.output_norm[1], model.head,      model.head_bias};
+  all.insert(all.end(), model.embedding_norm.begin(), model.embedding_norm.end());
   all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
   all.insert(all.end(), model.streams.begin(), model.streams.end());
   all.insert(all.end(), model.joining.begin(), model.joining.end());

@@ -31,9 +31,13 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec);
 // A table too large to be kept: rows are read from the mapped file.
 inline constexpr std::string_view kLayerTable = "per_layer_token_embd.weight";
 
+// The norm of what the stream begins with.
+inline constexpr const char* kEmbeddingNorm = "token_embd_norm";
+
 // The weights that are the model's and no layer's.
 struct ModelRoles {
   Role embedding, positions;
+  std::array<Role, 2> embedding_norm;
   std::array<Role, 3> layer_inputs;  // table, matrix, norm
   std::array<Role, 2> streams;       // what makes the others of the embedding, and what they end with
   std::array<Role, 3>

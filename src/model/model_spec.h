@@ -75,6 +75,8 @@ struct LayerSpec {
   std::optional<StreamsSpec> streams = {};  // around all of them; then `input` is theirs
   LayerNorms norms = {};
   float residual_scale = 1;  // multiplies what mixer and MLP add
+  float mixer_scale = 1;     // the same of the mixer alone
+  float mlp_scale = 1;       // and of the MLP and the one beside it
   float output_scale = 1;    // multiplies the stream after all of them
   LayerSides sides = {};
 
@@ -108,6 +110,8 @@ struct ModelSpec {
   std::vector<RopeSpec> ropes;
   NormSpec output_norm;
   std::string output_norm_tensor = "output_norm";  // what the file calls it
+
+  std::optional<NormSpec> embedding_norm = {};  // of what the stream begins with
 
   LayerInputs layer_inputs;
   uint32_t streams =

@@ -34,6 +34,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   if (gqa.values != Values::own && !limits.norms_of_parts)
     return "has attention with normed values, which is not there yet";
   if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";
+  if (!gqa.slopes.empty() && !limits.slopes)
+    return "has scores that fall with the distance (ALiBi), which are not there yet";
   if (gqa.kv_heads == 0) return std::nullopt;
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
 }

@@ -29,6 +29,7 @@ class RefusalTest : public testing::Test {
                                    .vocabulary = 1 << 18,
                                    .unequal_heads = false,
                                    .chunks = false,
+                                   .slopes = false,
                                    .scaled_inputs = false}};
 };
 
@@ -74,6 +75,8 @@ TEST_F(RefusalTest, EveryLimitIsLookedAt) {
   EXPECT_TRUE(refuses("60 values in the hidden layer of an expert"));
   spec_.layers[1].gqa().chunk = 8192;
   EXPECT_TRUE(refuses("has attention in chunks"));
+  spec_.layers[1].gqa().slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
+  EXPECT_TRUE(refuses("has scores that fall with the distance"));
   spec_.layers[3].mlp = ExpertMlpSpec{.count = 8, .used = 2, .width = 64, .share_use = ShareUse::of_inputs};
   EXPECT_TRUE(refuses("has experts with scaled inputs"));
 }

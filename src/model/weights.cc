@@ -37,6 +37,7 @@ class Loader {
     const ModelRoles roles = model_roles(spec_);
     weights.embedding = find(roles.embedding);
     weights.positions = to_f32(find(roles.positions));
+    if (spec_.embedding_norm) weights.embedding_norm = norm(kEmbeddingNorm, *spec_.embedding_norm);
     weights.output_norm = norm(spec_.output_norm_tensor, spec_.output_norm);
     weights.join = find(roles.joining[0]);
     if (spec_.joins) {
@@ -299,6 +300,7 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   visit(weights.first_side(), weights.layer_table, WeightUse{WeightUse::table});
   visit(weights.first_side(), weights.layer_projection, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.layer_norm);
+  norm(weights.first_side(), weights.embedding_norm);
   for (std::vector<Weight>* streams : {&weights.streams_in, &weights.streams_out}) {
     for (Weight& one : *streams) visit(Side::device, one, WeightUse{WeightUse::product});
   }

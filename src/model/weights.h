@@ -26,8 +26,9 @@ struct BlockWeights {
 };
 
 struct Weights {
-  Weight embedding;  // [vocab, dim]
-  Weight positions;  // [context, dim]
+  Weight embedding;     // [vocab, dim]
+  Weight positions;     // [context, dim]
+  Norm embedding_norm;  // of no kind where there is none
   // Of a model that reads something for each of its layers.
   Weight layer_table;       // [vocab, layers * width]
   Weight layer_projection;  // [layers * width, dim]

@@ -63,6 +63,7 @@ BackendTraits CudaBackend::traits() const {
                      .vocabulary = Sampler::kMostVocabulary,
                      .unequal_heads = false,
                      .chunks = false,
+                     .slopes = false,
                      .scaled_inputs = false,
                      .state_keys = kMostStateKeys,
                      .convolution_span = kMostSpan,

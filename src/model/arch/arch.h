@@ -142,9 +142,13 @@ ModelSpec seed_oss_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec apertus_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec command_r_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec cohere2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec cohere2_moe_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mimo2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gpt_neox_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec starcoder2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec bloom_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec mpt_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec falcon_spec(const ModelFile& file, const SpecOptions& options);
 
 }  // namespace quire::arch

@@ -81,4 +81,20 @@ ModelSpec cohere2_spec(const ModelFile& file, const SpecOptions& options) {
   return spec;
 }
 
+// What comes of the chosen experts and of those that every token takes part in is averaged. Dense layers before them rotate.
+ModelSpec cohere2_moe_spec(const ModelFile& file, const SpecOptions& options) {
+  const Keys keys(file);
+  ModelSpec spec = cohere2_spec(file, options);
+  const bool rms = keys.all().has(keys("attention.layer_norm_rms_epsilon"));
+  if (rms) spec.output_norm.kind = NormKind::rms;
+  read_routing(file, spec, {.score = RouterScore::sigmoid});
+  read_shared_experts(file, spec);
+  for (LayerSpec& layer : spec.layers) {
+    if (rms) layer.norms.norm.kind = NormKind::rms;
+    if (std::holds_alternative<DenseMlpSpec>(layer.mlp)) layer.gqa().rope = 0;
+    if (layer.shared) layer.mlp_scale = 0.5f;
+  }
+  return spec;
+}
+
 }  // namespace quire::arch

@@ -199,6 +199,7 @@ void GqaBlock::forward(const BlockStep& step) const {
                             .scale = spec_.scale,
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],
+                            .slopes = spec_.slopes,
                             .out = step.scratch[spec_.output_gate ? kUngatedRows : kAttendedRows]};
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);

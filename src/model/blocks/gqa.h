@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "model/blocks/block.h"
 
@@ -36,6 +37,8 @@ struct GqaSpec {
   float scale = 0;                    // multiplies query . key
   float soft_cap = 0;                 // 0: none
   bool sinks = false;
+  // Of each head: what a score loses with every position that the key is behind (ALiBi). Empty: nothing.
+  std::vector<float> slopes = {};
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   HeadNormOrder norm_order = HeadNormOrder::before_rotation;
   NormSpec norm = {};  // of queries and keys

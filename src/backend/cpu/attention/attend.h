@@ -16,7 +16,8 @@ inline constexpr size_t kRowGap = 16;
 
 struct AttendQuery {
   const float* row;     // [query_dim]
-  uint32_t begin, end;  // the positions it sees
+  uint32_t begin, end;  // the positions it sees, its own last
+  float slope = 0;      // what a score loses with every position that the key is behind
 };
 
 // Attention of the query heads of one KV head to some pages, one after the other, under a running maximum. Of a query
@@ -24,7 +25,7 @@ struct AttendQuery {
 //
 //   score    = (s0 + s1) + (s2 + s3), where s_j is the sum, in order, of scale * query[d] * key[d] for d = j, j + 4, ...;
 //              where a key goes on in the row of its value, plus the same of that row and the rest of the query; then the soft
-//              cap
+//              cap; then plus slope * (the key's position - the query's)
 //   max      = the largest score so far; if a page raises it, sum and values are multiplied with e^(old - new)
 //   sum     += the sum of e^(score - max) over the rows of a page
 //   values  += e^(score - max) * value row, row by row
@@ -70,6 +71,7 @@ struct AttendArgs {
   const AttendQuery* queries;
   size_t count;
   float scale, soft_cap;  // no cap: 0
+  bool slopes = false;    // whether any query has one
 
   // The result. Written for `count` queries, with room for a multiple of kAttendLanes.
   float* max;          // [queries]

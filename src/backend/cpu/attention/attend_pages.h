@@ -170,6 +170,7 @@ class PagesAttention {
     const PageScores<N> scores{scores_, begin, end};
     if (!is_scored) score(tile, page, scores);
     if (args_.soft_cap > 0) cap_scores<Isa>(scores, args_.soft_cap);
+    if (args_.slopes) lean(tile, page, scores);
     if (!sight.same || begin != size_t(sight.least) || end != size_t(sight.most)) hide_rows(scores, sight);
     const RunningSoftmax softmax{args_.max + tile.first, args_.sum + tile.first,
                                  args_.values + tile.first * args_.value_width, args_.value_width, tile.live};
@@ -240,6 +241,19 @@ class PagesAttention {
     more_key_.template score<N>(more_queries_of(tile), more, page.value_scales, rest);
     for (size_t r = scores.begin; r < scores.end; ++r)
       store_lanes(load_lanes<Floats<N>>(scores.row(r)) + load_lanes<Floats<N>>(rest.row(r)), scores.row(r));
+  }
+
+  template <size_t N>
+  __attribute__((noinline)) void lean(const QueryTile<N>& tile, const Page& page,
+                                      const PageScores<N>& scores) const {
+    Floats<N> slopes;
+    Ints<N> behind;
+    for (size_t lane = 0; lane < N; ++lane) {
+      const AttendQuery& query = args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)];
+      slopes[lane] = query.slope;
+      behind[lane] = int32_t(query.end - 1) - int32_t(page.begin);
+    }
+    lean_scores<Isa>(scores, slopes, behind);
   }
 
   // The rows of a page are multiplied with the shares of all lanes, those that a lane does not see with 0. That is 0 if they are

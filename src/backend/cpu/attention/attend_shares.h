@@ -102,6 +102,15 @@ void cap_scores(const PageScores<N>& scores, float soft_cap) {
   }
 }
 
+// Keys that are further behind count for less. `behind`: by how many positions the first row of the page is, of each lane.
+template <class Isa, size_t N>
+void lean_scores(const PageScores<N>& scores, Floats<N> slopes, Ints<N> behind) {
+  for (size_t r = scores.begin; r < scores.end; ++r) {
+    const Floats<N> distance = __builtin_convertvector(behind - int32_t(r), Floats<N>);
+    store_lanes(Isa::multiply_add(-slopes, distance, load_lanes<Floats<N>>(scores.row(r))), scores.row(r));
+  }
+}
+
 template <size_t N>
 void hide_rows(const PageScores<N>& scores, const Sight<N>& sight) {
   const Ints<N> first = load_lanes<Ints<N>>(sight.begin), last = load_lanes<Ints<N>>(sight.end);

@@ -107,6 +107,7 @@ class BlockAttention {
             .count = queries_,
             .scale = params_.scale,
             .soft_cap = params_.soft_cap,
+            .slopes = !params_.slopes.empty(),
             .max = out.max,
             .sum = out.sum,
             .values = out.values,
@@ -169,7 +170,8 @@ class BlockAttention {
     for (size_t q = 0; q < queries_; ++q) {
       const uint32_t token = uint32_t(q / block_.heads);
       queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.query_dim(),
-                         first_visible(row(token)), row(token) + 1});
+                         first_visible(row(token)), row(token) + 1,
+                         params_.slopes.empty() ? 0.0f : params_.slopes[head(q)]});
     }
   }
 
@@ -271,6 +273,7 @@ void CpuBackend::attend(const AttendParams& params) {
   const KvLayerShape& shape = params.kv.layer->shape;
   CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.query_dim());
   CHECK(params.out.f32.width == params.heads * shape.value_dim);
+  CHECK(params.slopes.empty() || params.slopes.size() == params.heads);
   CHECK(params.kv.group->layout->page_tokens % 4 == 0 &&
         kSegmentTokens % params.kv.group->layout->page_tokens == 0);
   CHECK(params.most == 0 || (shape.kv_heads == 1 && shape.window == 0 && params.chunk == 0 && !params.sinks &&

@@ -25,6 +25,7 @@ struct AttentionCase {
   uint32_t heads = 0;
   float soft_cap = 0;
   bool sinks = false;
+  bool slopes = false;
 };
 
 inline constexpr float kScale = 0.3f;
@@ -54,6 +55,7 @@ class Attention {
     fill(key_, size_t(tokens) * test.shape.kv_heads * test.shape.key_dim);
     fill(value_, size_t(tokens) * test.shape.kv_heads * test.shape.value_dim);
     fill(sinks_, test.heads);
+    for (uint32_t h = 0; test.slopes && h < test.heads; ++h) slopes_.push_back(0.7f / float(1u << h % 8));
     see();
   }
 
@@ -88,6 +90,7 @@ class Attention {
                           .scale = kScale,
                           .soft_cap = test_.soft_cap,
                           .sinks = {},
+                          .slopes = slopes_,
                           .out = result};
       if (test_.sinks)
         params.sinks = {{reinterpret_cast<const std::byte*>(sinks_.data()), DType::f32, 1, test_.heads},
@@ -115,6 +118,7 @@ class Attention {
                         .scale = kScale,
                         .soft_cap = test_.soft_cap,
                         .sinks = {},
+                        .slopes = slopes_,
                         .out = {}};
     const Tap tap{.token = tokens_ - 1,
                   .first_head = head.value_or(0),
@@ -180,6 +184,7 @@ class Attention {
             score += double(query[s.key_dim + d]) *
                      double(values[(size_t(p) * s.kv_heads + kv_head) * s.value_dim + d]);
           if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
+          if (test_.slopes) score -= double(slopes_[h]) * double(t - p);
           scores.push_back(score);
         }
         double max = *std::max_element(scores.begin(), scores.end());
@@ -245,7 +250,7 @@ class Attention {
   AttentionCase test_;
   uint32_t tokens_;
   KvLayout layout_;
-  std::vector<float> query_, key_, value_, sinks_;
+  std::vector<float> query_, key_, value_, sinks_, slopes_;
   std::vector<float> scaled_query_, seen_query_;  // what keys are multiplied with
   std::vector<float> stored_query_;               // turned, where keys are
   std::vector<float> seen_key_, seen_value_;      // what the pages give back

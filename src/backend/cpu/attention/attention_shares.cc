@@ -121,6 +121,8 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
         for (uint32_t h = group_begin; h < group_end; ++h) {
           float score = params.scale * dot(&queries[h * width], key.data(), width);
           if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
+          if (!params.slopes.empty())
+            score = std::fma(-params.slopes[first_head + h], float(seen[kv_head].row - at), score);
           out.row(h)[at] = score;
         }
       }

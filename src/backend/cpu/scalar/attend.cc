@@ -113,9 +113,11 @@ float score_of(const AttendArgs& args, const float* query, const std::byte* key,
   float score = part_score(args, query, {shape.key_format, shape.key_dim, key});
   if (shape.key_goes_on)
     score += part_score(args, query + shape.key_dim, {shape.value_format, shape.value_dim, value});
-  if (args.soft_cap == 0) return score;
-  const float e = exp_share(std::abs(score) * (-2.0f / args.soft_cap));
-  return std::copysign((1.0f - e) / (1.0f + e) * args.soft_cap, score);
+  if (args.soft_cap > 0) {
+    const float e = exp_share(std::abs(score) * (-2.0f / args.soft_cap));
+    score = std::copysign((1.0f - e) / (1.0f + e) * args.soft_cap, score);
+  }
+  return score;
 }
 
 // What rows of a page weigh in a group of codes.
@@ -195,9 +197,11 @@ void attend_one(const AttendArgs& args, const AttendQuery& query, float& max, fl
     const std::byte* keys = args.pages[page - args.begin_page];
     const std::byte* value_rows = keys + args.page_tokens * key_bytes;
     std::vector<float> scores;
-    for (uint32_t at = begin; at < end; ++at)
-      scores.push_back(score_of(args, query.row, keys + (at - page_begin) * key_bytes,
-                                value_rows + (at - page_begin) * value_bytes));
+    for (uint32_t at = begin; at < end; ++at) {
+      const float score = score_of(args, query.row, keys + (at - page_begin) * key_bytes,
+                                   value_rows + (at - page_begin) * value_bytes);
+      scores.push_back(args.slopes ? std::fma(-query.slope, float(query.end - 1 - at), score) : score);
+    }
     const float largest = *std::max_element(scores.begin(), scores.end());
     if (largest > max) {
       const float factor = exp_share(max - largest);
