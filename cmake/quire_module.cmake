@@ -55,12 +55,12 @@ function(quire_test name)
                        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endfunction()
 
-# quire_unity(TARGET APART ...): with QUIRE_UNITY the sources of a target are compiled twenty-four at a time, because what they
+# quire_unity(TARGET APART ...): with QUIRE_UNITY the sources of a target are compiled twenty-eight at a time, because what they
 # include (JSON, fmt, Asio) takes the compiler longer than what they say. APART: sources that stay alone, because their
 # names meet others' or because they are long.
 function(quire_unity target)
   cmake_parse_arguments(UNITY "" "" "APART" ${ARGN})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 24)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUIRE_UNITY} UNITY_BUILD_BATCH_SIZE 28)
   if(UNITY_APART)
     set_source_files_properties(${UNITY_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
