@@ -114,9 +114,10 @@ __global__ void __launch_bounds__(kMergeThreads)
   }
 }
 
-// Two blocks of threads on a multiprocessor where each still has two slots, else one with as many as there is memory for.
+// Two blocks of threads on a multiprocessor where there are so many and each still has two slots, else one with as many as there is
+// memory for.
 template <class Shape>
-GeneralMemory memory_for(const PagedRows& rows) {
+GeneralMemory memory_for(const PagedRows& rows, uint32_t blocks) {
   const auto whole = [](uint32_t bytes) { return (bytes + 15) / 16 * 16; };
   GeneralMemory memory = {};
   memory.pitch = (std::max(rows.key_dim, rows.value_dim) + 15) / 16 * 32 + 16;
@@ -129,7 +130,7 @@ GeneralMemory memory_for(const PagedRows& rows) {
   const auto slots_in = [&](uint32_t bytes) {
     return bytes < memory.ring ? 0 : (bytes - memory.ring) / memory.slot_bytes;
   };
-  const uint32_t in_half = slots_in(most / 2 - 1024);
+  const uint32_t in_half = blocks > uint32_t(multiprocessors()) ? slots_in(most / 2 - 1024) : 0;
   memory.slots = std::min(kMostSlots, in_half >= 2 ? in_half : slots_in(most));
   memory.bytes = memory.ring + memory.slots * memory.slot_bytes;
   CHECK(memory.bytes >= Shape::kRows * rows.value_dim * 4);  // for rows that are turned
@@ -140,7 +141,7 @@ GeneralMemory memory_for(const PagedRows& rows) {
 template <class Shape>
 void launch_shape(GeneralArgs args, uint32_t rows, uint32_t count, cudaStream_t stream) {
   args.row_blocks = (rows + Shape::kRows - 1) / Shape::kRows;
-  args.memory = memory_for<Shape>(args.params.rows);
+  args.memory = memory_for<Shape>(args.params.rows, count * args.row_blocks);
   launch(general_attention<Shape>,
          {.blocks = count * args.row_blocks, .threads = Shape::kThreads, .shared_bytes = args.memory.bytes},
          Overlap::with_kernel_before, stream, args);

@@ -56,7 +56,7 @@ struct GeneralRows {
   }
 
   __device__ __forceinline__ void copy_queries() const {
-    rows.copy_rows(Shape::kRows, params.rows.key_dim, 0, [&](uint32_t r) -> const std::byte* {
+    rows.copy_queries([&](uint32_t r) -> const std::byte* {
       if ((task.first_row + r) / params.group() >= task.tokens) return nullptr;
       return reinterpret_cast<const std::byte*>(params.query +
                                                 out_row(task.first_row + r) * params.rows.key_dim);

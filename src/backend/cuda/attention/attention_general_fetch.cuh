@@ -28,7 +28,7 @@ struct GeneralShape {
 
 inline constexpr uint32_t kScorePitch = kBlockKeys + 8;  // of a row of scores: eight rows in different banks
 inline constexpr uint32_t kFactorBlocks = 4;             // whose factors of values are there at a time
-inline constexpr uint32_t kMostSlots = 4;
+inline constexpr uint32_t kMostSlots = 6;
 
 // Where things are in shared memory, in bytes. The queries come first.
 struct GeneralMemory {
@@ -131,48 +131,41 @@ struct GeneralFetch {
     return reinterpret_cast<float*>(memory + args.memory.value_factors) + block % kFactorBlocks * kBlockKeys;
   }
 
-  // Rows of 16-bit numbers, up to a multiple of sixteen; `row` gives where one is, or null for zeros.
+  // The queries, up to a multiple of sixteen numbers; `row` gives where one is, or null for zeros.
   template <class Row>
-  __device__ __forceinline__ void copy_rows(uint32_t count, uint32_t dim, uint32_t to, const Row& row) const {
-    const Pieces pieces(dim);
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < count * pieces.of_row; i += kThreads) {
-      const uint32_t r = pieces.row_of(i), piece = i - r * pieces.of_row;
+  __device__ __forceinline__ void copy_queries(const Row& row) const {
+    const uint32_t dim = args.params.rows.key_dim, pieces = (dim + 15) / 16 * 2;
+    for (uint32_t r = threadIdx.x / 32; r < Shape::kRows; r += kThreads / 32) {
       const std::byte* from = row(r);
-      const bool is_there = from != nullptr && 8 * piece < dim;
-      ptx::copy_16_async(shared + to + r * args.memory.pitch + piece * 16,
-                         is_there ? from + 16 * piece : args.params.rows.layer, is_there ? 16 : 0);
+      for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
+        const bool is_there = from != nullptr && 8 * piece < dim;
+        ptx::copy_16_async(shared + r * args.memory.pitch + piece * 16,
+                           is_there ? from + 16 * piece : args.params.rows.layer, is_there ? 16 : 0);
+      }
     }
   }
 
   // Until the chunk has come whose turn it is: all but the youngest slots - 2.
   __device__ __forceinline__ void wait_for_oldest() const {
-    static_assert(kMostSlots == 4);
-    if (args.memory.slots == 2) {
-      ptx::wait_copies<0>();
-    } else if (args.memory.slots == 3) {
-      ptx::wait_copies<1>();
-    } else {
-      ptx::wait_copies<2>();
+    static_assert(kMostSlots == 6);
+    switch (args.memory.slots) {
+      case 2:
+        return ptx::wait_copies<0>();
+      case 3:
+        return ptx::wait_copies<1>();
+      case 4:
+        return ptx::wait_copies<2>();
+      case 5:
+        return ptx::wait_copies<3>();
+      default:
+        return ptx::wait_copies<4>();
     }
   }
 
   __device__ __forceinline__ void fetch() {
     if (next.split != task.end_split) {
-      const bool of_values = next.is_values;
-      const uint32_t key = next.key(), slot = slot_at(filled);
-      const KvFormat format = of_values ? args.params.value_format : args.params.key_format;
-      const uint32_t dim = of_values ? args.params.rows.value_dim : args.params.rows.key_dim;
-      const auto row = [&](uint32_t r) { return row_at(key + r, of_values); };
-      if (format == KvFormat::bf16 || format == KvFormat::f16) {
-        copy_rows(kChunkKeys, dim, slot, row);
-      } else {
-        convert_rows(format, dim, slot, row);
-      }
-      if (!of_values) {
-        copy_factors(key, kChunkKeys, false, key_factors(slot));
-        if (next.chunk == 0) copy_factors(next.block, kBlockKeys, true, value_factors(next.blocks));
-      }
+      fetch_rows(slot_at(filled));
+      if (!next.is_values && next.chunk == 0) fetch_value_factors();
       next.advance(task, args.params.window);
     }
     filled = slot_after(filled);
@@ -180,26 +173,47 @@ struct GeneralFetch {
   }
 
  private:
-  // Eight numbers each.
-  struct Pieces {
-    uint32_t of_row, share;
-    __device__ __forceinline__ explicit Pieces(uint32_t dim)
-        : of_row((dim + 15) / 16 * 2), share((1u << 19) / of_row + 1) {}
-    __device__ __forceinline__ uint32_t row_of(uint32_t i) const {
-      return i * share >> 19;
-    }  // exact for so few
-  };
+  // A warp has some rows that follow each other; its lanes look up where they are, each one.
+  __device__ __forceinline__ void fetch_rows(uint32_t slot) const {
+    constexpr uint32_t kOwn = kChunkKeys / (kThreads / 32);
+    static_assert(kOwn == 4 || kOwn == 8);
+    const KvFormat format = next.is_values ? args.params.value_format : args.params.key_format;
+    const uint32_t dim = next.is_values ? args.params.rows.value_dim : args.params.rows.key_dim;
+    const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * kOwn;
+    const std::byte* own = lane < kOwn ? row_at(next.key() + first + lane, next.is_values) : nullptr;
+    if (!next.is_values && has_factors(format) && lane < kOwn)
+      key_factors(slot)[first + lane] = own == nullptr ? 0.0f : kernel_factor(format, own, dim);
+    const uint32_t pieces = (dim + 15) / 16 * 2;
+    const uint32_t lanes_log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : 3;  // of a row
+    const uint32_t at_once = 32u >> lanes_log2, first_piece = lane & ((1u << lanes_log2) - 1);
+    const bool as_they_are = format == KvFormat::bf16 || format == KvFormat::f16;
+#pragma unroll 4
+    for (uint32_t begin = 0; begin < kOwn; begin += at_once) {
+      const uint32_t r = begin + (lane >> lanes_log2);
+      const auto* from = reinterpret_cast<const std::byte*>(
+          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), int(r)));
+      const uint32_t to = slot + (first + r) * args.memory.pitch;
+      for (uint32_t piece = first_piece; piece < pieces; piece += 1u << lanes_log2) {
+        const bool is_there = from != nullptr && 8 * piece < dim;
+        if (as_they_are) {
+          ptx::copy_16_async(shared + to + piece * 16, is_there ? from + 16 * piece : args.params.rows.layer,
+                             is_there ? 16 : 0);
+        } else {
+          *reinterpret_cast<uint4*>(memory + to + piece * 16) =
+              is_there ? load_piece(format, from, dim, piece) : uint4{0, 0, 0, 0};
+        }
+      }
+    }
+  }
 
-  template <class Row>
-  __device__ __forceinline__ void convert_rows(KvFormat format, uint32_t dim, uint32_t to,
-                                               const Row& row) const {
-    const Pieces pieces(dim);
+  __device__ __forceinline__ void fetch_value_factors() const {
+    const KvFormat format = args.params.value_format;
+    if (!has_factors(format)) return;
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < kChunkKeys * pieces.of_row; i += kThreads) {
-      const uint32_t r = pieces.row_of(i), piece = i - r * pieces.of_row;
-      const std::byte* from = row(r);
-      *reinterpret_cast<uint4*>(memory + to + r * args.memory.pitch + piece * 16) =
-          from == nullptr || 8 * piece >= dim ? uint4{0, 0, 0, 0} : load_piece(format, from, dim, piece);
+    for (uint32_t r = threadIdx.x; r < kBlockKeys; r += kThreads) {
+      const std::byte* from = row_at(next.block + r, true);
+      value_factors(next.blocks)[r] =
+          from == nullptr ? 0.0f : kernel_factor(format, from, args.params.rows.value_dim);
     }
   }
 
@@ -212,18 +226,6 @@ struct GeneralFetch {
     if (page == kNoPage) return nullptr;
     const uint32_t row = key - of_table * rows.page_tokens;
     return of_values ? rows.value_row(page, task.kv_head, row) : rows.key_row(page, task.kv_head, row);
-  }
-
-  __device__ __forceinline__ void copy_factors(uint32_t key, uint32_t count, bool of_values,
-                                               float* to) const {
-    const KvFormat format = of_values ? args.params.value_format : args.params.key_format;
-    if (!has_factors(format)) return;
-    const uint32_t dim = of_values ? args.params.rows.value_dim : args.params.rows.key_dim;
-#pragma unroll 1
-    for (uint32_t r = threadIdx.x; r < count; r += kThreads) {
-      const std::byte* from = row_at(key + r, of_values);
-      to[r] = from == nullptr ? 0.0f : kernel_factor(format, from, dim);
-    }
   }
 };
 

@@ -55,9 +55,9 @@ uint32_t tiles_of(const AttentionRun& run, const AttentionShape& shape) {
   return (run.tokens + of_tile - 1) / of_tile * shape.kv_heads;
 }
 
-bool has_many_splits(const AttentionRun& run, uint32_t window) {
+uint32_t splits_of(const AttentionRun& run, uint32_t window) {
   const uint32_t first = first_visible(run.row, window) / kSplitKeys;
-  return (run.row + run.tokens - 1) / kSplitKeys - first + 1 >= kManySplits;
+  return (run.row + run.tokens - 1) / kSplitKeys - first + 1;
 }
 
 // The longest first: no multiprocessor should begin one when the others are done.
@@ -77,7 +77,7 @@ AttentionPlan plan_attention(std::span<const AttentionRun> runs, const Attention
   AttentionPlan plan;
   const uint32_t of_unit = tokens_of_unit(shape.group), of_tile = tokens_of_tile(shape.group);
   const auto has_units = [&](const AttentionRun& run) { return run.tokens <= kMostDecodeItems * of_unit; };
-  uint32_t columns = 0, tiles = 0;
+  uint32_t columns = 0, tiles = 0, part_rows = 0;
   for (const AttentionRun& run : runs) {
     if (has_units(run)) {
       columns = std::max(columns, std::min(run.tokens, of_unit) * shape.group);
@@ -89,7 +89,12 @@ AttentionPlan plan_attention(std::span<const AttentionRun> runs, const Attention
   for (const AttentionRun& run : runs) {
     if (has_units(run)) {
       add_units(run, shape, of_unit, in_place ? kSplitsInPlace : 1, plan.few);
-    } else if (tiles <= kFewTiles && has_many_splits(run, shape.window)) {
+      continue;
+    }
+    const uint32_t splits = splits_of(run, shape.window);
+    const uint32_t rows = tiles_of(run, shape) * splits * kPrefillRows;
+    if (tiles <= kFewTiles && splits >= kManySplits && part_rows + rows <= kMostPartRows) {
+      part_rows += rows;
       add_units(run, shape, of_tile, 1, plan.parts);
     } else {
       add_tiles(run, shape, plan.tiles);

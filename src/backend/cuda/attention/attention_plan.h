@@ -72,6 +72,8 @@ inline constexpr uint32_t kMostDecodeItems = 4;
 
 // So few tiles are divided by the splits of their context, if these are some.
 inline constexpr uint32_t kFewTiles = 32, kManySplits = 4;
+// Of such parts, all KV heads together: their sums need memory. (engine/memory_plan.cc counts on both.)
+inline constexpr uint32_t kMostPartRows = uint32_t(1) << 18;
 static_assert(kMostDecodeItems * kDecodeColumns <= UINT8_MAX);  // DecodeUnit::before
 
 // The query heads of a KV head. Rows of a tile and columns of a unit are numbered token by token; their token is found by a

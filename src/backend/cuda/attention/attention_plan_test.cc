@@ -126,9 +126,11 @@ TEST(AttentionPlan, DividesFewTilesBySplitsWhereContextsAreLong) {
   EXPECT_EQ(page.parts.units.size(), 32768u / kSplitKeys);
   EXPECT_EQ(page.parts.columns, 128u);
   EXPECT_EQ(page.parts.merges, std::vector<uint32_t>{0});
-  EXPECT_TRUE(plan_of(100, 32736, 0).tiles.empty());
+  EXPECT_TRUE(plan_of(64, 32704, 0).tiles.empty());
   EXPECT_EQ(plan_of(512, 32256, 0).tiles.size(), 16u * shape.kv_heads) << "enough for all multiprocessors";
   EXPECT_EQ(plan_of(32, 500, 0).tiles.size(), shape.kv_heads) << "a short context";
+  EXPECT_EQ(plan_of(100, 1 << 20, 0).tiles.size(), 4u * shape.kv_heads)
+      << "more sums than there is memory for";
   EXPECT_EQ(plan_of(32, 32736, 700).tiles.size(), shape.kv_heads) << "a window";
 }
 
