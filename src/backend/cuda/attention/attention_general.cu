@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kDims <= 32 ? 2 : 1)
   const uint32_t first_row = blockIdx.x % args.row_blocks * Shape::kRows;
   const GeneralTask task =
       args.tiles != nullptr ? task_of_tile(args, first_row) : task_of_unit(args, first_row);
-  if (task.first_row / args.params.group() >= task.tokens) return;  // all rows are beyond the tile's
+  if (task.first_row >= task.tokens * args.group.size) return;  // all rows are beyond the tile's
   wait_for_kernel_before();
   GeneralRows<Shape>{args, task, memory}.run();
 }
@@ -122,7 +122,9 @@ GeneralMemory memory_for(const PagedRows& rows, uint32_t blocks) {
   GeneralMemory memory = {};
   memory.pitch = (std::max(rows.key_dim, rows.value_dim) + 15) / 16 * 32 + 16;
   memory.scores = Shape::kRows * memory.pitch;
-  memory.value_factors = memory.scores + Shape::kRows * kScorePitch * 4;
+  memory.shares = memory.scores + Shape::kRows * kScorePitch * 4;
+  memory.rows = memory.shares + Shape::kRows * kSharePitch;
+  memory.value_factors = memory.rows + Shape::kRows * uint32_t(sizeof(GeneralRow));
   memory.ring = memory.value_factors + kFactorBlocks * kBlockKeys * 4;
   memory.slot_bytes = whole(Shape::kChunkKeys * (memory.pitch + 4));
   const uint32_t most = most_shared_bytes();
@@ -170,6 +172,7 @@ GeneralArgs general_args(const AttentionParams& params) {
   CHECK(has_aligned_rows(params) && params.numbers == numbers_of(params.key_format));
   CHECK(params.group() <= kMostGroup);
   return {.params = params,
+          .group = HeadGroup(params.group()),
           .tiles = nullptr,
           .units = nullptr,
           .row_blocks = 0,

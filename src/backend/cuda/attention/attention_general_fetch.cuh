@@ -27,20 +27,31 @@ struct GeneralShape {
 };
 
 inline constexpr uint32_t kScorePitch = kBlockKeys + 8;  // of a row of scores: eight rows in different banks
-inline constexpr uint32_t kFactorBlocks = 4;             // whose factors of values are there at a time
+inline constexpr uint32_t kSharePitch = kBlockKeys * 2 + 16;  // in bytes
+inline constexpr uint32_t kFactorBlocks = 4;                  // whose factors of values are there at a time
 inline constexpr uint32_t kMostSlots = 6;
 
 // Where things are in shared memory, in bytes. The queries come first.
 struct GeneralMemory {
   uint32_t pitch;   // of a row of 16-bit numbers: eight rows in different banks
-  uint32_t scores;  // [rows, kScorePitch]
+  uint32_t scores;  // [rows, kScorePitch]; then the shares before rounding
+  uint32_t shares;  // [rows, kSharePitch]
+  uint32_t rows;    // a GeneralRow each
   uint32_t value_factors;
   uint32_t ring, slot_bytes, slots;  // a slot: the rows of a chunk, then their factors if they are keys
   uint32_t bytes;
 };
 
+// What is known of a row of queries in a split.
+struct GeneralRow {
+  float sums[4];
+  float reference, factor;  // the last block's
+  float unused[2];
+};
+
 struct GeneralArgs {
   AttentionParams params;
+  HeadGroup group;
   const PrefillTile* tiles;  // or units
   const DecodeUnit* units;
   uint32_t row_blocks;  // blocks of threads for the rows of a tile or a unit
@@ -71,15 +82,17 @@ __device__ __forceinline__ float* general_partial(const GeneralArgs& args, uint3
 // Goes through the chunks of a task: block by block those of its keys, then those of its values.
 template <class Shape>
 struct GeneralChunk {
-  uint32_t split, block, end;  // the first key of the block, and where the keys of the split end
-  uint32_t chunk = 0, chunks;  // of the block
-  uint32_t blocks = 0;         // before this one
-  bool is_values = false;
+  uint32_t split, block, end;               // the first key of the block, and where the keys of the split end
+  uint32_t chunk = 0, chunks;               // of the block
+  uint32_t blocks = 0;                      // before this one
+  bool is_values = false, is_first = true;  // the first block of its split
 
   __device__ __forceinline__ GeneralChunk(const GeneralTask& task, uint32_t window) : split(task.split) {
     begin_split(task, window);
   }
   __device__ __forceinline__ uint32_t key() const { return block + chunk * Shape::kChunkKeys; }
+  __device__ __forceinline__ bool is_first_of_split() const { return is_first && chunk == 0 && !is_values; }
+  __device__ __forceinline__ uint32_t keys() const { return min(kBlockKeys, end - block); }
   __device__ __forceinline__ bool is_last_of_split() const {
     return is_values && chunk + 1 == chunks && block + kBlockKeys >= end;
   }
@@ -89,6 +102,7 @@ struct GeneralChunk {
     is_values = !is_values;
     if (is_values) return;
     ++blocks;
+    is_first = false;
     block += kBlockKeys;
     if (block < end) return begin_block();
     ++split;
@@ -100,12 +114,34 @@ struct GeneralChunk {
     const KeySpan keys = keys_of_split(split, task.row, task.tokens, window);
     block = keys.begin;
     end = keys.end;
+    is_first = true;
     begin_block();
   }
   __device__ __forceinline__ void begin_block() {
     chunks = (min(kBlockKeys, end - block) + Shape::kChunkKeys - 1) / Shape::kChunkKeys;
   }
 };
+
+// A pointer that another lane has.
+__device__ __forceinline__ const std::byte* place_from(const std::byte* own, uint32_t lane) {
+  return reinterpret_cast<const std::byte*>(
+      __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), int(lane)));
+}
+
+// By a warp, whose lanes have the rows' places. Its loops are not unrolled: the code that most models need should stay small.
+__device__ __forceinline__ void convert_rows(KvFormat format, uint32_t dim, const std::byte* own,
+                                             uint32_t count, uint8_t* to, uint32_t pitch) {
+  const uint32_t pieces = (dim + 15) / 16 * 2;
+#pragma unroll 1
+  for (uint32_t r = 0; r < count; ++r, to += pitch) {
+    const std::byte* from = place_from(own, r);
+#pragma unroll 1
+    for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
+      *reinterpret_cast<uint4*>(to + piece * 16) =
+          from == nullptr || 8 * piece >= dim ? uint4{0, 0, 0, 0} : load_piece(format, from, dim, piece);
+    }
+  }
+}
 
 template <class Shape>
 struct GeneralFetch {
@@ -186,22 +222,18 @@ struct GeneralFetch {
     const uint32_t pieces = (dim + 15) / 16 * 2;
     const uint32_t lanes_log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : 3;  // of a row
     const uint32_t at_once = 32u >> lanes_log2, first_piece = lane & ((1u << lanes_log2) - 1);
-    const bool as_they_are = format == KvFormat::bf16 || format == KvFormat::f16;
+    if (format != KvFormat::bf16 && format != KvFormat::f16)
+      return convert_rows(format, dim, own, kOwn, memory + slot + first * args.memory.pitch,
+                          args.memory.pitch);
 #pragma unroll 4
     for (uint32_t begin = 0; begin < kOwn; begin += at_once) {
       const uint32_t r = begin + (lane >> lanes_log2);
-      const auto* from = reinterpret_cast<const std::byte*>(
-          __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), int(r)));
-      const uint32_t to = slot + (first + r) * args.memory.pitch;
+      const std::byte* from = place_from(own, r);
+      const uint32_t to = shared + slot + (first + r) * args.memory.pitch;
       for (uint32_t piece = first_piece; piece < pieces; piece += 1u << lanes_log2) {
         const bool is_there = from != nullptr && 8 * piece < dim;
-        if (as_they_are) {
-          ptx::copy_16_async(shared + to + piece * 16, is_there ? from + 16 * piece : args.params.rows.layer,
-                             is_there ? 16 : 0);
-        } else {
-          *reinterpret_cast<uint4*>(memory + to + piece * 16) =
-              is_there ? load_piece(format, from, dim, piece) : uint4{0, 0, 0, 0};
-        }
+        ptx::copy_16_async(to + piece * 16, is_there ? from + 16 * piece : args.params.rows.layer,
+                           is_there ? 16 : 0);
       }
     }
   }
