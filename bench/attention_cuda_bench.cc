@@ -82,16 +82,17 @@ class Bench {
     const uint32_t table = depth / kPageTokens;
     for (uint32_t s = 0; s < batch; ++s) runs.push_back({s, 1, depth - 1, s * table});
     const AttentionPlan plan = plan_attention(runs, kShape);
-    const DeviceBuffer units = DeviceBuffer::of(plan.units);
-    const DeviceBuffer partials(decode_partial_bytes(plan.places, kShape, plan.decode_columns, head_dim_));
-    const DeviceBuffer counters = DeviceBuffer::of(std::vector(plan.places * kShape.kv_heads, uint32_t{0}));
-    const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
+    const DeviceBuffer units = DeviceBuffer::of(plan.few.units);
+    const DeviceBuffer partials(decode_partial_bytes(plan.few.places, kShape, plan.few.columns, head_dim_));
+    const DeviceBuffer counters =
+        DeviceBuffer::of(std::vector(plan.few.places * kShape.kv_heads, uint32_t{0}));
+    const DeviceBuffer merges = DeviceBuffer::of(plan.few.merges);
     const AttentionWorkspace workspace = {partials.as<float>(), nullptr, counters.as<uint32_t>()};
     const DecodeWork work = {.units = units.as<DecodeUnit>(),
-                             .unit_count = uint32_t(plan.units.size()),
+                             .unit_count = uint32_t(plan.few.units.size()),
                              .merges = merges.as<uint32_t>(),
-                             .merge_count = uint32_t(plan.merges.size()),
-                             .columns = plan.decode_columns};
+                             .merge_count = uint32_t(plan.few.merges.size()),
+                             .columns = plan.few.columns};
     CUDA_CHECK(cudaDeviceSynchronize());
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t executable = nullptr;

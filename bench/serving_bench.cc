@@ -2,11 +2,11 @@
 //
 //   serving_bench MODEL --hit TOKENS [--threads N]
 //   serving_bench MODEL [--clients 32] [--rate 0] [--prefix 1000] [--tail 32] [--gen 32] [--threads N] [--chunk 512]
-//                       [--itl-target MS] [--long TOKENS]
+//                       [--itl-target MS] [--long TOKENS] [--pipeline STEPS]
 //
 // All clients come at once, or with --rate so many a second at random times, and share the first `prefix` tokens; each has `tail` tokens of its own. With --long a prompt of
 // so many tokens arrives while the others stream. With --hit one prompt is asked six times: how long its first token takes
-// when all of it is cached, beside one step of decode at that length. Prints one JSON object.
+// when all of it is cached, beside one step of decode at that length. Steps on their way at a time are as many as suit the device, or --pipeline. Prints one JSON object.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -44,7 +44,8 @@ EngineOptions usual_options(const LoadedModel& model, std::map<std::string, doub
   EngineOptions result;
   result.prefill_chunk = uint32_t(options["--chunk"]);
   result.kv_formats = model.backend().traits().pages;
-  result.pipeline = model.backend().traits().pipeline;
+  result.pipeline =
+      options["--pipeline"] > 0 ? uint32_t(options["--pipeline"]) : model.backend().traits().pipeline;
   return result;
 }
 
@@ -61,12 +62,15 @@ int bench_hit(const std::string& path, std::map<std::string, double>& options) {
   request.ignore_end = true;
   const Answer cold = engine.run(request), warm = engine.run(request);
   std::vector<double> hits = {warm.timings.ttft_ms};
+  const RequestAccount::Chunk& first = warm.account.prefill.front();
   for (int i = 0; i < 4; ++i) hits.push_back(engine.run(request).timings.ttft_ms);
   const OrderedJson result = {{"prompt_tokens", tokens},
                               {"cold_ttft_ms", cold.timings.ttft_ms},
                               {"hit_ttft_ms", percentile(hits, 0.5)},
                               {"hits_ttft_ms", hits},
                               {"cached_tokens", warm.account.cached_tokens},
+                              {"first_step_begins_ms", first.at_ms},
+                              {"first_step_ms", first.took_ms},
                               {"decode_step_ms", warm.timings.itl_ms_p50},
                               {"same_tokens", cold.tokens == warm.tokens},
                               {"kv_bytes", engine.kv().stats().capacity_bytes}};
@@ -180,6 +184,7 @@ int main(int argc, char** argv) {
                                            {"--threads", quire::usable_cpus()},
                                            {"--itl-target", 0},
                                            {"--long", 0},
+                                           {"--pipeline", 0},
                                            {"--hit", 0}};
   std::string model;
   for (int i = 1; i < argc; ++i) {
@@ -196,7 +201,7 @@ int main(int argc, char** argv) {
   if (model.empty()) {
     std::cerr << "usage: serving_bench MODEL [--clients N] [--rate N] [--chunk N] [--prefix N] [--tail N] "
                  "[--gen N] [--threads N] "
-                 "[--itl-target MS] [--long N] [--hit N]\n";
+                 "[--itl-target MS] [--long N] [--hit N] [--pipeline N]\n";
     return 2;
   }
   try {

@@ -18,6 +18,9 @@ constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocat
 constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
 constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
 
+// Attention on a device divides long contexts among its multiprocessors, and leaves of each piece of them the sums of its queries.
+constexpr size_t kPieceRows = 512, kPieceQueries = 16, kMostPartRows = size_t(1) << 18;
+
 // Of a tensor as the backend keeps it, which may be in more bits than the file has.
 size_t kept_bytes(const TensorEntry& tensor, WeightUse::Kind kind, const Backend& backend) {
   size_t rows = 1;  // the shape begins with the outermost
@@ -99,6 +102,22 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
   return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + (2 * inputs + streams) * sizeof(float);
 }
 
+// For those sums, of the layer that needs most.
+size_t attention_sum_bytes(const KvLayout& layout, std::span<const uint32_t> pages, uint32_t sequences) {
+  size_t most = 0;
+  for (size_t g = 0; g < pages.size(); ++g) {
+    const KvGroupLayout& group = layout.groups[g];
+    if (group.is_state) continue;
+    const size_t pieces = size_t(pages[g]) * group.page_tokens / kPieceRows + 2 * size_t(sequences);
+    for (const KvLayerLayout& layer : group.layers) {
+      const size_t rows = pieces * layer.shape.kv_heads * kPieceQueries;
+      most = std::max(most,
+                      (rows + std::min(rows, kMostPartRows)) * (layer.shape.value_dim + 4) * sizeof(float));
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 std::vector<uint32_t> kv_pages(const KvLayout& layout, const EngineOptions& options) {
@@ -136,12 +155,14 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   MemoryPlan plan{.weights = weight_bytes(file, spec, backend, side)};
   const KvLayout layout = make_kv_layout(kv_shapes(spec, options.kv_formats), options.page_tokens);
   const uint32_t chunk = std::min(options.prefill_chunk, options.context);
-  plan.kv = kv_bytes_on(side, layout, kv_pages(layout, options));
+  const std::vector<uint32_t> pages = kv_pages(layout, options);
+  plan.kv = kv_bytes_on(side, layout, pages);
   const size_t rows = options.kv_cache ? size_t(chunk) + options.max_sequences : options.context;
   plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab +
                  kBytesPerThread * backend.side(side).traits().threads + rows * row_bytes(spec, side);
   if (side == Side::device)
-    plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
+    plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float)) +
+                    attention_sum_bytes(layout, pages, options.max_sequences);
   return plan;
 }
 

@@ -26,7 +26,9 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
       table(std::move(table)),
       stop(request.stop),
       submitted(now) {
-  for (TokenId token : tokens) seen.emplace(token, 0);
+  if (request.sampling.has_penalties()) {
+    for (TokenId token : tokens) seen.emplace(token, 0);
+  }
   if (tokenizer != nullptr) detokenizer.emplace(*tokenizer);
   answer.prompt_tokens = uint32_t(tokens.size());
   if (request.watch) rows_told = request.watch->first;
@@ -43,7 +45,7 @@ bool Sequence::can_go_ahead() const {
 
 void Sequence::append(TokenId token) {
   tokens.push_back(token);
-  ++seen[token];
+  if (request.sampling.has_penalties()) ++seen[token];
 }
 
 void Sequence::start_over() {

@@ -103,8 +103,9 @@ struct Sequence {
   std::optional<PooledRows> pooled;  // of one that becomes a vector; else nothing
   PruneRun prune;
   PageTable table;
-  std::vector<TokenId> drafts;       // guesses at what comes next, for the coming step
-  std::map<TokenId, uint32_t> seen;  // token -> how often in the answer; 0: in the prompt only
+  std::vector<TokenId> drafts;  // guesses at what comes next, for the coming step
+  std::map<TokenId, uint32_t>
+      seen;  // of a request with penalties: token -> how often in the answer; 0: in the prompt only
   std::optional<Detokenizer> detokenizer;
   StopMatcher stop;
   std::shared_ptr<AnswerConstraint> constraint;  // of a request with a grammar; else null

@@ -297,20 +297,25 @@ CudaBackend::AttentionWork CudaBackend::plan(const AttentionKind& kind) {
                     .row = view.group_row(uint32_t(r), run.row),
                     .table = view.table_begin[r]});
   }
-  const AttentionPlan plan = kind.fast ? plan_attention(runs, kind.shape) : plan_tiles(runs, kind.shape);
+  const AttentionPlan plan = plan_attention(runs, kind.shape, kind.fast ? Merging::in_place : Merging::apart);
   return {.kind = kind,
           .tiles = upload_.add(plan.tiles),
-          .units = upload_.add(plan.units),
-          .merges = upload_.add(plan.merges),
-          .places = plan.places,
-          .columns = plan.decode_columns};
+          .few = upload_units(plan.few),
+          .parts = upload_units(plan.parts)};
+}
+
+CudaBackend::AttentionUnitsWork CudaBackend::upload_units(const AttentionUnits& units) {
+  return {.units = upload_.add(units.units),
+          .merges = upload_.add(units.merges),
+          .places = units.places,
+          .columns = units.columns};
 }
 
 const CudaBackend::AttentionWork& CudaBackend::work_for(const AttentionKind& kind) {
   for (const AttentionWork& work : attention_) {
     if (work.kind == kind) return work;
   }
-  attention_.push_back({.kind = kind, .tiles = {}, .units = {}, .merges = {}});
+  attention_.push_back({.kind = kind, .tiles = {}, .few = {}, .parts = {}});
   wait_for_stream();  // the lists move
   send_step();
   return attention_.back();

@@ -95,13 +95,16 @@ class CudaBackend : public Backend {
              shape.group == other.shape.group && shape.window == other.shape.window;
     }
   };
-  struct AttentionWork {
-    AttentionKind kind;
-    StepUpload::Place<PrefillTile> tiles;
+  struct AttentionUnitsWork {
     StepUpload::Place<DecodeUnit> units;
     StepUpload::Place<uint32_t> merges;
     uint32_t places = 0;  // of partial sums
     uint32_t columns = 0;
+  };
+  struct AttentionWork {
+    AttentionKind kind;
+    StepUpload::Place<PrefillTile> tiles;
+    AttentionUnitsWork few, parts;
   };
   // What the host has to do once the device has come so far.
   struct Pending {
@@ -155,6 +158,8 @@ class CudaBackend : public Backend {
   // One state for all runs and heads, from each run's first token to its last.
   void recur(DeviceRecurrence recurrence, const KvView& state, const Rows& out);
   AttentionWork plan(const AttentionKind& kind);
+  AttentionUnitsWork upload_units(const AttentionUnits& units);
+  DecodeWork on_device(const AttentionUnitsWork& work) const;
   const AttentionWork& work_for(const AttentionKind& kind);
   AttentionParams attention_params(const AttendParams& params) const;
   size_t group_index(const KvView& kv) const;

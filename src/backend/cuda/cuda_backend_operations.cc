@@ -179,23 +179,31 @@ void CudaBackend::attend(const AttendParams& params) {
   const AttentionWork& work = work_for(kind);
   attention.page_ids = upload_.at(groups_[kind.group].page_ids);
   if (attention.out != nullptr) clear_padding(block_of(params.out), stream());
-  if (!kind.fast) {
-    launch_general_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), stream());
-    return;
-  }
-  const size_t partial_bytes =
-      decode_partial_bytes(work.places, kind.shape, work.columns, attention.rows.value_dim);
-  const AttentionWorkspace memory{scratch<float>(partials_, partial_bytes / sizeof(float)),
+  const auto sums = [&](const AttentionUnitsWork& units) {
+    return decode_partial_bytes(units.places, kind.shape, units.columns, attention.rows.value_dim) /
+           sizeof(float);
+  };
+  const AttentionWorkspace memory{scratch<float>(partials_, sums(work.few) + sums(work.parts)),
                                   tile_counter_.as<uint32_t>(),
-                                  counters(merge_counters_, work.places * kind.shape.kv_heads)};
-  launch_prefill_attention(attention, upload_.at(work.tiles), uint32_t(work.tiles.count), memory, stream());
-  launch_decode_attention(attention,
-                          {.units = upload_.at(work.units),
-                           .unit_count = uint32_t(work.units.count),
-                           .merges = upload_.at(work.merges),
-                           .merge_count = uint32_t(work.merges.count),
-                           .columns = work.columns},
-                          memory, stream());
+                                  counters(merge_counters_, work.few.places * kind.shape.kv_heads)};
+  const PrefillTile* tiles = upload_.at(work.tiles);
+  const DecodeWork few = on_device(work.few);
+  if (kind.fast) {
+    launch_prefill_attention(attention, tiles, uint32_t(work.tiles.count), memory, stream());
+    launch_decode_attention(attention, few, memory, stream());
+  } else {
+    launch_general_prefill(attention, tiles, uint32_t(work.tiles.count), stream());
+    launch_general_units(attention, few, memory.partials, stream());
+  }
+  launch_general_units(attention, on_device(work.parts), memory.partials + sums(work.few), stream());
+}
+
+DecodeWork CudaBackend::on_device(const AttentionUnitsWork& work) const {
+  return {.units = upload_.at(work.units),
+          .unit_count = uint32_t(work.units.count),
+          .merges = upload_.at(work.merges),
+          .merge_count = uint32_t(work.merges.count),
+          .columns = work.columns};
 }
 
 // Taps of a step join its values one after the other: on the device, in a copy that `mark` brings back.

@@ -51,7 +51,7 @@ namespace {
 
 // What every launch asks for, of the first few devices.
 struct Known {
-  std::atomic<int> capability = 0, multiprocessors = 0;
+  std::atomic<int> capability = 0, multiprocessors = 0, shared_bytes = 0;
 };
 constexpr int kKnownDevices = 64;
 Known known[kKnownDevices];
@@ -70,6 +70,7 @@ Known& look_at_current() {
   if (found.multiprocessors == 0) {
     found.capability = attribute(cudaDevAttrComputeCapabilityMajor, device) * 10 +
                        attribute(cudaDevAttrComputeCapabilityMinor, device);
+    found.shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     found.multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device);
   }
   return found;
@@ -83,6 +84,10 @@ int compute_capability() {
 
 int multiprocessors() {
   return look_at_current().multiprocessors;
+}
+
+uint32_t most_shared_bytes() {
+  return uint32_t(look_at_current().shared_bytes);
 }
 
 DeviceBuffer::DeviceBuffer(size_t bytes) : bytes_(bytes) {

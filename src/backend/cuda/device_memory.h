@@ -29,6 +29,9 @@ int compute_capability();
 // Multiprocessors of the current device.
 int multiprocessors();
 
+// Shared memory that a block of threads can have on it.
+uint32_t most_shared_bytes();
+
 // Bytes on the device.
 class DeviceBuffer {
  public:

@@ -56,7 +56,7 @@ struct DecodeWork {
   uint32_t unit_count = 0;
   const uint32_t* merges = nullptr;
   uint32_t merge_count = 0;
-  uint32_t columns = 0;  // the plan's decode_columns, or more
+  uint32_t columns = 0;  // the plan's, or more
 };
 // Fast kernels, which take part in programmatic dependent launches: of memory that the kernel before writes they read, before
 // waiting for it, nothing but the work's lists and `page_ids`, which are older.
@@ -66,9 +66,12 @@ void launch_decode_attention(const AttentionParams& params, const DecodeWork& wo
 // Whether rows begin at addresses that the general kernel can read from, as those of pages of 16 tokens and more do.
 bool has_aligned_rows(const AttentionParams& params);
 
-// The tiles of a plan for every architecture, format and head size (multiples of 8 up to 512, keys and values apart).
-void launch_general_attention(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
-                              cudaStream_t stream);
+// The same for every architecture, format and head size (multiples of 8 up to 512, keys and values apart). Units may have up to
+// kPrefillRows columns, and are not merged in place.
+void launch_general_prefill(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
+                            cudaStream_t stream);
+void launch_general_units(const AttentionParams& params, const DecodeWork& work, float* partials,
+                          cudaStream_t stream);
 
 // A row of queries for the plain kernel.
 struct PlainRow {

@@ -128,43 +128,21 @@ class AttentionFixture {
     return runs;
   }
 
-  // Computes a plan with the fast kernels. Rows that it does not compute are NaN.
+  // Computes a plan with the fast kernels, where it has no parts. Rows that it does not compute are NaN.
   std::vector<float> compute(const AttentionPlan& plan) { return compute_to(plan, nullptr); }
-
   std::vector<float> compute_to(const AttentionPlan& plan, uint8_t* activations) {
-    device_out_.fill(0xff);
-    AttentionParams params = this->params();
-    params.out = activations;
-    const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles), units = DeviceBuffer::of(plan.units);
-    const DeviceBuffer merges = DeviceBuffer::of(plan.merges);
-    const uint32_t columns = std::max(plan.decode_columns, test_.group);
-    const DeviceBuffer partials(decode_partial_bytes(plan.places, test_.shape(), columns, test_.value_dim));
-    const std::vector<uint32_t> zeros(plan.places * test_.shape().kv_heads);
-    const DeviceBuffer counters = DeviceBuffer::of(zeros);
-    const AttentionWorkspace workspace = {partials.as<float>(), tile_counter_.as<uint32_t>(),
-                                          counters.as<uint32_t>()};
-    settle();
-    launch_prefill_attention(params, tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace,
-                             stream_.get());
-    launch_decode_attention(params,
-                            {.units = units.as<DecodeUnit>(),
-                             .unit_count = uint32_t(plan.units.size()),
-                             .merges = merges.as<uint32_t>(),
-                             .merge_count = uint32_t(plan.merges.size()),
-                             .columns = columns},
-                            workspace, stream_.get());
-    stream_.wait();
-    EXPECT_EQ(counters.download<uint32_t>(), zeros);
-    return device_out_.download<float>();
+    return compute_by(launch_prefill_attention, launch_decode_attention, plan, activations);
   }
-
-  std::vector<float> compute_generally(const AttentionPlan& plan) {
-    device_out_.fill(0xff);
-    const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles);
-    settle();
-    launch_general_attention(params(), tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), stream_.get());
-    stream_.wait();
-    return device_out_.download<float>();
+  // With the general kernel. REQUIRES: splits that are merged apart.
+  std::vector<float> compute_generally(const AttentionPlan& plan, uint8_t* activations = nullptr) {
+    const auto prefill = [](const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
+                            const AttentionWorkspace&,
+                            cudaStream_t stream) { launch_general_prefill(params, tiles, count, stream); };
+    const auto few = [](const AttentionParams& params, const DecodeWork& work,
+                        const AttentionWorkspace& workspace, cudaStream_t stream) {
+      launch_general_units(params, work, workspace.partials, stream);
+    };
+    return compute_by(prefill, few, plan, activations);
   }
 
   std::vector<float> compute_plainly(const std::vector<PlainRow>& rows) {
@@ -221,6 +199,47 @@ class AttentionFixture {
   std::vector<double> exact(uint32_t token, uint32_t row, uint32_t table, uint32_t head) const;
 
  private:
+  // A plan's units in the device's memory.
+  struct UnitsThere {
+    DeviceBuffer units, merges, partials;
+    uint32_t columns;
+
+    UnitsThere(const AttentionUnits& list, const AttentionCase& test)
+        : units(DeviceBuffer::of(list.units)),
+          merges(DeviceBuffer::of(list.merges)),
+          partials(decode_partial_bytes(list.places, test.shape(), std::max(list.columns, test.group),
+                                        test.value_dim)),
+          columns(std::max(list.columns, test.group)) {}
+    DecodeWork work(const AttentionUnits& list) const {
+      return {.units = units.as<DecodeUnit>(),
+              .unit_count = uint32_t(list.units.size()),
+              .merges = merges.as<uint32_t>(),
+              .merge_count = uint32_t(list.merges.size()),
+              .columns = columns};
+    }
+  };
+
+  template <class Prefill, class Few>
+  std::vector<float> compute_by(const Prefill& prefill, const Few& few, const AttentionPlan& plan,
+                                uint8_t* activations) {
+    device_out_.fill(0xff);
+    AttentionParams params = this->params();
+    params.out = activations;
+    const DeviceBuffer tiles = DeviceBuffer::of(plan.tiles);
+    const UnitsThere some(plan.few, test_), parts(plan.parts, test_);
+    const std::vector<uint32_t> zeros(plan.few.places * test_.shape().kv_heads);
+    const DeviceBuffer counters = DeviceBuffer::of(zeros);
+    const AttentionWorkspace workspace = {some.partials.as<float>(), tile_counter_.as<uint32_t>(),
+                                          counters.as<uint32_t>()};
+    settle();
+    prefill(params, tiles.as<PrefillTile>(), uint32_t(plan.tiles.size()), workspace, stream_.get());
+    few(params, some.work(plan.few), workspace, stream_.get());
+    launch_general_units(params, parts.work(plan.parts), parts.partials.as<float>(), stream_.get());
+    stream_.wait();
+    EXPECT_EQ(counters.download<uint32_t>(), zeros);
+    return device_out_.download<float>();
+  }
+
   PagedRows rows_in(std::byte* pages) const {
     return paged_rows(layout_.groups[0], 1, pages, uint32_t(pages_.size() / layout_.groups[0].page_bytes));
   }

@@ -3,99 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/attention/attention_case.h"
+#include "backend/cuda/attention/attention_checks.h"
 #include "backend/cuda/attention/attention_plain.h"
-#include "backend/cuda/device_case.h"
 
 namespace quire::cuda {
 namespace {
-
-class Attention : public DeviceTest {
- protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    if (!IsSkipped() && compute_capability() != 90) GTEST_SKIP() << "this GPU is not of Hopper's kind";
-  }
-};
-
-// How many of some tokens' numbers differ, by their bits.
-size_t differing(const std::vector<float>& a, const std::vector<float>& b, const std::vector<PlainRow>& rows,
-                 size_t width) {
-  size_t count = 0;
-  for (const PlainRow& row : rows) {
-    for (size_t i = row.token * width; i < (row.token + 1) * width; ++i)
-      count += std::memcmp(&a[i], &b[i], sizeof(float)) != 0;
-  }
-  return count;
-}
-
-size_t differing(const std::vector<float>& a, const std::vector<float>& b) {
-  size_t count = 0;
-  for (size_t i = 0; i < a.size(); ++i) count += std::memcmp(&a[i], &b[i], sizeof(float)) != 0;
-  return count;
-}
-
-// Where they differ, for a person.
-std::string places(const std::vector<float>& a, const std::vector<float>& b,
-                   const AttentionFixture& fixture) {
-  std::string text;
-  const size_t dim = fixture.test().value_dim, heads = fixture.test().heads();
-  size_t listed = 0;
-  for (size_t row = 0; row < a.size() / dim && listed < 12; ++row) {
-    size_t count = 0, first = dim, last = 0;
-    for (size_t d = 0; d < dim; ++d) {
-      if (std::memcmp(&a[row * dim + d], &b[row * dim + d], sizeof(float)) == 0) continue;
-      ++count;
-      first = std::min(first, d);
-      last = d;
-    }
-    if (count == 0) continue;
-    ++listed;
-    text += " token " + std::to_string(row / heads) + " head " + std::to_string(row % heads) + ": " +
-            std::to_string(count) + " from " + std::to_string(first) + " to " + std::to_string(last) + ", " +
-            std::to_string(a[row * dim + first]) + " for " + std::to_string(b[row * dim + first]) + ";";
-  }
-  return text;
-}
-
-std::vector<AttentionCase> fast_cases() {
-  std::vector<AttentionCase> cases;
-  cases.push_back({});
-  cases.push_back({.key_dim = 64, .value_dim = 64});
-  cases.push_back({.key_format = KvFormat::f16, .value_format = KvFormat::f16});
-  cases.push_back(
-      {.key_format = KvFormat::f16, .value_format = KvFormat::f16, .key_dim = 64, .value_dim = 64});
-  cases.push_back({.query_size = 12});
-  cases.push_back({.kv_heads = 1, .group = 16, .lengths = {700, 1, 130}});
-  cases.push_back({.kv_heads = 3, .group = 1, .key_dim = 64, .value_dim = 64, .lengths = {900, 33}});
-  for (const uint32_t group : {2u, 3u, 5u, 6u, 7u, 8u, 12u})
-    cases.push_back({.kv_heads = 2, .group = group, .query_size = 4, .lengths = {300, 640, 1}});
-  cases.push_back({.page_tokens = 16, .lengths = {1111, 65}});
-  cases.push_back({.page_tokens = 48, .lengths = {1111, 65}});
-  cases.push_back({.page_tokens = 64, .lengths = {1111, 65}});
-  cases.push_back({.page_tokens = 256, .lengths = {1111, 65}});
-  for (const uint32_t window : {1u, 100u, 128u, 513u, 1024u})
-    cases.push_back({.window = window, .query_size = 6, .lengths = {1500, 40}});
-  cases.push_back({.soft_cap = 30, .query_size = 12, .lengths = {1300, 200}});
-  cases.push_back({.key_dim = 64, .value_dim = 64, .has_sinks = true, .lengths = {1300, 200}});
-  cases.push_back({.group = 8,
-                   .key_dim = 64,
-                   .value_dim = 64,
-                   .window = 128,
-                   .soft_cap = 20,
-                   .has_sinks = true,
-                   .lengths = {1300, 200}});
-  cases.push_back({.kv_heads = 1, .lengths = {8500}});
-  return cases;
-}
-
-std::string describe(const AttentionCase& test) {
-  return std::string(name(test.key_format)) + " and " + std::string(name(test.value_format)) + ", heads " +
-         std::to_string(test.kv_heads) + " x " + std::to_string(test.group) + " of " +
-         std::to_string(test.key_dim) + ", pages of " + std::to_string(test.page_tokens) + ", window " +
-         std::to_string(test.window) + ", cap " + std::to_string(test.soft_cap) +
-         (test.has_sinks ? ", sinks" : "");
-}
 
 TEST_F(Attention, HasTheSameBitsInTilesInUnitsAndPlainly) {
   for (const AttentionCase& test : fast_cases()) {
@@ -113,6 +25,34 @@ TEST_F(Attention, HasTheSameBitsInTilesInUnitsAndPlainly) {
   }
 }
 
+// Fewer tiles than multiprocessors are divided by the splits of their context.
+TEST_F(Attention, HasTheSameBitsInPartsOfTiles) {
+  for (const AttentionCase& test :
+       {AttentionCase{.lengths = {4133}},
+        AttentionCase{.key_format = KvFormat::int8,
+        .value_format = KvFormat::q4,
+        .group = 3,
+        .key_dim = 64,
+        .value_dim = 64,
+        .has_sinks = true,
+        .lengths = {4133}},
+        AttentionCase{.kv_heads = 1, .group = 16, .window = 2500, .query_size = 8, .lengths = {4133}}}) {
+    SCOPED_TRACE(describe(test));
+    AttentionFixture fixture(test);
+    fixture.upload();
+    const std::vector<float> whole =
+        fixture.compute(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
+    for (const uint32_t tokens : {70u, 100u, 129u}) {
+      const AttentionRun run{4133 - tokens, tokens, 4133 - tokens, fixture.table(0)};
+      const AttentionPlan plan = plan_attention({&run, 1}, test.shape());
+      ASSERT_TRUE(plan.tiles.empty() && plan.few.units.empty());
+      std::vector<PlainRow> rows;
+      for (uint32_t row = run.row; row < 4133; ++row) rows.push_back({row, row, fixture.table(0)});
+      EXPECT_EQ(differing(fixture.compute(plan), whole, rows, fixture.out_width()), 0u) << tokens;
+    }
+  }
+}
+
 TEST_F(Attention, HasTheSameBitsInChunksOfEverySize) {
   for (AttentionCase test :
        {AttentionCase{}, AttentionCase{.key_dim = 64, .value_dim = 64, .window = 700},
@@ -127,76 +67,6 @@ TEST_F(Attention, HasTheSameBitsInChunksOfEverySize) {
       const AttentionPlan plan = plan_attention(fixture.runs_of(chunk), test.shape());
       const std::vector<float> out = fixture.compute(plan);
       EXPECT_EQ(differing(out, whole), 0u) << "chunks of " << chunk << places(out, whole, fixture);
-    }
-  }
-}
-
-TEST_F(Attention, IsTheSameBitsByTheGeneralKernel) {
-  std::vector<AttentionCase> cases = fast_cases();
-  cases.resize(7);
-  cases.push_back({.key_dim = 96, .value_dim = 96, .lengths = {1300, 7}});
-  cases.push_back({.key_dim = 256, .value_dim = 256, .lengths = {700, 200}});
-  cases.push_back({.key_format = KvFormat::f16,
-                   .value_format = KvFormat::f16,
-                   .kv_heads = 1,
-                   .key_dim = 256,
-                   .value_dim = 256,
-                   .soft_cap = 50,
-                   .lengths = {700}});
-  cases.push_back({.key_dim = 192, .value_dim = 128, .window = 300, .lengths = {900}});
-  cases.push_back({.key_dim = 16, .value_dim = 32, .page_tokens = 4, .has_sinks = true, .lengths = {600, 3}});
-  for (const AttentionCase& test : cases) {
-    SCOPED_TRACE(describe(test));
-    AttentionFixture fixture(test);
-    fixture.upload();
-    const std::vector<PlainRow> rows = fixture.some_rows(16);
-    const std::vector<float> general =
-        fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
-    EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
-  }
-}
-
-TEST_F(Attention, HasTheSameBitsInEveryPairOfFormatsByTheGeneralKernel) {
-  for (const KvFormat keys : kKvFormats) {
-    for (const KvFormat values : kKvFormats) {
-      const AttentionCase test = {.key_format = keys,
-                                  .value_format = values,
-                                  .group = 3,
-                                  .key_dim = 64,
-                                  .value_dim = 64,
-                                  .query_size = 4,
-                                  .lengths = {530, 40}};
-      SCOPED_TRACE(describe(test));
-      AttentionFixture fixture(test);
-      fixture.upload();
-      const std::vector<PlainRow> rows = fixture.some_rows(8);
-      const std::vector<float> general =
-          fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
-      EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
-    }
-  }
-}
-
-TEST_F(Attention, HasTheSameBitsInHeadsOfEveryMultipleOfEight) {
-  for (const KvFormat format : kKvFormats) {
-    for (const uint32_t dim : {8u, 24u, 40u, 80u, 96u, 136u, 256u, 320u, 512u}) {
-      const AttentionCase test = {.key_format = format,
-                                  .value_format = format,
-                                  .key_dim = dim,
-                                  .value_dim = dim == 40    ? 88
-                                               : dim == 320 ? 136
-                                                            : dim,
-                                  .window = dim == 80 ? 100u : 0u,
-                                  .soft_cap = dim == 96 ? 20.0f : 0.0f,
-                                  .has_sinks = dim == 24,
-                                  .lengths = {300, 33}};
-      SCOPED_TRACE(describe(test));
-      AttentionFixture fixture(test);
-      fixture.upload();
-      const std::vector<PlainRow> rows = fixture.some_rows(8);
-      const std::vector<float> general =
-          fixture.compute_generally(plan_tiles(fixture.runs_of(uint32_t(1) << 30), test.shape()));
-      EXPECT_EQ(differing(general, fixture.compute_plainly(rows), rows, fixture.out_width()), 0u);
     }
   }
 }
@@ -390,25 +260,30 @@ TEST_F(Attention, IsWhatTheTwinOnTheCpuComputes) {
 
 TEST_F(Attention, RoundsItsResultIntoTheOrderOfActivations) {
   for (const AttentionCase& test : {AttentionCase{.lengths = {300, 3}},
-                                    AttentionCase{.key_dim = 64, .value_dim = 64, .lengths = {300, 3}}}) {
+                                    AttentionCase{.key_dim = 64, .value_dim = 64, .lengths = {300, 3}},
+                                    AttentionCase{.key_dim = 256, .value_dim = 256, .lengths = {300, 3}}}) {
     SCOPED_TRACE(describe(test));
     AttentionFixture fixture(test);
     fixture.upload();
     const uint32_t width = uint32_t(fixture.out_width());
     const DeviceBuffer activations(activation_bytes(fixture.tokens(), width));
-    const AttentionPlan plan = plan_attention(fixture.runs_of(uint32_t(200)), test.shape());
-    ASSERT_FALSE(plan.tiles.empty() || plan.units.empty());
-    const std::vector<float> out = fixture.compute_to(plan, activations.as<uint8_t>());
-    const std::vector<uint8_t> rounded = activations.download<uint8_t>();
-    size_t wrong = 0;
-    for (uint32_t token = 0; token < fixture.tokens(); ++token) {
-      for (uint32_t i = 0; i < width; ++i) {
-        uint16_t bits;
-        std::memcpy(&bits, rounded.data() + activation_place(fixture.tokens(), token, i), sizeof(bits));
-        wrong += bits != f32_to_bf16(out[size_t(token) * width + i]);
+    const AttentionPlan plan = plan_attention(fixture.runs_of(uint32_t(200)), test.shape(), Merging::apart);
+    ASSERT_FALSE(plan.tiles.empty() || plan.few.units.empty());
+    for (const bool fast : {true, false}) {
+      if (fast && !has_fast_attention(fixture.params())) continue;
+      const std::vector<float> out = fast ? fixture.compute_to(plan, activations.as<uint8_t>())
+                                          : fixture.compute_generally(plan, activations.as<uint8_t>());
+      const std::vector<uint8_t> rounded = activations.download<uint8_t>();
+      size_t wrong = 0;
+      for (uint32_t token = 0; token < fixture.tokens(); ++token) {
+        for (uint32_t i = 0; i < width; ++i) {
+          uint16_t bits;
+          std::memcpy(&bits, rounded.data() + activation_place(fixture.tokens(), token, i), sizeof(bits));
+          wrong += bits != f32_to_bf16(out[size_t(token) * width + i]);
+        }
       }
+      EXPECT_EQ(wrong, 0u) << (fast ? "fast" : "general");
     }
-    EXPECT_EQ(wrong, 0u);
   }
 }
 

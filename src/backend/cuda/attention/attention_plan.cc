@@ -21,18 +21,18 @@ void add_tiles(const AttentionRun& run, const AttentionShape& shape, std::vector
   }
 }
 
-void add_units(const AttentionRun& run, const AttentionShape& shape, uint32_t splits_in_place,
-               AttentionPlan& plan) {
-  const uint32_t most = tokens_of_unit(shape.group);
+// `most`: tokens of a unit.
+void add_units(const AttentionRun& run, const AttentionShape& shape, uint32_t most, uint32_t splits_in_place,
+               AttentionUnits& list) {
   for (uint32_t begin = 0; begin < run.tokens; begin += most) {
     const uint32_t tokens = std::min(most, run.tokens - begin), row = run.row + begin;
     const uint32_t first = first_visible(row, shape.window) / kSplitKeys;
     const uint32_t last = (row + tokens - 1) / kSplitKeys;
     const uint32_t splits = last - first + 1;
     const bool joins = splits_in_place > 1 && splits > 1 && row + tokens - last * kSplitKeys <= kFewKeys;
-    const uint32_t first_unit = uint32_t(plan.units.size()), units = splits - (joins ? 1 : 0);
+    const uint32_t first_unit = uint32_t(list.units.size()), units = splits - (joins ? 1 : 0);
     for (uint32_t unit = 0; unit < units; ++unit) {
-      plan.units.push_back({.token = run.token + begin,
+      list.units.push_back({.token = run.token + begin,
                             .row = row,
                             .table = run.table,
                             .tokens = uint8_t(tokens),
@@ -42,11 +42,22 @@ void add_units(const AttentionRun& run, const AttentionShape& shape, uint32_t sp
                             .split = first + unit,
                             .first_split = first,
                             .splits = splits,
-                            .first_place = plan.places});
+                            .first_place = list.places});
     }
-    plan.places += splits;
-    if (splits > splits_in_place) plan.merges.push_back(first_unit);
+    list.places += splits;
+    list.columns = std::max(list.columns, tokens * shape.group);
+    if (splits > splits_in_place) list.merges.push_back(first_unit);
   }
+}
+
+uint32_t tiles_of(const AttentionRun& run, const AttentionShape& shape) {
+  const uint32_t of_tile = tokens_of_tile(shape.group);
+  return (run.tokens + of_tile - 1) / of_tile * shape.kv_heads;
+}
+
+uint32_t splits_of(const AttentionRun& run, uint32_t window) {
+  const uint32_t first = first_visible(run.row, window) / kSplitKeys;
+  return (run.row + run.tokens - 1) / kSplitKeys - first + 1;
 }
 
 // The longest first: no multiprocessor should begin one when the others are done.
@@ -60,19 +71,31 @@ void sort_tiles(std::vector<PrefillTile>& tiles, uint32_t window) {
 
 }  // namespace
 
-AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape) {
+AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape,
+                             Merging merging) {
   CHECK(shape.group >= 1 && shape.group <= kMostGroup);
   AttentionPlan plan;
-  const uint32_t of_unit = tokens_of_unit(shape.group);
+  const uint32_t of_unit = tokens_of_unit(shape.group), of_tile = tokens_of_tile(shape.group);
   const auto has_units = [&](const AttentionRun& run) { return run.tokens <= kMostDecodeItems * of_unit; };
-  for (const AttentionRun& run : runs) {
-    if (has_units(run))
-      plan.decode_columns = std::max(plan.decode_columns, std::min(run.tokens, of_unit) * shape.group);
-  }
-  const bool in_place = runs.size() >= kManyRuns && plan.decode_columns <= kFewColumns;
+  uint32_t columns = 0, tiles = 0, part_rows = 0;
   for (const AttentionRun& run : runs) {
     if (has_units(run)) {
-      add_units(run, shape, in_place ? kSplitsInPlace : 1, plan);
+      columns = std::max(columns, std::min(run.tokens, of_unit) * shape.group);
+    } else {
+      tiles += tiles_of(run, shape);
+    }
+  }
+  const bool in_place = merging == Merging::in_place && runs.size() >= kManyRuns && columns <= kFewColumns;
+  for (const AttentionRun& run : runs) {
+    if (has_units(run)) {
+      add_units(run, shape, of_unit, in_place ? kSplitsInPlace : 1, plan.few);
+      continue;
+    }
+    const uint32_t splits = splits_of(run, shape.window);
+    const uint32_t rows = tiles_of(run, shape) * splits * kPrefillRows;
+    if (tiles <= kFewTiles && splits >= kManySplits && part_rows + rows <= kMostPartRows) {
+      part_rows += rows;
+      add_units(run, shape, of_tile, 1, plan.parts);
     } else {
       add_tiles(run, shape, plan.tiles);
     }

@@ -37,12 +37,18 @@ struct DecodeUnit {
   uint32_t first_place;  // of the first split's partial sums, which lie beside each other
 };
 
-struct AttentionPlan {
-  std::vector<PrefillTile> tiles;
+// Units of tokens that are computed alike.
+struct AttentionUnits {
   std::vector<DecodeUnit> units;
   std::vector<uint32_t> merges;  // the first unit of all that the kernel that follows merges
   uint32_t places = 0;           // for partial sums: the splits of all units
-  uint32_t decode_columns = 0;   // the most tokens * group of a unit
+  uint32_t columns = 0;          // the most tokens * group of a unit
+};
+
+struct AttentionPlan {
+  std::vector<PrefillTile> tiles;
+  AttentionUnits few;    // tokens: kDecodeColumns at most
+  AttentionUnits parts;  // of tiles that would leave most multiprocessors without work: kPrefillRows at most
 };
 
 inline constexpr uint32_t kPrefillRows = 128;   // of PrefillTile: tokens * group
@@ -63,6 +69,11 @@ inline constexpr uint32_t kManyRuns = 17, kFewColumns = 8, kSplitsInPlace = 2, k
 // Of runs up to so many units long, the context is read once by each of them and divided among all multiprocessors; longer
 // ones are worth a tile.
 inline constexpr uint32_t kMostDecodeItems = 4;
+
+// So few tiles are divided by the splits of their context, if these are some.
+inline constexpr uint32_t kFewTiles = 32, kManySplits = 4;
+// Of such parts, all KV heads together: their sums need memory. (engine/memory_plan.cc counts on both.)
+inline constexpr uint32_t kMostPartRows = uint32_t(1) << 18;
 static_assert(kMostDecodeItems * kDecodeColumns <= UINT8_MAX);  // DecodeUnit::before
 
 // The query heads of a KV head. Rows of a tile and columns of a unit are numbered token by token; their token is found by a
@@ -86,7 +97,10 @@ struct AttentionShape {
 // A unit leaves behind for each column its values, then reference and sum, filled up to whole vectors.
 inline constexpr uint32_t kPartialExtra = 4;
 
-AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape);
+// Who can merge splits: a kernel of its own alone, or the unit that comes last too.
+enum class Merging : uint8_t { apart, in_place };
+AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape,
+                             Merging merging = Merging::in_place);
 
 // The same with tiles alone, for kernels and tests that want them.
 AttentionPlan plan_tiles(std::span<const AttentionRun> runs, const AttentionShape& shape);

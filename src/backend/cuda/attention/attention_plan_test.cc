@@ -23,14 +23,17 @@ TEST(AttentionPlan, GivesEveryTokenAndHeadToOneTileOrOneUnit) {
       EXPECT_LE(tile.tokens * group, kPrefillRows);
       for (uint32_t t = 0; t < tile.tokens; ++t) ++times[{tile.token + t, tile.kv_head}];
     }
-    for (const DecodeUnit& unit : plan.units) {
-      EXPECT_LE(unit.tokens * group, plan.decode_columns);
-      if (unit.split != unit.first_split) continue;
-      for (uint32_t t = 0; t < unit.tokens; ++t) {
-        for (uint32_t head = 0; head < shape.kv_heads; ++head) ++times[{unit.token + t, head}];
+    for (const AttentionUnits* list : {&plan.few, &plan.parts}) {
+      for (const DecodeUnit& unit : list->units) {
+        EXPECT_LE(unit.tokens * group, list->columns);
+        if (unit.split != unit.first_split) continue;
+        for (uint32_t t = 0; t < unit.tokens; ++t) {
+          for (uint32_t head = 0; head < shape.kv_heads; ++head) ++times[{unit.token + t, head}];
+        }
       }
     }
-    EXPECT_LE(plan.decode_columns, kDecodeColumns);
+    EXPECT_LE(plan.few.columns, kDecodeColumns);
+    EXPECT_LE(plan.parts.columns, kPrefillRows);
     EXPECT_EQ(times.size(), 1306u * shape.kv_heads);
     EXPECT_TRUE(std::ranges::all_of(times, [](const auto& entry) { return entry.second == 1; }));
   }
@@ -48,7 +51,7 @@ void expect_all_splits(const EqualRuns& equal, uint32_t window) {
   for (uint32_t i = 0; i < equal.count; ++i)  // the last split has one key
     runs.push_back(
         {.token = i * equal.tokens, .tokens = equal.tokens, .row = 4097 - equal.tokens, .table = 0});
-  const AttentionPlan plan = plan_attention(runs, {.kv_heads = 2, .group = 4, .window = window});
+  const AttentionUnits plan = plan_attention(runs, {.kv_heads = 2, .group = 4, .window = window}).few;
   std::set<uint32_t> wanted, planned;
   for (uint32_t row = runs[0].row; row < runs[0].row + equal.tokens; ++row) {
     for (uint32_t key = first_visible(row, window); key <= row; ++key) wanted.insert(key / kSplitKeys);
@@ -85,13 +88,24 @@ TEST(AttentionPlan, ComputesEverySplitThatSomeTokenSeesOnce) {
   }
 }
 
+TEST(AttentionPlan, LeavesEverySplitToTheKernelThatMergesWhereUnitsCannot) {
+  std::vector<AttentionRun> runs;
+  for (uint32_t i = 0; i < kManyRuns; ++i) runs.push_back({.token = i, .tokens = 1, .row = 600, .table = 0});
+  const AttentionShape shape{.kv_heads = 2, .group = 4, .window = 0};
+  ASSERT_TRUE(plan_attention(runs, shape).few.merges.empty());
+  const AttentionUnits apart = plan_attention(runs, shape, Merging::apart).few;
+  EXPECT_EQ(apart.merges.size(), runs.size());
+  EXPECT_EQ(apart.units.size(), 2 * runs.size());
+  for (const DecodeUnit& unit : apart.units) EXPECT_EQ(unit.here, 1u);
+}
+
 // Whoever reads keys before the kernel that writes this step's has ended must know which are this step's.
 TEST(AttentionPlan, KnowsOfEveryUnitHowManyTokensOfItsRunAreBeforeIt) {
   for (const uint32_t group : {1u, 3u, 4u, 8u, 16u}) {
     const uint32_t most = kMostDecodeItems * tokens_of_unit(group);
     for (uint32_t tokens = 1; tokens <= most; ++tokens) {
       const AttentionRun run{.token = 5, .tokens = tokens, .row = 1020, .table = 0};
-      const AttentionPlan plan = plan_attention({&run, 1}, {.kv_heads = 2, .group = group, .window = 0});
+      const AttentionUnits plan = plan_attention({&run, 1}, {.kv_heads = 2, .group = group, .window = 0}).few;
       ASSERT_FALSE(plan.units.empty());
       for (const DecodeUnit& unit : plan.units) {
         EXPECT_EQ(unit.row - unit.before, run.row);
@@ -101,9 +115,28 @@ TEST(AttentionPlan, KnowsOfEveryUnitHowManyTokensOfItsRunAreBeforeIt) {
   }
 }
 
+TEST(AttentionPlan, DividesFewTilesBySplitsWhereContextsAreLong) {
+  const AttentionShape shape{.kv_heads = 8, .group = 4, .window = 0};
+  const auto plan_of = [&](uint32_t tokens, uint32_t row, uint32_t window) {
+    const AttentionRun run{.token = 0, .tokens = tokens, .row = row, .table = 0};
+    return plan_attention({&run, 1}, {.kv_heads = 8, .group = 4, .window = window});
+  };
+  const AttentionPlan page = plan_of(32, 32736, 0);  // a prompt of which all pages but the last one are there
+  EXPECT_TRUE(page.tiles.empty());
+  EXPECT_EQ(page.parts.units.size(), 32768u / kSplitKeys);
+  EXPECT_EQ(page.parts.columns, 128u);
+  EXPECT_EQ(page.parts.merges, std::vector<uint32_t>{0});
+  EXPECT_TRUE(plan_of(64, 32704, 0).tiles.empty());
+  EXPECT_EQ(plan_of(512, 32256, 0).tiles.size(), 16u * shape.kv_heads) << "enough for all multiprocessors";
+  EXPECT_EQ(plan_of(32, 500, 0).tiles.size(), shape.kv_heads) << "a short context";
+  EXPECT_EQ(plan_of(100, 1 << 20, 0).tiles.size(), 4u * shape.kv_heads)
+      << "more sums than there is memory for";
+  EXPECT_EQ(plan_of(32, 32736, 700).tiles.size(), shape.kv_heads) << "a window";
+}
+
 TEST(AttentionPlan, LetsTheLongestTilesBegin) {
   for (const uint32_t window : {0u, 256u}) {
-    const AttentionPlan plan = plan_attention(ragged_runs(), {.kv_heads = 2, .group = 4, .window = window});
+    const AttentionPlan plan = plan_tiles(ragged_runs(), {.kv_heads = 2, .group = 4, .window = window});
     const auto keys = [&](const PrefillTile& tile) {
       return tile.row + tile.tokens - first_visible(tile.row, window);
     };

@@ -5,7 +5,8 @@
 #include "backend/cuda/ptx.cuh"
 #include "backend/cuda/recurrent/recurrent.h"
 
-// What stands before and behind a recurrence. A block of threads has a token.
+// What stands before and behind a recurrence. A block of threads has a token, or some heads of one: so few tokens keep more than a few
+// multiprocessors busy.
 
 namespace quire::cuda {
 namespace {
@@ -34,11 +35,12 @@ __device__ __forceinline__ void set_length(float* values, uint32_t count, float 
   for (uint32_t i = threadIdx.x % 32; i < count; i += 32) values[i] *= scale;
 }
 
-__global__ void __launch_bounds__(kThreads) open_gates(const DeviceDeltaGates params) {
+__global__ void __launch_bounds__(kThreads) open_gates(const DeviceDeltaGates params, uint32_t parts) {
   ptx::follow_kernel_before();
-  const uint32_t token = blockIdx.x, heads = params.value_heads, shared = heads / params.key_heads;
+  const uint32_t token = blockIdx.x / parts, part = blockIdx.x % parts;
+  const uint32_t heads = params.value_heads, shared = heads / params.key_heads;
   float* row = params.mixed.data + token * params.mixed.stride;
-  for (uint32_t h = threadIdx.x / 32; h < 2 * params.key_heads; h += kWarps) {
+  if (const uint32_t h = part * kWarps + threadIdx.x / 32; h < 2 * params.key_heads) {
     const bool is_query = h < params.key_heads;
     set_length(row + h * params.key_dim, params.key_dim,
                is_query ? 1.0f / square_root(float(params.key_dim)) : 1.0f);
@@ -48,11 +50,11 @@ __global__ void __launch_bounds__(kThreads) open_gates(const DeviceDeltaGates pa
   const float* alpha = apart ? params.alpha.data + token * params.alpha.stride : beta + shared;
   const auto place = [&](uint32_t i) { return apart ? i : i / shared * 2 * shared + i % shared; };
   const uint32_t each = params.decay_count / heads;
-  for (uint32_t i = threadIdx.x; i < params.decay_count; i += kThreads) {
+  for (uint32_t i = part * kThreads + threadIdx.x; i < params.decay_count; i += parts * kThreads) {
     const float step = softplus_of(alpha[place(i)] + params.alpha_bias[i]);
     params.decays[size_t(token) * params.decay_count + i] = exp_of(step * params.rate[i / each]);
   }
-  for (uint32_t h = threadIdx.x; h < heads; h += kThreads)
+  for (uint32_t h = part * kThreads + threadIdx.x; h < heads; h += parts * kThreads)
     params.betas[size_t(token) * heads + h] = 1.0f / (1.0f + exp_of(-beta[place(h)]));
 }
 
@@ -65,11 +67,13 @@ __global__ void __launch_bounds__(kThreads) make_steps(const DeviceSteps params,
   if (params.rate != nullptr) params.decays[token * params.in.width + i] = exp_of(step * params.rate[i]);
 }
 
-// The numbers of a row, value(col) each, to wherever they are wanted. Two neighbours stay together in the order of activations.
+// The numbers of a row from `begin` to `end`, value(col) each, to wherever they are wanted. Two neighbours stay together in the order
+// of activations. What is behind `width` is zero.
 template <class Value>
-__device__ __forceinline__ void write_row(uint32_t token, uint32_t width, const ActivationBlock& out,
-                                          const Rows& out_f32, const Value& value) {
-  for (uint32_t col = 2 * threadIdx.x; col < round_up(width, kBlockK); col += 2 * kThreads) {
+__device__ __forceinline__ void write_row(uint32_t token, uint32_t begin, uint32_t end, uint32_t width,
+                                          const ActivationBlock& out, const Rows& out_f32,
+                                          const Value& value) {
+  for (uint32_t col = begin + 2 * threadIdx.x; col < end; col += 2 * kThreads) {
     float two[2] = {0, 0};
 #pragma unroll
     for (uint32_t i = 0; i < 2; ++i) {
@@ -83,21 +87,24 @@ __device__ __forceinline__ void write_row(uint32_t token, uint32_t width, const 
   }
 }
 
-// `scales`: memory for one of each head.
-__global__ void __launch_bounds__(kThreads) norm_and_gate_heads(const DeviceDeltaEnd params) {
-  extern __shared__ float scales[];
+// Of an even number of columns each.
+constexpr uint32_t kHeadsOfBlock = kWarps;
+__global__ void __launch_bounds__(kThreads) norm_and_gate_heads(const DeviceDeltaEnd params, uint32_t parts) {
+  __shared__ float scales[kHeadsOfBlock];
   ptx::follow_kernel_before();
-  const uint32_t token = blockIdx.x, dim = params.dim, width = uint32_t(params.read.width);
+  const uint32_t token = blockIdx.x / parts, part = blockIdx.x % parts, first = part * kHeadsOfBlock;
+  const uint32_t dim = params.dim, width = uint32_t(params.read.width), heads = width / dim;
   const float* read = params.read.data + token * params.read.stride;
   const float* gate = params.gate.data + token * params.gate.stride;
-  for (uint32_t h = threadIdx.x / 32; h < width / dim; h += kWarps) {
+  if (const uint32_t h = first + threadIdx.x / 32; h < heads) {
     const float* own = read + h * dim;
     const float squares = sum_in_lanes(dim, [&](uint32_t i) { return own[i] * own[i]; });
-    if (threadIdx.x % 32 == 0) scales[h] = 1.0f / square_root(squares / float(dim) + params.epsilon);
+    if (threadIdx.x % 32 == 0) scales[h - first] = 1.0f / square_root(squares / float(dim) + params.epsilon);
   }
   __syncthreads();
-  write_row(token, width, params.out, params.out_f32, [&](uint32_t col) {
-    const float normed = read[col] * scales[col / dim] * params.weight[col % dim];
+  const uint32_t end = part + 1 == parts ? round_up(width, kBlockK) : (first + kHeadsOfBlock) * dim;
+  write_row(token, first * dim, end, width, params.out, params.out_f32, [&](uint32_t col) {
+    const float normed = read[col] * scales[col / dim - first] * params.weight[col % dim];
     return activated(params.function, gate[col], &normed);
   });
 }
@@ -114,7 +121,8 @@ __global__ void __launch_bounds__(kThreads) skip_and_gate(const DeviceStateEnd p
   const auto gated = [&](uint32_t col) {
     return silu(gate[col]) * (read[col] + in[col] * params.skip[col / params.skip_width]);
   };
-  if (params.groups == 0) return write_row(token, width, params.out, params.out_f32, gated);
+  const uint32_t end = round_up(width, kBlockK);
+  if (params.groups == 0) return write_row(token, 0, end, width, params.out, params.out_f32, gated);
   const uint32_t group = width / params.groups;
   for (uint32_t g = 0; g < params.groups; ++g) {
     float squares = 0;
@@ -127,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) skip_and_gate(const DeviceStateEnd p
     if (threadIdx.x == 0) scales[g] = 1.0f / square_root(squares / float(group) + params.epsilon);
   }
   __syncthreads();
-  write_row(token, width, params.out, params.out_f32,
+  write_row(token, 0, end, width, params.out, params.out_f32,
             [&](uint32_t col) { return read[col] * scales[col / group] * params.weight[col]; });
 }
 
@@ -146,8 +154,9 @@ void open_delta_gates(const DeviceDeltaGates& params, cudaStream_t stream) {
   CHECK(params.value_heads % params.key_heads == 0 && params.decay_count % params.value_heads == 0);
   CHECK(params.alpha.data != nullptr || params.decay_count == params.value_heads);
   if (params.mixed.rows == 0) return;
-  launch(open_gates, {.blocks = uint32_t(params.mixed.rows), .threads = kThreads},
-         Overlap::with_kernel_before, stream, params);
+  const uint32_t parts = (2 * params.key_heads + kWarps - 1) / kWarps;
+  launch(open_gates, {.blocks = uint32_t(params.mixed.rows) * parts, .threads = kThreads},
+         Overlap::with_kernel_before, stream, params, parts);
 }
 
 void state_steps(const DeviceSteps& params, cudaStream_t stream) {
@@ -161,11 +170,9 @@ void end_delta_net(const DeviceDeltaEnd& params, cudaStream_t stream) {
   CHECK(params.dim > 0 && params.read.width % params.dim == 0 && params.gate.width == params.read.width);
   CHECK(params.out.data == nullptr || params.out.cols == params.read.width);
   if (params.read.rows == 0) return;
-  launch(norm_and_gate_heads,
-         {.blocks = uint32_t(params.read.rows),
-          .threads = kThreads,
-          .shared_bytes = uint32_t(params.read.width / params.dim * sizeof(float))},
-         Overlap::with_kernel_before, stream, params);
+  const uint32_t parts = uint32_t((params.read.width / params.dim + kHeadsOfBlock - 1) / kHeadsOfBlock);
+  launch(norm_and_gate_heads, {.blocks = uint32_t(params.read.rows) * parts, .threads = kThreads},
+         Overlap::with_kernel_before, stream, params, parts);
 }
 
 void end_state_space(const DeviceStateEnd& params, cudaStream_t stream) {

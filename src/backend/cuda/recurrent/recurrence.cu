@@ -160,6 +160,7 @@ struct Recurring {
 template <StateRule kRule, uint32_t kOwn>
 __global__ void __launch_bounds__(kThreads) run_recurrence(const DeviceRecurrence params, uint32_t parts) {
   extern __shared__ __align__(16) float memory[];
+  ptx::follow_kernel_before();
   const uint32_t each = params.heads * parts, index = blockIdx.x % each;
   const uint32_t run_index = blockIdx.x / each;
   Recurring<kRule, kOwn> one{.params = params,
@@ -179,7 +180,7 @@ void launch_rule(const DeviceRecurrence& params, cudaStream_t stream) {
          {.blocks = params.run_count * params.heads * parts,
           .threads = kThreads,
           .shared_bytes = Stage<kRule, kOwn>::kBytes},
-         Overlap::none, stream, params, parts);
+         Overlap::with_kernel_before, stream, params, parts);
 }
 
 template <StateRule kRule>
