@@ -103,8 +103,6 @@ class Completions {
   void when_gone(Exchange& exchange, const Run& run);
   Clock::time_point next_sign_of_life(const AnswerWriter& writer) const;
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
-  // What an answer begins with if its prompt is echoed.
-  AnswerPart echoed(const Run& run, uint32_t index) const;
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
   static std::string new_id(const Ask& ask);
 
