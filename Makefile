@@ -8,7 +8,7 @@ CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 INSTRUCTOR_NEEDS := aiohttp==3.14.5 docstring_parser==0.18.0 jinja2==3.1.6 regex==2026.11.15 requests==2.34.2 rich==15.0.0 tenacity==9.2.1 typer==0.29.1
 JOBS := $(shell nproc)
 
-.PHONY: run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
+.PHONY: packed install packages tarball wheel run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
 
 run: program
 	@echo "quire: asking the house model"
@@ -64,6 +64,24 @@ asan tsan: setup
 	cmake --build --preset $@ --parallel $(JOBS)
 	ctest --test-dir build/$@ --output-on-failure --parallel $(JOBS)
 
+# The program where others find it, with the library, manual pages, completions and a unit: make install PREFIX=/usr/local
+PREFIX := /usr/local
+packed: program
+	cmake --build --preset release --parallel $(JOBS) --target packed
+
+install: packed
+	cmake --install build/release --prefix "$(PREFIX)"
+
+# quire and libquire1 for Debian; a folder that wants nothing but glibc; what pip installs.
+packages: packed
+	cd build/release && cpack
+
+tarball: packed
+	tools/make_tarball.sh
+
+wheel: packed
+	python3 tools/make_wheel.py --library build/release/libquire.so.1 --folder build/release
+
 # The other architecture: what it compiles to, and its tests under emulation.
 cross:
 	tools/cross.sh
@@ -72,7 +90,7 @@ setup:
 	@tools/setup.sh $(TEST_PACKAGES)
 
 format:
-	git ls-files -co --exclude-standard 'src/*.cc' 'src/*.h' 'src/*.cu' 'src/*.cuh' 'tests/*.cc' 'tests/*.h' 'bench/*.cc' 'bench/*.h' 'bench/*.cu' | xargs -r clang-format -i
+	git ls-files -co --exclude-standard 'include/*.h' 'tests/capi/*.c' 'src/*.cc' 'src/*.h' 'src/*.cu' 'src/*.cuh' 'tests/*.cc' 'tests/*.h' 'bench/*.cc' 'bench/*.h' 'bench/*.cu' | xargs -r clang-format -i
 
 # A real model for the checks that want one; it is not part of the project.
 smollm2:

@@ -25,6 +25,8 @@ ALLOWED = {
     "replay": {"base", "kv", "text", "grammar", "engine"},
     "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay", "cluster"},
     "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub", "cluster"},
+    # Of cli what opens a model (quire_opening).
+    "capi": {"base", "text", "chat", "engine", "openai", "cli"},
 }
 # Of kv, a backend may know only where rows sit in pages.
 BACKEND_SEES_OF_KV = {"kv/layout/kv_layout.h", "kv/layout/kv_view.h"}

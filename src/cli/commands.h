@@ -27,5 +27,6 @@ void add_devices(CLI::App& app);
 void add_pull(CLI::App& app);
 void add_list(CLI::App& app);
 void add_remove(CLI::App& app);
+void add_help(CLI::App& app);
 
 }  // namespace quire::cli

@@ -1,13 +1,12 @@
 #include "cli/kv_choice.h"
 
-#include <iostream>
-
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/house.h"
 #include "cli/model_name.h"
 #include "cli/model_options.h"
+#include "cli/tell.h"
 #include "eval/house_data.h"
 #include "eval/kv_verdicts.h"
 
@@ -43,7 +42,7 @@ std::string choose_kv(const std::string& model_path, const LoadOptions& load) {
   for (const char* format : kCandidates) {
     if (!verdicts.find(format)) {
       if (!model) {
-        std::cerr << "--kv auto: measuring on " << kTokens << " tokens, once\n";
+        tell(fmt::format("--kv auto: measuring on {} tokens, once", kTokens));
         model = std::make_unique<LoadedModel>(model_path, load);
         tokens = model->text().tokenizer.encode(kv_check_text());
         tokens.resize(std::min(tokens.size(), kTokens));
@@ -63,10 +62,10 @@ std::string choose_kv(const std::string& model_path, const LoadOptions& load) {
       check_may_write_beside(model_path);
       verdicts.write(path);
     } catch (const Error& error) {
-      std::cerr << "--kv auto will be measured again next time: " << error.what() << "\n";
+      tell(fmt::format("--kv auto will be measured again next time: {}", error.what()));
     }
   }
-  std::cerr << "--kv auto: " << chosen << "\n";
+  tell("--kv auto: " + chosen);
   return chosen;
 }
 

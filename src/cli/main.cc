@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   quire::cli::add_pull(app);
   quire::cli::add_list(app);
   quire::cli::add_remove(app);
+  quire::cli::add_help(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,11 +1,11 @@
 // How the memory that there is becomes a context and pages.
 #include <algorithm>
-#include <iostream>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "cli/model_options.h"
+#include "cli/tell.h"
 #include "engine/memory_plan.h"
 #include "kv/kv_cache.h"
 #include "model/placement.h"
@@ -54,7 +54,7 @@ void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, cons
         human_bytes(least.scratch), human_bytes(least.total()));
   }
   if (options.context < asked)
-    std::cerr << "context limited to " << options.context << " tokens by --memory " << memory << "\n";
+    tell(fmt::format("context limited to {} tokens by --memory {}", options.context, memory));
 }
 
 void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
@@ -99,7 +99,7 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
                 on_device ? "; " + told_free(backend) : "");
   }
   if (options.context < asked)
-    std::cerr << "context limited to " << options.context << " tokens by the memory there is\n";
+    tell(fmt::format("context limited to {} tokens by the memory there is", options.context));
   // States that are asked for come out of what there is, whatever the sequences need.
   const uint32_t sequences = layout.has_states() ? std::max(max_sequences, 2u) : max_sequences;
   size_t wanted = kv_bytes(layout, pages_of(sequences)) + options.state_bytes;
@@ -128,14 +128,13 @@ void ModelOptions::tell_plan(const ModelFile& file, const ModelSpec& spec, const
   const MemoryPlan host =
       is_split(spec) ? plan_memory(file, spec, options, backend, Side::host) : MemoryPlan{};
   const KvRoom room = kv_room(spec, options.kv_formats, options.context, plan.kv + host.kv);
-  std::cerr << fmt::format("{} ({}), {} free: weights {}, KV cache {} for {} tokens, scratch {}\n",
-                           traits.device, traits.description, human_bytes(backend.available_memory()),
-                           human_bytes(plan.weights), human_bytes(plan.kv), room.tokens,
-                           human_bytes(plan.scratch));
+  tell(fmt::format("{} ({}), {} free: weights {}, KV cache {} for {} tokens, scratch {}", traits.device,
+                   traits.description, human_bytes(backend.available_memory()), human_bytes(plan.weights),
+                   human_bytes(plan.kv), room.tokens, human_bytes(plan.scratch)));
   if (!is_split(spec)) return;
-  std::cerr << fmt::format("cpu, {} free: weights {}, KV cache {} of the same tokens, scratch {}\n",
-                           human_bytes(backend.side(Side::host).available_memory()),
-                           human_bytes(host.weights), human_bytes(host.kv), human_bytes(host.scratch));
+  tell(fmt::format("cpu, {} free: weights {}, KV cache {} of the same tokens, scratch {}",
+                   human_bytes(backend.side(Side::host).available_memory()), human_bytes(host.weights),
+                   human_bytes(host.kv), human_bytes(host.scratch)));
 }
 
 }  // namespace quire::cli

@@ -46,6 +46,13 @@ std::string model_path(const std::string& model, Hub hub) {
   return model;
 }
 
+std::string served_name(const std::string& model) {
+  if (model == "house" || model == "house-draft") return model;
+  const std::filesystem::path path = std::filesystem::path(model).lexically_normal();
+  return path.extension() == ".gguf" ? path.stem().string()
+                                     : (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 void check_may_write_beside(const std::string& path) {
   const std::filesystem::path file(path);
   if (file.filename().string().starts_with("sha256-") && file.parent_path().filename() == "blobs")

@@ -20,6 +20,9 @@ HubName hub_name(const std::string& text);
 enum class Hub { ask, offline };
 std::string model_path(const std::string& model, Hub hub);
 
+// What a model is called where it is served, unless somebody names it: its file or folder without the rest.
+std::string served_name(const std::string& model);
+
 // Throws Error where nothing may be written beside a model: in Ollama's store.
 void check_may_write_beside(const std::string& path);
 

@@ -17,6 +17,7 @@
 #include "base/thread_pool.h"
 #include "cli/kv_choice.h"
 #include "cli/model_name.h"
+#include "cli/tell.h"
 #include "engine/drafts/model_drafter.h"
 #include "engine/drafts/mtp_drafter.h"
 #include "engine/drafts/suffix_drafter.h"
@@ -131,7 +132,7 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
     throw Error("a context of {} tokens needs {} of KV cache, but --kv-memory allows {}", options.context,
                 human_bytes(bytes_of(options.context)), human_bytes(memory));
   }
-  std::cerr << "context limited to " << fits << " tokens by --kv-memory " << kv_memory << "\n";
+  tell(fmt::format("context limited to {} tokens by --kv-memory {}", fits, kv_memory));
   options.context = fits;
   return options;
 }
@@ -168,7 +169,7 @@ ModelOptions::Opened ModelOptions::open() const {
   }
   load.context = engine.context;
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
-  for (const std::string& loss : opened.model->weights().losses) std::cerr << loss << "\n";
+  for (const std::string& loss : opened.model->weights().losses) tell(loss);
   if (draft == "lookup") {
     opened.drafter = std::make_unique<LookupDrafter>();
   } else if (draft == "suffix") {

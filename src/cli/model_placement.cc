@@ -1,13 +1,13 @@
 // What of a model a GPU computes, and what the CPU beside it.
 #include <algorithm>
 #include <charconv>
-#include <iostream>
 
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "cli/model_options.h"
+#include "cli/tell.h"
 #include "engine/placement_plan.h"
 
 namespace quire::cli {
@@ -95,8 +95,8 @@ Placement ModelOptions::place_model(const ModelFile& file, ModelSpec& spec, cons
   }
   place(spec, best->placement);
   if (is_split(spec)) {
-    if (!wish.any()) std::cerr << told_free(*backend) << "\n";
-    std::cerr << told(*best, spec, rates) << "\n";
+    if (!wish.any()) tell(told_free(*backend));
+    tell(told(*best, spec, rates));
   } else {
     backend = nullptr;
     backend = open_backend(choice());

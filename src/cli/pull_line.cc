@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cli/tell.h"
 #include "hub/transfer_words.h"
 
 namespace quire::cli {
@@ -20,11 +21,11 @@ size_t terminal_columns() {
 
 }  // namespace
 
-PullLine::PullLine() : is_terminal_(::isatty(STDERR_FILENO) != 0) {}
+PullLine::PullLine() : is_terminal_(!is_listened_to() && ::isatty(STDERR_FILENO) != 0) {}
 
 void PullLine::say(const std::string& sentence) {
   clear();
-  std::fprintf(stderr, "%s\n", sentence.c_str());
+  tell(sentence);
 }
 
 void PullLine::progress(uint64_t done, uint64_t total, uint64_t) {

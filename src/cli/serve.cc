@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 #include "cli/kv_choice.h"
 #include "cli/kv_event_flags.h"
 #include "cli/kv_plan.h"
+#include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
 #include "server/server.h"
@@ -49,14 +49,7 @@ struct ServeCommand {
   std::string record_bytes;
   KvEventFlags kv_events;
 
-  std::string served_name() const {
-    if (!model_name.empty()) return model_name;
-    if (model.model == "house" || model.model == "house-draft") return model.model;
-    const std::filesystem::path path = std::filesystem::path(model.model).lexically_normal();
-    return path.extension() == ".gguf"
-               ? path.stem().string()
-               : (path.has_filename() ? path : path.parent_path()).filename().string();
-  }
+  std::string served_name() const { return model_name.empty() ? cli::served_name(model.model) : model_name; }
 
   // A short look at what the machine can do, so that the server can say how much of it is in use.
   static MachineLimits look_at_machine(const Backend& backend) {

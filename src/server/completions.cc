@@ -7,32 +7,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random_bytes.h"
+#include "openai/answering.h"
 #include "openai/api_error.h"
 #include "server/answer_writers.h"
 #include "server/responses.h"
 
 namespace quire {
 namespace {
-
-// Why an answer is no answer; nothing if it is one.
-std::optional<ApiError> failure(const Answer& answer) {
-  switch (answer.finish_reason) {
-    case FinishReason::deadline:
-      return ApiError(504, "", "deadline_exceeded",
-                      fmt::format("the request was not done in time: {} tokens of its answer were computed",
-                                  answer.tokens.size()));
-    case FinishReason::no_room:
-      return ApiError(503, "", "no_room", "what is pinned leaves too few KV pages for this request");
-    case FinishReason::cancelled:
-      return ApiError(503, "", "cancelled", "the request was cancelled");
-    case FinishReason::failed:
-      return ApiError(500, "", "step_failed",
-                      fmt::format("the server failed while it computed this answer: {}",
-                                  answer.problem.empty() ? "nothing more is known" : answer.problem));
-    default:
-      return std::nullopt;
-  }
-}
 
 constexpr size_t kGatheredAtOnce = 64;  // prompts of one request, so that others come in between
 
@@ -44,74 +25,24 @@ ApiError too_slow() {
 }  // namespace
 
 // One ask on its way through the engine.
-struct Completions::Run {
-  Ask ask;
+struct Completions::Run : Answering {
   ResponseHead head;
   std::shared_ptr<Box> box;
   EngineLoop::Ticket ticket;
   std::unique_ptr<AnswerWriter> writer;
-  std::vector<std::unique_ptr<ResponseParser>> parsers;  // by answer; none if answers are taken as they are
-  std::shared_ptr<KeptStreams::Stream> kept;             // null: it ends with its reader
-  std::shared_ptr<KeptStreams::Reader> reader;           // who asked; null with `kept`
+  std::shared_ptr<KeptStreams::Stream> kept;    // null: it ends with its reader
+  std::shared_ptr<KeptStreams::Reader> reader;  // who asked; null with `kept`
 
-  std::map<uint32_t, std::vector<PromptScore>> scores;  // by the first answer to a prompt
-
-  Usage usage;
-  uint32_t finished = 0;
-  std::optional<Answer> first;  // of choice 0, for the report
-  std::optional<ApiError> failed;
-
-  bool done() const { return finished == ask.answers(); }
   bool keeps() const { return kept != nullptr && !kept->lost(); }
   // Whether that was all there is to do with it.
   bool take_score(const Delivery& delivery) {
     if (delivery.score) scores[delivery.index].push_back(*delivery.score);
     return delivery.score || (delivery.token && ask.leave_out_answer);
   }
-  // What a piece of an answer's text says.
-  void read(uint32_t index, const std::string& text, OutputEvents& events) {
-    if (text.empty()) return;
-    if (parsers.empty()) {
-      if (events.empty()) events.emplace_back();
-      events.back().text += text;
-    } else {
-      parsers[index]->push(text, events);
-      leave_out_calls(events);
-    }
-  }
-  // The same for what was held back, once it is complete.
-  AnswerEnd end(uint32_t index, const Answer& answer, OutputEvents& events) {
-    AnswerEnd end{.reason = answer.finish_reason, .stop = answer.stop, .tokens = answer.tokens.size()};
-    if (ask.leave_out_answer) end = {.reason = FinishReason::length, .stop = {}, .tokens = 0};
-    if (parsers.empty()) return end;
-    parsers[index]->finish(events);
-    leave_out_calls(events);
-    end.called = parsers[index]->calls() > 0;
-    return end;
-  }
-  void leave_out_calls(OutputEvents& events) const {
-    if (ask.one_call) std::erase_if(events, [](const OutputEvent& event) { return event.call > 0; });
-  }
-  OrderedJson report() const { return ask.report && first ? report_json(head.id, *first) : OrderedJson(); }
   // Takes the figures of one that is complete.
   void settle(const Delivery& delivery) {
-    ++finished;
-    if (!delivery.refused.empty()) {
-      finished = ask.answers();
-      failed = !delivery.answer                    ? ApiError(400, "", "invalid_value", delivery.refused)
-               : !delivery.answer->problem.empty() ? failure(*delivery.answer)
-                                                   : ApiError(503, "", "out_of_memory", delivery.refused);
-      return;
-    }
-    const Answer& answer = *delivery.answer;
-    if (const auto why = failure(answer); why && !failed) failed = why;
-    if (failed && box->overrun) failed = too_slow();
-    if (!ask.leave_out_answer) usage.answer_tokens += answer.tokens.size();
-    if (delivery.index % ask.choices == 0) {
-      usage.prompt_tokens += answer.prompt_tokens;
-      usage.cached_tokens += answer.account.cached_tokens;
-    }
-    if (delivery.index == 0) first = answer;
+    Answering::settle(delivery.index, delivery.answer.get(), delivery.refused);
+    if (failed && delivery.refused.empty() && box->overrun) failed = too_slow();
   }
 };
 
@@ -167,11 +98,7 @@ asio::awaitable<void> Completions::answer(Exchange& exchange, Ask ask, std::opti
   run.head = {ask.kind, new_id(ask), seconds_since_1970(), model_.name, fingerprint_};
   run.ask = std::move(ask);
   run.writer = make_answer_writer(run.head, run.ask, model_);
-  if (run.ask.parse) {
-    for (uint32_t i = 0; i < answers; ++i)
-      run.parsers.push_back(
-          std::make_unique<ResponseParser>(model_.format->traits().response, *run.ask.parse));
-  }
+  run.begin(model_);
   if (run.ask.prompt_only) {
     co_await send_prompts(exchange, run);
     co_return;
@@ -274,33 +201,10 @@ bool Completions::cancel(const std::string& id, const Viewer& viewer) {
   return true;
 }
 
-AnswerPart Completions::echoed(const Run& run, uint32_t index) const {
-  const uint32_t prompt = index / run.ask.choices;
-  const std::vector<TokenId>& tokens = run.ask.prompts[prompt];
-  AnswerPart part;
-  part.choice = index;
-  part.events.emplace_back().text = model_.text->tokenizer.decode(tokens);
-  if (!run.ask.score_prompt) return part;
-  part.prompt.push_back({.position = 0, .token = tokens.front(), .loss = 0, .top_logprobs = {}});
-  const auto found = run.scores.find(prompt * run.ask.choices);
-  if (found != run.scores.end())
-    part.prompt.insert(part.prompt.end(), found->second.begin(), found->second.end());
-  return part;
-}
-
 asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
-  std::vector<WholeAnswer> answers;
-  Usage usage;
-  for (uint32_t i = 0; i < run.ask.answers(); ++i) {
-    const auto& prompt = run.ask.prompts[i / run.ask.choices];
-    WholeAnswer& answer = answers.emplace_back();
-    answer.part.choice = i;
-    answer.part.events.emplace_back().text = model_.text->tokenizer.decode(prompt);
-    answer.end.reason = FinishReason::length;
-    if (i % run.ask.choices == 0) usage.prompt_tokens += prompt.size();
-  }
+  std::vector<WholeAnswer> answers = run.prompts_alone(model_);
   if (!run.ask.stream) {
-    const auto write = [&] { return dump(run.writer->whole(std::move(answers), usage, nullptr)); };
+    const auto write = [&] { return dump(run.writer->whole(std::move(answers), run.usage, nullptr)); };
     HttpResponse response;
     response.body = co_await workers_.write_reply(write);
     co_await exchange.respond(std::move(response));
@@ -311,7 +215,7 @@ asio::awaitable<void> Completions::send_prompts(Exchange& exchange, Run& run) {
     run.writer->part(answer.part, all.body);
     run.writer->end(answer.part.choice, answer.end, all.body);
   }
-  run.writer->done(usage, nullptr, all.body);
+  run.writer->done(run.usage, nullptr, all.body);
   co_await exchange.respond(std::move(all));
 }
 
@@ -371,13 +275,10 @@ asio::awaitable<std::vector<WholeAnswer>> Completions::take_all(Run& run) {
 
 asio::awaitable<void> Completions::collect(Exchange& exchange, Run& run) {
   std::vector<WholeAnswer> answers = co_await take_all(run);
-  for (uint32_t i = 0; run.ask.echo && i < answers.size(); ++i) {
-    AnswerPart part = echoed(run, i), said = std::exchange(answers[i].part, {});
-    part.events.insert(part.events.end(), said.events.begin(), said.events.end());
-    part.tokens = std::move(said.tokens);
-    answers[i].part = std::move(part);
-  }
-  const auto write = [&] { return dump(run.writer->whole(std::move(answers), run.usage, run.report())); };
+  run.put_echoes(answers, model_);
+  const auto write = [&] {
+    return dump(run.writer->whole(std::move(answers), run.usage, run.report(run.head.id)));
+  };
   HttpResponse response;
   response.body = co_await workers_.write_reply(write);
   co_await exchange.respond(std::move(response));
@@ -400,7 +301,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
     if (!begun.insert(index).second) return;
     writer.begin(index, events);
     if (!run.ask.echo) return;
-    const AnswerPart part = echoed(run, index);
+    const AnswerPart part = run.echoed(index, model_);
     offsets[index] = count_characters(part.events[0].text);
     writer.part(part, events);
   };
@@ -434,7 +335,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
         continue;
       }
       run.settle(delivery);
-      const bool whole = delivery.answer && !failure(*delivery.answer);
+      const bool whole = delivery.answer && !failure_of(*delivery.answer);
       AnswerEnd end;
       if (delivery.answer) end = run.end(delivery.index, *delivery.answer, part.events);
       if (whole) begin_choice(delivery.index);
@@ -459,7 +360,7 @@ asio::awaitable<void> Completions::stream(Exchange& exchange, Run& run) {
   if (run.failed) {
     writer.failed(*run.failed, events);
   } else {
-    writer.done(run.usage, run.report(), events);
+    writer.done(run.usage, run.report(run.head.id), events);
   }
   if (run.keeps()) kept_.add(*run.kept, events);
   if (heard) heard = co_await exchange.write(std::move(events));

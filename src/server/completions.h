@@ -119,8 +119,6 @@ class Completions {
   asio::awaitable<void> collect(Exchange& exchange, Run& run);
   // Waits until all is there. Throws ApiError if one failed.
   asio::awaitable<std::vector<WholeAnswer>> take_all(Run& run);
-  // What an answer begins with if its prompt is echoed.
-  AnswerPart echoed(const Run& run, uint32_t index) const;
   asio::awaitable<void> send_prompts(Exchange& exchange, Run& run);
   static std::string new_id(const Ask& ask);
 

@@ -9,9 +9,38 @@
 #include <curl/curl.h>
 
 #include "base/error.h"
+#include "base/late_library.h"
 
 namespace quire {
 namespace {
+
+// Opened when something is fetched: few commands do, and it brings thirty others with it.
+struct CurlLibrary {
+  LateLibrary file{"libcurl.so.4",
+                   "it is what fetches models, and all else works without it; install libcurl4 (apt-get "
+                   "install libcurl4)"};
+  decltype(::curl_global_init)* global_init = file.function<decltype(::curl_global_init)>("curl_global_init");
+  decltype(::curl_easy_init)* easy_init = file.function<decltype(::curl_easy_init)>("curl_easy_init");
+  decltype(::curl_easy_cleanup)* cleanup = file.function<decltype(::curl_easy_cleanup)>("curl_easy_cleanup");
+  decltype(::curl_easy_reset)* reset = file.function<decltype(::curl_easy_reset)>("curl_easy_reset");
+  decltype(::curl_easy_perform)* perform = file.function<decltype(::curl_easy_perform)>("curl_easy_perform");
+  decltype(::curl_easy_strerror)* words = file.function<decltype(::curl_easy_strerror)>("curl_easy_strerror");
+  decltype(::curl_slist_append)* append = file.function<decltype(::curl_slist_append)>("curl_slist_append");
+  decltype(::curl_slist_free_all)* free_all =
+      file.function<decltype(::curl_slist_free_all)>("curl_slist_free_all");
+  CURLcode (*set)(CURL*, CURLoption,
+                  ...) = file.function<CURLcode(CURL*, CURLoption, ...)>("curl_easy_setopt");
+  CURLcode (*get)(CURL*, CURLINFO, ...) = file.function<CURLcode(CURL*, CURLINFO, ...)>("curl_easy_getinfo");
+
+  CurlLibrary() {
+    if (global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("libcurl does not start");
+  }
+};
+
+const CurlLibrary& curl_library() {
+  static const CurlLibrary library;
+  return library;
+}
 
 constexpr long kConnectSeconds = 20;
 constexpr long kSilentSeconds = 30;  // without a byte
@@ -58,7 +87,7 @@ size_t on_header(char* data, size_t, size_t size, void* user) {
 size_t on_body(char* data, size_t, size_t size, void* user) {
   auto& transfer = *static_cast<Transfer*>(user);
   try {
-    ::curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &transfer.reply.status);
+    curl_library().get(transfer.curl, CURLINFO_RESPONSE_CODE, &transfer.reply.status);
     transfer.body.take(transfer.reply, std::as_bytes(std::span(data, size)));
     return size;
   } catch (...) {
@@ -96,8 +125,8 @@ const char* certificates() {
 
 struct Headers {
   curl_slist* list = nullptr;
-  ~Headers() { ::curl_slist_free_all(list); }
-  void add(const std::string& line) { list = ::curl_slist_append(list, line.c_str()); }
+  ~Headers() { curl_library().free_all(list); }
+  void add(const std::string& line) { list = curl_library().append(list, line.c_str()); }
 };
 
 }  // namespace
@@ -105,55 +134,55 @@ struct Headers {
 struct HttpClient::State {
   CURL* curl = nullptr;
   std::array<char, CURL_ERROR_SIZE> words{};
-  ~State() { ::curl_easy_cleanup(curl); }
+  ~State() {
+    if (curl != nullptr) curl_library().cleanup(curl);
+  }
 };
 
 HttpClient::HttpClient() : state_(std::make_unique<State>()) {
-  static const CURLcode started = ::curl_global_init(CURL_GLOBAL_DEFAULT);
-  if (started != CURLE_OK || (state_->curl = ::curl_easy_init()) == nullptr)
-    throw Error("libcurl does not start");
+  if ((state_->curl = curl_library().easy_init()) == nullptr) throw Error("libcurl does not start");
 }
 
 HttpClient::~HttpClient() = default;
 
 HttpReply HttpClient::get(const HttpRequest& request, HttpBody& body) {
+  const CurlLibrary& library = curl_library();
   CURL* curl = state_->curl;
-  ::curl_easy_reset(curl);  // keeps its connections
+  library.reset(curl);  // keeps its connections
   state_->words[0] = '\0';
   Transfer transfer{.curl = curl, .body = body, .reply = {}, .thrown = {}};
   Headers headers;
   if (!request.token.empty()) headers.add("Authorization: Bearer " + request.token);
   if (request.first_byte > 0) headers.add("Range: bytes=" + std::to_string(request.first_byte) + "-");
   const std::string url = request.url.text();
-  ::curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
+  library.set(curl, CURLOPT_URL, url.c_str());
 #if LIBCURL_VERSION_NUM >= 0x075500
-  ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  library.set(curl, CURLOPT_PROTOCOLS_STR, "http,https");
 #else
-  ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS, long(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+  library.set(curl, CURLOPT_PROTOCOLS, long(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-  ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-  if (const char* bundle = certificates()) ::curl_easy_setopt(curl, CURLOPT_CAINFO, bundle);
-  ::curl_easy_setopt(curl, CURLOPT_NETRC, long(CURL_NETRC_IGNORED));
-  ::curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_USERAGENT, "quire");
-  ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.list);
-  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, kSilentSeconds);
-  ::curl_easy_setopt(curl, CURLOPT_TIMEOUT, request.whole_seconds);
-  ::curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10);
-  ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, state_->words.data());
-  ::curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-  ::curl_easy_setopt(curl, CURLOPT_HEADERDATA, &transfer);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
-  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &transfer);
-  const CURLcode code = ::curl_easy_perform(curl);
-  ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  library.set(curl, CURLOPT_FOLLOWLOCATION, 0L);
+  if (const char* bundle = certificates()) library.set(curl, CURLOPT_CAINFO, bundle);
+  library.set(curl, CURLOPT_NETRC, long(CURL_NETRC_IGNORED));
+  library.set(curl, CURLOPT_NOSIGNAL, 1L);
+  library.set(curl, CURLOPT_USERAGENT, "quire");
+  library.set(curl, CURLOPT_HTTPHEADER, headers.list);
+  library.set(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  library.set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  library.set(curl, CURLOPT_LOW_SPEED_TIME, kSilentSeconds);
+  library.set(curl, CURLOPT_TIMEOUT, request.whole_seconds);
+  library.set(curl, CURLOPT_BUFFERSIZE, 256L << 10);
+  library.set(curl, CURLOPT_ERRORBUFFER, state_->words.data());
+  library.set(curl, CURLOPT_HEADERFUNCTION, on_header);
+  library.set(curl, CURLOPT_HEADERDATA, &transfer);
+  library.set(curl, CURLOPT_WRITEFUNCTION, on_body);
+  library.set(curl, CURLOPT_WRITEDATA, &transfer);
+  const CURLcode code = library.perform(curl);
+  library.set(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
-  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &transfer.reply.status);
+  library.get(curl, CURLINFO_RESPONSE_CODE, &transfer.reply.status);
   if (code != CURLE_OK) {
-    transfer.reply.trouble =
-        printable(state_->words[0] != '\0' ? state_->words.data() : ::curl_easy_strerror(code));
+    transfer.reply.trouble = printable(state_->words[0] != '\0' ? state_->words.data() : library.words(code));
     transfer.reply.may_pass = passes(code);
   }
   return transfer.reply;
