@@ -1,18 +1,24 @@
-// What of fmt is not in its headers, so that the library needs none beside it. Debian has no archive of it.
-#include <fmt/format-inl.h>
+// fmt's own code, which Debian has as a shared library alone: the library should need none beside it. It is compiled here as for a
+// program that has nothing but fmt's headers, and what the other objects ask for is taken by its address, so that it is there for them.
+#define FMT_HEADER_ONLY
+#include <cstdint>
 
-FMT_BEGIN_NAMESPACE
-namespace detail {
+#include <fmt/format.h>
 
-template FMT_API auto dragonbox::to_decimal(float x) noexcept -> dragonbox::decimal_fp<float>;
-template FMT_API auto dragonbox::to_decimal(double x) noexcept -> dragonbox::decimal_fp<double>;
-template FMT_API locale_ref::locale_ref(const std::locale& loc);
-template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
-template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
-template FMT_API auto decimal_point_impl(locale_ref) -> char;
-template FMT_API void buffer<char>::append(const char*, const char*);
-template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>,
-                                 locale_ref);
+namespace quire {
+namespace {
 
-}  // namespace detail
-FMT_END_NAMESPACE
+struct AskedFor {
+  std::string (*vformat)(fmt::string_view, fmt::format_args);
+  decltype(&fmt::detail::assert_fail) assert_fail;
+  decltype(&fmt::detail::throw_format_error) throw_format_error;
+  bool (*is_printable)(uint32_t);
+  decltype(&fmt::detail::thousands_sep_impl<char>) thousands_sep;
+};
+
+[[gnu::used]] const AskedFor asked_for = {&fmt::vformat, &fmt::detail::assert_fail,
+                                          &fmt::detail::throw_format_error, &fmt::detail::is_printable,
+                                          &fmt::detail::thousands_sep_impl<char>};
+
+}  // namespace
+}  // namespace quire
