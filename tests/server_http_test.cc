@@ -109,8 +109,8 @@ TEST_F(ServerHttp, ABodyMayComeInChunks) {
 }
 
 TEST_F(ServerHttp, APathOrMethodThatIsNotThereIsToldSo) {
-  EXPECT_EQ(get("/v1/embeddings").status, 404);
-  EXPECT_EQ(post("/v1/embeddings", Json::object()).error("type"), "not_found_error");
+  EXPECT_EQ(get("/v1/audio/speech").status, 404);
+  EXPECT_EQ(post("/v1/audio/speech", Json::object()).error("type"), "not_found_error");
   EXPECT_EQ(get("?").status, 400);
   EXPECT_EQ(get("*").status, 400);
   EXPECT_EQ(get("/%00/../etc/passwd").status, 404);

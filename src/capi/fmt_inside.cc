@@ -14,11 +14,19 @@ struct AskedFor {
   decltype(&fmt::detail::throw_format_error) throw_format_error;
   bool (*is_printable)(uint32_t);
   decltype(&fmt::detail::thousands_sep_impl<char>) thousands_sep;
+  decltype(&fmt::detail::decimal_point_impl<char>) decimal_point;
+  decltype(&fmt::detail::dragonbox::to_decimal<float>) digits_of_float;
+  decltype(&fmt::detail::dragonbox::to_decimal<double>) digits_of_double;
 };
 
-[[gnu::used]] const AskedFor asked_for = {&fmt::vformat, &fmt::detail::assert_fail,
-                                          &fmt::detail::throw_format_error, &fmt::detail::is_printable,
-                                          &fmt::detail::thousands_sep_impl<char>};
+[[gnu::used]] const AskedFor asked_for = {&fmt::vformat,
+                                          &fmt::detail::assert_fail,
+                                          &fmt::detail::throw_format_error,
+                                          &fmt::detail::is_printable,
+                                          &fmt::detail::thousands_sep_impl<char>,
+                                          &fmt::detail::decimal_point_impl<char>,
+                                          &fmt::detail::dragonbox::to_decimal<float>,
+                                          &fmt::detail::dragonbox::to_decimal<double>};
 
 }  // namespace
 }  // namespace quire

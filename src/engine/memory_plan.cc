@@ -161,8 +161,9 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   plan.scratch = kProgramBytes + kBytesPerToken * spec.vocab +
                  kBytesPerThread * backend.side(side).traits().threads + rows * row_bytes(spec, side);
   if (side == Side::device)
-    plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float)) +
-                    attention_sum_bytes(layout, pages, options.max_sequences);
+    plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
+  if (backend.side(side).traits().memory == MemoryKind::device)
+    plan.scratch += attention_sum_bytes(layout, pages, options.max_sequences);
   return plan;
 }
 
