@@ -8,7 +8,7 @@ CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 INSTRUCTOR_NEEDS := aiohttp==3.14.5 docstring_parser==0.18.0 jinja2==3.1.6 regex==2026.11.15 requests==2.34.2 rich==15.0.0 tenacity==9.2.1 typer==0.29.1
 JOBS := $(shell nproc)
 
-.PHONY: packed install packages tarball wheel run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
+.PHONY: packed install packages tarball cross-tarball wheel run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
 
 run: program
 	@echo "quire: asking the house model"
@@ -78,6 +78,10 @@ packages: packed
 
 tarball: packed
 	tools/make_tarball.sh
+
+# The same for the other of x86-64 and AArch64.
+cross-tarball:
+	tools/cross_tarball.sh
 
 wheel: packed
 	python3 tools/make_wheel.py --library build/release/libquire.so.1 --folder build/release

@@ -128,6 +128,12 @@ QUIRE_API void quire_answer_free(quire_answer* answer);
 QUIRE_API int quire_logits(quire_model* model, const uint32_t* ids, size_t count, size_t rows, float* logits,
                            size_t capacity);
 
+/* Texts as vectors of length 1, one behind the other. `request`: JSON as POST /v1/embeddings takes it (`input`: a text, ids, or a
+ * list of them; `dimensions`). `count` becomes how many vectors there are, `width` how many numbers each has; QUIRE_TOO_SMALL if they
+ * are more than `capacity` together, and nothing is computed then. `vectors` may be NULL if `capacity` is 0. */
+QUIRE_API int quire_embed(quire_model* model, const char* request, float* vectors, size_t capacity,
+                          size_t* count, size_t* width);
+
 /* JSON, to be freed: how much of a prompt (`request`: JSON with `prompt` or `messages`) is cached, and why not more. */
 QUIRE_API int quire_kv_lookup(quire_model* model, const char* request, char** json);
 /* Saves the keys and values that are cached. The file is written beside and takes its name when it is whole. Nothing cached is

@@ -222,7 +222,7 @@ class ServerThatJudges : public testing::Test {
     thread_.join();
   }
   static std::string folder() { return QUIRE_SOURCE_DIR "/tests/embeddings/qwen3"; }
-  static EngineOptions engine_options() { return {.context = 512, .max_sequences = 4}; }
+  static EngineOptions engine_options() { return {.context = 1024, .max_sequences = 4}; }
   static ServerOptions options() {
     ServerOptions options = TestServer::server_options();
     options.pooling = Pooling::rank;
@@ -234,7 +234,7 @@ class ServerThatJudges : public testing::Test {
     return client.read_reply();
   }
 
-  LoadedModel model_{folder(), {.context = 512, .threads = 1, .kernels = "exact", .device = "cpu"}};
+  LoadedModel model_{folder(), {.context = 1024, .threads = 1, .kernels = "exact", .device = "cpu"}};
   Server server_{model_,
                  std::make_unique<Engine>(model_.engine_model(), engine_options()),
                  "judge",
@@ -259,6 +259,14 @@ TEST_F(ServerThatJudges, GivesTheScoresOfTransformers) {
   EXPECT_EQ(rank({{"query", "<|im_end|>"}, {"documents", {"<|im_start|>"}}}).status, 200);
   EXPECT_EQ(rank({{"query", "a"}, {"documents", {std::string(5000, 'x')}}}).json()["error"]["param"],
             "documents[0]");
+}
+
+TEST_F(ServerThatJudges, RefusesAShortBodyThatAsksForAMillionTokens) {
+  std::string query;
+  for (int i = 0; i < 200; ++i) query += std::to_string(i) + " ";
+  const Json reply = rank({{"query", query}, {"documents", Json(2047, "a")}}).json();
+  EXPECT_EQ(reply["error"]["param"], "documents");
+  EXPECT_NE(reply["error"]["message"].get<std::string>().find("1048576 tokens"), std::string::npos) << reply;
 }
 
 class EmbeddingsOfKeys : public ServerKeys {};

@@ -62,6 +62,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
     "quire_answer_json": (c_char_p, [c_void_p]),
     "quire_answer_free": (None, [c_void_p]),
     "quire_logits": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, c_size_t, c_void_p, c_size_t]),
+    "quire_embed": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_size_t)]),
     "quire_kv_lookup": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "quire_kv_save": (c_int, [c_void_p, c_char_p]),
     "quire_kv_load": (c_int, [c_void_p, c_char_p, POINTER(c_uint64)]),

@@ -262,12 +262,19 @@ class LLM:
         ids = (ctypes.c_uint32 * len(tokens))(*tokens)
         values = (ctypes.c_float * (rows * vocab))()
         c.check(c.library.quire_logits(self._open(), ids, len(tokens), rows, values, rows * vocab))
-        shape = (rows, vocab) if all_rows else (vocab,)
-        try:
-            import numpy
-        except ImportError:
-            return memoryview(values).cast("B").cast("f", shape)
-        return numpy.ctypeslib.as_array(values).reshape(shape)
+        return _array(values, (rows, vocab) if all_rows else (vocab,))
+
+    def embed(self, texts: Union[str, Sequence[str]], *, dimensions: Optional[int] = None) -> Any:
+        """What a text means to the model, as a vector of length 1; of a list of texts, [texts, width]: as `logits`, numpy's if it is there."""
+        request: Dict[str, Any] = {"input": texts if isinstance(texts, str) else list(texts)}
+        if dimensions is not None:
+            request["dimensions"] = dimensions
+        count, width, capacity = ctypes.c_size_t(), ctypes.c_size_t(), 1 if isinstance(texts, str) else len(texts)
+        capacity *= dimensions or self.info["width"]
+        values = (ctypes.c_float * capacity)()
+        body = json.dumps(request).encode()
+        c.check(c.library.quire_embed(self._open(), body, values, capacity, ctypes.byref(count), ctypes.byref(width)))
+        return _array(values, (width.value,) if isinstance(texts, str) else (count.value, width.value))
 
     # The cache
 
@@ -367,6 +374,15 @@ class LLM:
             thread.join()
         if problems:
             raise problems[0]
+
+
+def _array(values: Any, shape: Sequence[int]) -> Any:
+    """A numpy array, or without numpy a memoryview."""
+    try:
+        import numpy
+    except ImportError:
+        return memoryview(values).cast("B").cast("f", shape)
+    return numpy.ctypeslib.as_array(values).reshape(shape)
 
 
 def _plain(value: Any) -> Any:

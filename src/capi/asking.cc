@@ -1,5 +1,6 @@
 #include "capi/asking.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -7,6 +8,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "engine/pooled_rows.h"
 #include "openai/answering.h"
 #include "openai/openai_writer.h"
 
@@ -14,12 +16,14 @@ namespace quire::capi {
 namespace {
 
 constexpr std::chrono::milliseconds kSilence{100};  // after which the caller hears that there is nothing new
+constexpr size_t kTextsAtOnce = 64;                 // that become vectors, so that others come in between
 
 // What the engine's thread says of one request.
 struct Delivery {
   uint32_t index = 0;
   std::optional<TokenEvent> token;
   std::optional<PromptScore> score;
+  std::vector<float> vector;
   std::shared_ptr<const Answer> answer;
   std::string refused;
 };
@@ -119,12 +123,16 @@ class Teller {
   std::vector<quire_alternative> alternatives_;
 };
 
-Ask read_ask(std::string_view request, const ServedModel& model) {
-  const OrderedJson body = parse_body(request);
-  Ask ask = body.contains("messages") ? parse_chat(body, model) : parse_completion(body, model);
+void refuse_salt(const Ask& ask) {
   if (!ask.cache_salt.empty())
     bad_field("cache_salt",
               "'cache_salt' is for servers: what a program asks its own model shares its cache");
+}
+
+Ask read_ask(std::string_view request, const ServedModel& model) {
+  const OrderedJson body = parse_body(request);
+  Ask ask = body.contains("messages") ? parse_chat(body, model) : parse_completion(body, model);
+  refuse_salt(ask);
   if (ask.deadline_ms)
     ask.request.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double, std::milli>(*ask.deadline_ms));
@@ -141,11 +149,25 @@ std::vector<SequenceId> submit(Engine& engine, const Ask& ask, const std::shared
       request.prompt = ask.prompts[p];
       const uint32_t base = p * ask.choices;
       request.on_token = [box, base](const TokenEvent& event) {
-        box->put({.index = base + event.choice, .token = event, .score = {}, .answer = {}, .refused = {}});
+        box->put({.index = base + event.choice,
+                  .token = event,
+                  .score = {},
+                  .vector = {},
+                  .answer = {},
+                  .refused = {}});
       };
       if (ask.score_prompt)
         request.on_prompt_score = [box, base](const PromptScore& score) {
-          box->put({.index = base, .token = {}, .score = score, .answer = {}, .refused = {}});
+          box->put({.index = base, .token = {}, .score = score, .vector = {}, .answer = {}, .refused = {}});
+        };
+      if (request.embedding)
+        request.embedding->on_vector = [box, base](std::vector<float> vector) {
+          box->put({.index = base,
+                    .token = {},
+                    .score = {},
+                    .vector = std::move(vector),
+                    .answer = {},
+                    .refused = {}});
         };
       const std::vector<SequenceId> ids = engine.submit_choices(request, ask.choices);
       all.insert(all.end(), ids.begin(), ids.end());
@@ -164,7 +186,8 @@ EngineLoop::Ticket start(EngineLoop& loop, const Ask& ask, const std::shared_ptr
       [box](uint32_t index, const Answer* answer, const std::string& refused) {
         try {
           const auto copy = answer ? std::make_shared<const Answer>(*answer) : nullptr;
-          box->put({.index = index, .token = {}, .score = {}, .answer = copy, .refused = refused});
+          box->put(
+              {.index = index, .token = {}, .score = {}, .vector = {}, .answer = copy, .refused = refused});
         } catch (const std::bad_alloc&) {
           box->lose();
         }
@@ -264,6 +287,37 @@ LibraryAnswer answer(LibraryModel& model, std::string_view request, quire_on_pie
   for (const WholeAnswer& one : answers) result.texts.push_back(text_of(one));
   result.json = dump(writer.whole(std::move(answers), answering.usage, answering.report(id)));
   return result;
+}
+
+VectorAsk read_vectors(const LibraryModel& model, std::string_view request) {
+  VectorAsk asked = parse_embeddings(parse_body(request), model.served());
+  refuse_salt(asked.ask);
+  return asked;
+}
+
+std::vector<std::vector<float>> embed(LibraryModel& model, const VectorAsk& asked, size_t width) {
+  const std::vector<std::vector<TokenId>>& prompts = asked.ask.prompts;
+  std::vector<std::vector<float>> vectors;
+  for (size_t first = 0; first < prompts.size(); first += kTextsAtOnce) {
+    Answering answering;
+    answering.ask = asked.ask;
+    const auto from = prompts.begin() + ptrdiff_t(first);
+    answering.ask.prompts.assign(from, from + ptrdiff_t(std::min(kTextsAtOnce, prompts.size() - first)));
+    vectors.resize(first + answering.ask.prompts.size());
+    const auto box = std::make_shared<Box>();
+    Running running(model.loop(), start(model.loop(), answering.ask, box));
+    while (!answering.done()) {
+      for (Delivery& delivery : box->take()) {
+        if (!delivery.vector.empty())
+          vectors[first + delivery.index] = as_unit(std::move(delivery.vector), width);
+        else
+          answering.settle(delivery.index, delivery.answer.get(), delivery.refused);
+      }
+    }
+    running.end();
+    if (answering.failed) throw ApiError(*answering.failed);
+  }
+  return vectors;
 }
 
 }  // namespace quire::capi

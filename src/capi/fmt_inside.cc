@@ -1,6 +1,8 @@
 // fmt's own code, which Debian has as a shared library alone: the library should need none beside it. It is compiled here as for a
 // program that has nothing but fmt's headers, and what the other objects ask for is taken by its address, so that it is there for them.
+#ifndef FMT_HEADER_ONLY  // where all are compiled with its headers alone
 #define FMT_HEADER_ONLY
+#endif
 #include <cstdint>
 
 #include <fmt/format.h>

@@ -16,12 +16,13 @@ constexpr size_t kSliceBytes = size_t(8) << 20;  // of a snapshot, that are copi
 constexpr uint32_t kLogitsChunk = 128;
 
 // The options are those of the command line, read by the same words and with the same checks.
-void read_options(const OptionList& given, cli::ModelOptions& options) {
+void read_options(const OptionList& given, cli::ModelOptions& options, std::string& pooling) {
   CLI::App app("", "");
   app.set_help_flag();
   options.add_to(app);
   options.add_draft_to(app);
   app.add_option("--max-seqs", options.max_sequences)->check(CLI::Range(1u, 4096u));
+  app.add_option("--pooling", pooling)->check(CLI::IsMember({"last", "mean", "cls"}));
   app.remove_option(app.get_option("--model"));
   std::vector<std::string> words;
   for (const auto& [name, value] : given) {
@@ -46,7 +47,8 @@ void throw_closed() {
 LibraryModel::LibraryModel(const std::string& name, const OptionList& options) {
   const cli::Listening listening([this](const std::string& sentence) { told_.push_back(sentence); });
   options_.max_sequences = 16;
-  read_options(options, options_);
+  std::string pooling;
+  read_options(options, options_, pooling);
   options_.model = name;
   opened_ = options_.open();
   path_ = options_.path();
@@ -54,6 +56,8 @@ LibraryModel::LibraryModel(const std::string& name, const OptionList& options) {
   std::unique_ptr<Engine> engine = opened_.make_engine();
   served_ = with_chat_format({cli::served_name(name), &loaded().text(), loaded().spec().vocab,
                               engine->context(), seconds_since_1970()});
+  served_.pooling = pooling.empty() ? said_pooling(loaded().file()) : pooling_from_name(pooling);
+  served_.width = uint32_t(loaded().spec().dim);
   fingerprint_ = fmt::format("quire-{}-{}-{}", QUIRE_VERSION, loaded().kernels(), options_.kv);
   loop_ = std::make_unique<EngineLoop>(std::move(engine));
 }
@@ -63,6 +67,7 @@ OrderedJson LibraryModel::info() const {
           {"path", path_},
           {"context", served_.context},
           {"vocabulary", served_.vocab},
+          {"width", served_.width},
           {"layers", loaded().spec().layers.size()},
           {"kv", options_.kv},
           {"kernels", loaded().kernels()},

@@ -260,6 +260,34 @@ int quire_logits(quire_model* handle, const uint32_t* ids, size_t count, size_t 
   });
 }
 
+int quire_embed(quire_model* handle, const char* request, float* vectors, size_t capacity, size_t* count,
+                size_t* width) {
+  return guarded([&] {
+    *needed(count, "count") = 0;
+    *needed(width, "width") = 0;
+    const auto model = find(handle);
+    const VectorAsk asked = read_vectors(*model, needed(request, "request"));
+    const size_t numbers = asked.width != 0 ? asked.width : model->served().width;
+    const size_t wanted = asked.ask.prompts.size() * numbers;
+    const auto tell = [&] {
+      *count = asked.ask.prompts.size();
+      *width = numbers;
+    };
+    if (wanted > capacity) {
+      tell();
+      return fail(
+          QUIRE_TOO_SMALL,
+          fmt::format("the vectors are {} floats, and there is room for {}", wanted, capacity).c_str());
+    }
+    needed(vectors, "vectors");
+    const std::vector<std::vector<float>> all = embed(*model, asked, numbers);
+    for (size_t i = 0; i < all.size(); ++i)
+      std::memcpy(vectors + i * numbers, all[i].data(), numbers * sizeof(float));
+    tell();
+    return QUIRE_OK;
+  });
+}
+
 int quire_kv_lookup(quire_model* handle, const char* request, char** json) {
   return guarded([&] {
     *needed(json, "json") = nullptr;

@@ -90,6 +90,7 @@ RerankAsk parse_rerank(const OrderedJson& body, const ServedModel& model) {
   asked.ask = asked.judges ? judging_ask(judge_tokens(model)) : vectors_ask(model);
   read_asker(fields, asked.ask);
   if (!asked.judges) asked.ask.prompts.push_back(read_text(fields.get("query"), "query", model));
+  size_t tokens = 0;
   for (size_t i = 0; i < documents.size(); ++i) {
     const std::string field = fmt::format("documents[{}]", i);
     const std::string& text = document_text(documents[i], field);
@@ -98,6 +99,11 @@ RerankAsk parse_rerank(const OrderedJson& body, const ServedModel& model) {
         asked.judges
             ? judge_prompt({.instruction = instruction, .query = *query, .document = text}, field, model)
             : read_text(text, field, model));
+    tokens += asked.ask.prompts.back().size();
+    if (tokens > kMostRankedTokens)
+      bad_field("documents",
+                "'documents' and the query before each of them have more than {} tokens; send fewer at once",
+                kMostRankedTokens);
   }
   return asked;
 }

@@ -45,6 +45,8 @@ uint32_t read_width(const JsonFields& fields, const ServedModel& model);
 double cosine(std::span<const float> a, std::span<const float> b);
 
 inline constexpr size_t kMostTexts = 2048;  // of one request
+// Of one request to rank: its query stands before each of its documents, so a short body could ask for any number.
+inline constexpr size_t kMostRankedTokens = size_t{1} << 20;
 
 template <class Read>
 void read_texts(const OrderedJson& input, const std::string& field, Ask& ask, const Read& read) {

@@ -1,4 +1,4 @@
-/* The library as a program in C sees it: capi_test MODEL FOLDER. Ends with 0 if everything is as include/quire.h says. */
+/* The library as a program in C sees it: capi_test MODEL FOLDER [LOADS]. Ends with 0 if everything is as include/quire.h says. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -303,6 +303,48 @@ static void a_cache_is_saved_and_loaded(quire_model* model, const char* name, co
   remove(path);
 }
 
+static void texts_become_vectors(quire_model* model) {
+  size_t count = 7, width = 7, i, v;
+  EXPECT(quire_embed(model, "{\"input\":[\"pages of keys\",\"a cat\",\"pages of keys\"]}", NULL, 0, &count,
+                     &width) == QUIRE_TOO_SMALL);
+  EXPECT(count == 3 && width > 1);
+  float* vectors = calloc(count * width, sizeof(float));
+  EXPECT(quire_embed(model, "{\"input\":[\"pages of keys\",\"a cat\",\"pages of keys\"]}", vectors,
+                     count * width, &count, &width) == QUIRE_OK);
+  for (v = 0; v < 3; ++v) {
+    double squares = 0;
+    for (i = 0; i < width; ++i) squares += (double)vectors[v * width + i] * vectors[v * width + i];
+    EXPECT(fabs(squares - 1) < 1e-4);
+  }
+  EXPECT(memcmp(vectors, vectors + 2 * width, width * sizeof(float)) == 0);
+  EXPECT(memcmp(vectors, vectors + width, width * sizeof(float)) != 0);
+  float* alone = calloc(width, sizeof(float));
+  EXPECT(quire_embed(model, "{\"input\":\"a cat\"}", alone, width, &count, &width) == QUIRE_OK && count == 1);
+  EXPECT(memcmp(alone, vectors + width, width * sizeof(float)) == 0);
+  EXPECT(quire_embed(model, "{\"input\":\"a cat\",\"dimensions\":4}", alone, width, &count, &width) ==
+             QUIRE_OK &&
+         width == 4);
+  EXPECT(quire_embed(model, "{\"input\":[]}", alone, 4, &count, &width) == QUIRE_INVALID && count == 0);
+  EXPECT(quire_embed(model, "{\"input\":\"a\",\"cache_salt\":\"x\"}", alone, 4, &count, &width) ==
+         QUIRE_INVALID);
+  EXPECT(quire_embed(model, NULL, alone, 4, &count, &width) == QUIRE_INVALID);
+  EXPECT(quire_embed(model, "{\"input\":\"a\"}", NULL, 1 << 20, &count, &width) == QUIRE_INVALID);
+  EXPECT(quire_embed(model, "{\"input\":\"a\"}", alone, 4, NULL, &width) == QUIRE_INVALID);
+  free(vectors);
+  free(alone);
+}
+
+/* What a load leaves behind is found by the sanitizer that this is compiled with, or by how the process grows. */
+static void many_models_come_and_go(int loads) {
+  static const char* const kOptions[] = {"ctx", "64", "threads", "1", "max-seqs", "2", NULL};
+  while (loads-- > 0) {
+    quire_model* model = NULL;
+    EXPECT(quire_model_open("house-draft", kOptions, &model) == QUIRE_OK);
+    free(ask(model, "{\"prompt\":[1,2,3],\"max_tokens\":2,\"temperature\":0}"));
+    EXPECT(quire_model_close(model) == QUIRE_OK);
+  }
+}
+
 static void* close_it(void* model) {
   quire_model_close(model);
   return NULL;
@@ -328,7 +370,7 @@ static void a_model_can_be_closed_while_it_answers(const char* name) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return fprintf(stderr, "capi_test MODEL FOLDER\n"), 2;
+  if (argc != 3 && argc != 4) return fprintf(stderr, "capi_test MODEL FOLDER [LOADS]\n"), 2;
   EXPECT(quire_abi_version() == QUIRE_ABI_VERSION && quire_version()[0] != '\0');
   quire_model* model = open_model(argv[1]);
   nonsense_is_an_error(model);
@@ -337,9 +379,11 @@ int main(int argc, char** argv) {
   what_is_asked_for_is_heeded(model);
   who_has_heard_enough_says_so(model);
   many_threads_get_what_one_gets(model);
+  texts_become_vectors(model);
   a_cache_is_saved_and_loaded(model, argv[1], argv[2]);
   EXPECT(quire_model_close(model) == QUIRE_OK);
   a_model_can_be_closed_while_it_answers(argv[1]);
+  many_models_come_and_go(argc == 4 ? atoi(argv[3]) : 10);
   if (failures == 0) puts("the library does what its header says");
   return failures == 0 ? 0 : 1;
 }

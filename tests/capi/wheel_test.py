@@ -50,6 +50,11 @@ with quire.LLM("house", ctx=512, threads=2, kv="f16") as llm:
     assert len(told.tokens[0].top) >= 3
     assert max(range(len(logits)), key=lambda i: logits[i]) == told.tokens[0].id
 
+    near, far, same = llm.embed(["pages of keys", "a cat", "pages of keys"]).tolist()
+    closeness = lambda a, b: sum(x * y for x, y in zip(a, b))
+    assert near == same == llm.embed("pages of keys").tolist() and abs(closeness(near, near) - 1) < 1e-4
+    assert closeness(near, far) < 0.9999 and len(llm.embed("a cat", dimensions=4)) == 4
+
     for wrong in (lambda: llm.generate("a", quire.SamplingParams(temperature=-1)), lambda: llm.generate([]),
                   lambda: quire.LLM("house", colour="red"), lambda: llm.chat([{"role": "king", "content": "x"}])):
         try:
