@@ -123,6 +123,13 @@ HttpReply HttpClient::read_reply(Body body) {
 }
 
 std::optional<std::string> HttpClient::read_event() {
+  for (;;) {
+    std::optional<std::string> event = read_event_or_comment();
+    if (!event || !event->starts_with(": ")) return event;
+  }
+}
+
+std::optional<std::string> HttpClient::read_event_or_comment() {
   size_t end = 0;
   while ((end = stream_.find("\n\n")) == std::string::npos) {
     if (read_chunk()) continue;

@@ -43,8 +43,11 @@ class HttpClient {
   HttpReply read_reply(Body body = Body::comes);
   // Only up to the empty line.
   HttpReply read_head();
-  // The data of the next event of a stream; nothing at its end. A comment comes with its colon. After read_head().
+  // The data of the next event of a stream; nothing at its end. After read_head(). Comments, which keep a stream alive on a slow
+  // machine too, are passed over.
   std::optional<std::string> read_event();
+  // The same; a comment comes with its colon.
+  std::optional<std::string> read_event_or_comment();
 
   bool at_end();  // the server has closed the connection
   void close();

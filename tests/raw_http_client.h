@@ -201,6 +201,11 @@ inline StreamText read_events(std::string_view body) {
   StreamText all;
   while (!body.empty()) {
     const size_t end = body.find("\n\n");
+    if (end != std::string_view::npos &&
+        body.starts_with(":")) {  // a comment, which keeps a slow stream alive
+      body.remove_prefix(end + 2);
+      continue;
+    }
     if (end == std::string_view::npos || !body.starts_with("data: ")) {
       ADD_FAILURE() << "not an event: " << body;
       break;
