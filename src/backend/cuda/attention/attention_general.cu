@@ -45,16 +45,26 @@ __device__ __forceinline__ GeneralTask task_of_unit(const GeneralArgs& args, uin
           .is_whole = unit.splits == 1};
 }
 
+// GeForce's multiprocessors have 100 KB of shared memory. What wants more is not compiled for them, nor chosen on them.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+constexpr bool kHasMuchMemory = false;
+#else
+constexpr bool kHasMuchMemory = true;
+#endif
+constexpr uint32_t kMuchMemory = 160 * 1024;
+
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kDims <= 32 ? 2 : 1)
     general_attention(const __grid_constant__ GeneralArgs args) {
-  extern __shared__ __align__(16) uint8_t memory[];
-  const uint32_t first_row = blockIdx.x % args.row_blocks * Shape::kRows;
-  const bool in_tiles = !Shape::kUnitsAlone && (Shape::kTilesAlone || args.tiles != nullptr);
-  const GeneralTask task = in_tiles ? task_of_tile(args, first_row) : task_of_unit(args, first_row);
-  if (task.first_row >= task.tokens * args.group.size) return;  // all rows are beyond the tile's
-  wait_for_kernel_before();
-  GeneralRows<Shape>{args, task, memory}.run();
+  if constexpr (kHasMuchMemory || !Shape::kHasAllChunks) {
+    extern __shared__ __align__(16) uint8_t memory[];
+    const uint32_t first_row = blockIdx.x % args.row_blocks * Shape::kRows;
+    const bool in_tiles = !Shape::kUnitsAlone && (Shape::kTilesAlone || args.tiles != nullptr);
+    const GeneralTask task = in_tiles ? task_of_tile(args, first_row) : task_of_unit(args, first_row);
+    if (task.first_row >= task.tokens * args.group.size) return;  // all rows are beyond the tile's
+    wait_for_kernel_before();
+    GeneralRows<Shape>{args, task, memory}.run();
+  }
 }
 
 // A block of threads has a row of some tokens and one KV head.
@@ -166,8 +176,9 @@ void launch_shape(GeneralArgs args, uint32_t rows, uint32_t count, cudaStream_t 
 template <class Shape>
 bool fits(const PagedRows& rows) {
   const GeneralMemory memory = memory_for<Shape>(rows, 0);
-  return memory.bytes <= most_shared_bytes() &&
-         (!Shape::kHasAllChunks || memory.slots == Shape::kBlockChunks);
+  if (Shape::kHasAllChunks && (memory.slots < Shape::kBlockChunks || most_shared_bytes() < kMuchMemory))
+    return false;
+  return memory.bytes <= most_shared_bytes();
 }
 
 void launch_whole(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaStream_t stream) {

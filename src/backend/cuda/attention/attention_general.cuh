@@ -115,6 +115,7 @@ struct GeneralRows {
 
   // The scores of this warp's keys of a chunk, as the rule wants them, to where all see them.
   __device__ __forceinline__ void score_chunk(uint32_t slot, const GeneralChunk<Shape>& at) const {
+    if (Shape::kScoringParts < kParts && part >= Shape::kScoringParts) return;
     const uint32_t key = at.key();
     float sums[kKeyTiles][4];
     multiply_part(params.numbers, slot, 0, params.rows.key_dim, sums);

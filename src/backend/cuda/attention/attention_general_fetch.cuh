@@ -28,7 +28,10 @@ struct GeneralShape {
   static constexpr bool kHasAllChunks = kWholeRows && kThreads > 256;  // of a block, at a time
   static constexpr uint32_t kRows = 16 * kGroups;
   static constexpr uint32_t kChunkKeys = kParts <= 4 ? 32 : 8 * kParts;
-  static constexpr int kKeyTiles = int(kChunkKeys) / 8 / kParts;  // of a warp in a chunk: eight keys each
+  // Of a warp in a chunk: eight keys each. Of whole rows half of the warps have twice as many, because shared memory is what holds
+  // them up, and so they ask for fewer queries.
+  static constexpr int kKeyTiles = kWholeRows ? 2 : int(kChunkKeys) / 8 / kParts;
+  static constexpr int kScoringParts = int(kChunkKeys) / 8 / kKeyTiles;
   static constexpr int kDimTiles = kOwnDims / 8;
   static constexpr int kMostDim = kParts * kOwnDims;
   static constexpr uint32_t kBlockChunks = kBlockKeys / kChunkKeys;
