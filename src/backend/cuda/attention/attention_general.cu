@@ -186,7 +186,10 @@ void launch_whole(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaSt
   using Units = GeneralShape<2, 8, 64, GeneralRowKind::whole_in_units>;
   using Few = GeneralShape<1, 8, 64, GeneralRowKind::whole>;
   using Least = GeneralShape<1, 4, 128, GeneralRowKind::whole>;
-  const bool many = rows > Few::kRows && fits<Tiles>(args.params.rows);
+  // Who has all multiprocessors to himself anyway is done sooner with few rows in each.
+  const uint32_t few_blocks = count * ((rows + Few::kRows - 1) / Few::kRows);
+  const bool many =
+      rows > Few::kRows && few_blocks > uint32_t(multiprocessors()) && fits<Tiles>(args.params.rows);
   (many && args.tiles != nullptr ? launch_shape<Tiles>
    : many                        ? launch_shape<Units>
    : fits<Few>(args.params.rows) ? launch_shape<Few>
