@@ -352,6 +352,18 @@ TEST(LatentAttention, DevicesWhoseKernelsHaveNoSuchRowsRefuseThem) {
   EXPECT_EQ(refusal_of(*file, file->spec(), device), "");
   device.limits.latent_rows = false;
   EXPECT_THAT(refusal_of(*file, file->spec(), device), HasSubstr("layer 0 has latent keys and values"));
+  device.limits = {.head_dim_multiple = 5};
+  EXPECT_THAT(refusal_of(*file, file->spec(), device), HasSubstr("no multiple of 5"));
+  device.limits = {.latent_dim = 20};
+  EXPECT_THAT(refusal_of(*file, file->spec(), device), HasSubstr("and 20 are the most"));
+  device.limits = {.latent_heads = 1};
+  EXPECT_THAT(refusal_of(*file, file->spec(), device), HasSubstr("query heads, and 1 are the most"));
+  device.limits = {.chosen_rows = false};
+  EXPECT_EQ(refusal_of(*file, file->spec(), device), "");
+  ModelSpec chooses = file->spec();
+  std::get<LatentSpec>(chooses.layers[0].mixer).index = RowIndexSpec{};
+  EXPECT_THAT(refusal_of(*file, chooses, device), HasSubstr("layer 0 chooses the rows"));
+  device.limits.latent_rows = false;
   ModelSpec beside = file->spec();
   for (LayerSpec& layer : beside.layers) layer.sides.mixer = Side::host;
   EXPECT_EQ(refusal_of(*file, beside, device), "");

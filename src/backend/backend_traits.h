@@ -27,7 +27,10 @@ struct KernelLimits {
   bool recurrent = true;              // convolve, delta_net, state_space, selective_scan and split_heads
   uint32_t state_keys = kNone;        // of a head of a recurrent layer
   uint32_t convolution_span = kNone;  // tokens
-  bool latent_rows = true;            // KvStream::key_goes_on, project_heads and choose_rows
+  bool latent_rows = true;            // KvStream::key_goes_on and project_heads
+  uint32_t latent_dim = kNone;        // of such a key with its value, at most
+  uint32_t latent_heads = kNone;      // that have it in common
+  bool chosen_rows = true;            // choose_rows
   bool plain_experts = true;          // experts without a gate, and squared_relu
   bool all_gates = true;              // every nonlinearity in an MLP with an up beside it
   bool scaled_stream = true;          // NormQuantizeParams::stream_scale

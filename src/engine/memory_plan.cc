@@ -18,7 +18,8 @@ constexpr size_t kProgramBytes = size_t(24) << 20;   // code, libraries, allocat
 constexpr size_t kBytesPerToken = 400;               // of the vocabulary: its text, merges and tables
 constexpr size_t kBytesPerThread = size_t(6) << 20;  // unpacked panels, attention's sums, a stack
 
-// Attention on a device divides long contexts among its multiprocessors, and leaves of each piece of them the sums of its queries.
+// Attention on a device divides long contexts among its multiprocessors, and leaves of each piece of them the sums of its queries: of
+// more than that where a token has more heads that read the same rows.
 constexpr size_t kPieceRows = 512, kPieceQueries = 16, kMostPartRows = size_t(1) << 18;
 
 // Of a tensor as the backend keeps it, which may be in more bits than the file has.
@@ -103,14 +104,19 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
 }
 
 // For those sums, of the layer that needs most.
-size_t attention_sum_bytes(const KvLayout& layout, std::span<const uint32_t> pages, uint32_t sequences) {
-  size_t most = 0;
+size_t attention_sum_bytes(const ModelSpec& spec, const KvLayout& layout, std::span<const uint32_t> pages,
+                           uint32_t sequences) {
+  size_t most = 0, latent_heads = 0;
+  for (const LayerSpec& layer : spec.layers)
+    if (const auto* latent = std::get_if<LatentSpec>(&layer.mixer))
+      latent_heads = std::max<size_t>(latent_heads, latent->attention.heads);
   for (size_t g = 0; g < pages.size(); ++g) {
     const KvGroupLayout& group = layout.groups[g];
     if (group.is_state) continue;
     const size_t pieces = size_t(pages[g]) * group.page_tokens / kPieceRows + 2 * size_t(sequences);
     for (const KvLayerLayout& layer : group.layers) {
-      const size_t rows = pieces * layer.shape.kv_heads * kPieceQueries;
+      const size_t queries = layer.shape.key_goes_on ? std::max(latent_heads, kPieceQueries) : kPieceQueries;
+      const size_t rows = pieces * layer.shape.kv_heads * queries;
       most = std::max(most,
                       (rows + std::min(rows, kMostPartRows)) * (layer.shape.value_dim + 4) * sizeof(float));
     }
@@ -163,7 +169,7 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   if (side == Side::device)
     plan.scratch += size_t(options.max_sequences) * spec.vocab * (sizeof(float) + 4 * sizeof(float));
   if (backend.side(side).traits().memory == MemoryKind::device)
-    plan.scratch += attention_sum_bytes(layout, pages, options.max_sequences);
+    plan.scratch += attention_sum_bytes(spec, layout, pages, options.max_sequences);
   return plan;
 }
 

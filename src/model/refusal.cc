@@ -40,6 +40,21 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   return too_many("query heads for each KV head", gqa.heads / gqa.kv_heads, limits.heads_per_kv);
 }
 
+Refusal of_latent(const LatentSpec& latent, const KernelLimits& limits) {
+  if (!limits.latent_rows) return "has latent keys and values, which are not there yet";
+  if (latent.index && !limits.chosen_rows)
+    return "chooses the rows that it attends to by an index, which is not there yet";
+  const GqaSpec& attention = latent.attention;
+  for (const uint32_t dim : {attention.key_dim, attention.value_dim}) {
+    if (Refusal why = too_many("values in a latent row", dim, limits.head_dim)) return why;
+    if (Refusal why = no_multiple("values in a latent row", dim, limits.head_dim_multiple)) return why;
+  }
+  if (Refusal why =
+          too_many("values in a latent row", attention.key_dim + attention.value_dim, limits.latent_dim))
+    return why;
+  return too_many("query heads", attention.heads, limits.latent_heads);
+}
+
 // A state of so many keys and a convolution over so many tokens; a mixer without either has 0.
 Refusal of_recurrence(uint32_t keys, uint32_t span, const KernelLimits& limits) {
   if (Refusal why = too_many("keys in a state", keys, limits.state_keys)) return why;
@@ -142,10 +157,11 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
       if (const Refusal why = of_recurrent(layer, limits))
         return sentence(fmt::format("layer {}", l), *why, "use --device cpu");
     }
-    if (std::holds_alternative<LatentSpec>(layer.mixer) && layer.sides.mixer == Side::device &&
-        !limits.latent_rows)
-      return sentence(fmt::format("layer {}", l), "has latent keys and values, which are not there yet",
-                      "use --device cpu");
+    if (const auto* latent = std::get_if<LatentSpec>(&layer.mixer);
+        latent != nullptr && layer.sides.mixer == Side::device) {
+      if (const Refusal why = of_latent(*latent, limits))
+        return sentence(fmt::format("layer {}", l), *why, "use --device cpu");
+    }
     Refusal why;
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)

@@ -67,7 +67,9 @@ BackendTraits CudaBackend::traits() const {
                      .scaled_inputs = false,
                      .state_keys = kMostStateKeys,
                      .convolution_span = kMostSpan,
-                     .latent_rows = false,
+                     .latent_dim = kMostLatentDim,
+                     .latent_heads = kMostLatentGroup,
+                     .chosen_rows = false,
                      .all_gates = false,
                      .side_streams = false,
                      .column_taps = false}};

@@ -66,6 +66,7 @@ class CudaBackend : public Backend {
   void rope_table(const RopeTableParams& params) override;
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
+  void project_heads(const ProjectHeadsParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void expected_scores(const ExpectedScoresParams& params) override;
   void split_heads(const SplitHeadsParams& params) override;
@@ -202,7 +203,7 @@ class CudaBackend : public Backend {
   std::shared_ptr<Sampler> sampler_;
   std::unique_ptr<ExpertWorkspace> experts_;
   DeviceBuffer partials_, tile_counter_, merge_counters_, query_, squares_, router_scores_, tap_values_,
-      tap_scratch_, decays_, betas_, plain_experts_;
+      tap_scratch_, decays_, betas_, plain_experts_, head_room_;
   std::unordered_map<const float*, DeviceBuffer> frequencies_;  // by the host's list
 
   // The step.

@@ -7,6 +7,7 @@
 
 #include "backend/cuda/attention/taps.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/matmul/head_products.h"
 #include "base/error.h"
 
 namespace quire::cuda {
@@ -198,6 +199,19 @@ void CudaBackend::attend(const AttendParams& params) {
   launch_general_units(attention, on_device(work.parts), memory.partials + sums(work.few), stream());
 }
 
+void CudaBackend::project_heads(const ProjectHeadsParams& params) {
+  flush();
+  if (params.in.rows == 0) return;
+  const auto tokens = uint32_t(params.in.rows);
+  const ExpertStack weights = weights_.heads(params.weight, params.heads);
+  cuda::project_heads({.in = params.in, .heads = params.heads, .weights = weights, .out = params.out.f32},
+                      scratch<uint8_t>(head_room_, head_room_bytes(tokens, params.heads, weights.shape)),
+                      products_->device(), stream());
+  const ActivationBlock rounded = block_of(params.out);
+  if (rounded.data != nullptr)
+    write_activations(params.out.f32.data, params.out.f32.stride, rounded, stream());
+}
+
 DecodeWork CudaBackend::on_device(const AttentionUnitsWork& work) const {
   return {.units = upload_.at(work.units),
           .unit_count = uint32_t(work.units.count),
@@ -250,7 +264,7 @@ void CudaBackend::expected_scores(const ExpectedScoresParams& params) {
       std::span<const float>(params.samples.data, params.samples.rows * params.samples.width));
   const DeviceBuffer scores(params.scores.rows * params.scores.width * sizeof(float));
   const DeviceBuffer norms(params.value_norms.rows * params.value_norms.width * sizeof(float));
-  const DeviceBuffer moments(moments_bytes(params.heads, shape.key_dim));
+  const DeviceBuffer moments(moments_bytes(params.heads, shape.query_dim()));
   const DeviceBuffer page_ids = DeviceBuffer::of(view.page_ids.subspan(view.table_begin[params.run]));
   const auto rows_of = [](const DeviceBuffer& buffer, const Rows& like) {
     return Rows{buffer.as<float>(), like.rows, like.width, like.width};

@@ -36,6 +36,12 @@ class DeviceWeights {
   const PackedWeight& packed(const Weight& weight) const { return packed_.at(weight.view.data); }
   // The same of experts.
   const ExpertStack& experts(const Weight& weight) const { return experts_.at(weight.view.data); }
+  // The same of a matrix for each head; a head alone is no stack.
+  ExpertStack heads(const Weight& weight, uint32_t count) const {
+    if (count > 1) return experts(weight);
+    const PackedWeight& one = packed(weight);
+    return {one.shape, 1, one.data, one.map};
+  }
   // Whether these two were added with their rows in turn; `packed` of either is both.
   static bool are_in_turn(const Weight& gate, const Weight& up) { return gate.view.data == up.view.data; }
   // The weights of all as one, or null: they do not lie one after the other, or are of different types.

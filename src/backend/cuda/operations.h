@@ -81,12 +81,12 @@ struct DeviceRopeTable {
 void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaStream_t stream);
 
 // Norms and rotates queries and keys; rounds queries for attention, writes keys and values into their pages with the bytes that the
-// CPU writes. REQUIRES: heads of at most 512.
+// CPU writes. REQUIRES: heads of at most 512; where keys go on in values, 640 of both, and no norms.
 struct DeviceRopeStore {
-  Rows query;  // [tokens, heads * head_dim]
-  Rows key;    // [tokens, kv_heads * head_dim], or nothing: only queries are there
-  Rows value;  // [tokens, kv_heads * value_dim]
-  uint32_t head_dim = 0;
+  Rows query;             // [tokens, heads * head_dim]
+  Rows key;               // [tokens, kv_heads * head_dim], or nothing: only queries are there
+  Rows value;             // [tokens, kv_heads * value_dim]
+  uint32_t head_dim = 0;  // of a query
   DeviceNorm query_norm, key_norm;
   uint32_t query_norm_width = 0, key_norm_width = 0;  // what they are over: a head, or the whole row
   uint32_t query_norm_weights = 0,
@@ -97,10 +97,10 @@ struct DeviceRopeStore {
   RopePairing pairing = RopePairing::halves;
   PagedRows rows;
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
-  const uint32_t* token_places = nullptr;  // by token: the row of its key among those of all pages
-  HalfKind query_numbers = HalfKind::bf16;
-  uint16_t* query_out = nullptr;  // [tokens, heads, head_dim]; or null
-  float* query_f32 = nullptr;     // the same before rounding; or null
+  const uint32_t* token_places = nullptr;   // by token: the row of its key among those of all pages
+  HalfKind query_numbers = HalfKind::bf16;  // of what meets keys; what meets values has theirs
+  uint16_t* query_out = nullptr;            // [tokens, heads, head_dim]; or null
+  float* query_f32 = nullptr;               // the same before rounding; or null
 };
 void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream);
 

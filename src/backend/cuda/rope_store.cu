@@ -1,4 +1,5 @@
 #include "backend/cuda/attention/kv_row_codes.cuh"
+#include "backend/cuda/attention/kv_row_numbers.h"
 #include "backend/cuda/device_math.h"
 #include "backend/cuda/lane_sums.cuh"
 #include "backend/cuda/launch.cuh"
@@ -9,7 +10,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kWarps = 8;
-constexpr uint32_t kUsualDim = 256, kMostDim = 512;  // of a head
+constexpr uint32_t kUsualDim = 256, kMostDim = 512, kLatentDim = 640;  // of a head
 
 __global__ void rope_angles(const DeviceRopeTable params, const uint32_t* positions) {
   ptx::follow_kernel_before();
@@ -169,24 +170,30 @@ __global__ void __launch_bounds__(32 * kWarps)
       const uint64_t steps = (uint64_t(positions[token]) + temperature.offset) / temperature.step;
       head.multiply(float(1 + double(temperature.slope) * log1p(double(steps))));
     }
-    const KvFormat format = params.query_numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16;
-    const size_t at = (size_t(token) * heads + which) * params.head_dim;
-    if (is_turned(params.key_format)) turn(own, params.head_dim);  // as the keys are
-    if (params.query_f32 != nullptr)
-      store_floats(KvFormat::f32, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_f32 + at));
-    if (params.query_out != nullptr)
-      store_floats(format, own, params.head_dim, reinterpret_cast<std::byte*>(params.query_out + at));
+    const auto leave = [&](uint32_t begin, uint32_t count, KvFormat format, HalfKind numbers) {
+      const size_t at = (size_t(token) * heads + which) * params.head_dim + begin;
+      if (is_turned(format)) turn(own + begin, count);  // as the keys are
+      if (params.query_f32 != nullptr)
+        store_floats(KvFormat::f32, own + begin, count, reinterpret_cast<std::byte*>(params.query_f32 + at));
+      if (params.query_out != nullptr)
+        store_floats(numbers == HalfKind::bf16 ? KvFormat::bf16 : KvFormat::f16, own + begin, count,
+                     reinterpret_cast<std::byte*>(params.query_out + at));
+    };
+    const uint32_t key_dim = params.rows.key_dim;
+    leave(0, key_dim, params.key_format, params.query_numbers);
+    if (params.rows.key_goes_on)
+      leave(key_dim, params.rows.value_dim, params.value_format, numbers_of(params.value_format));
     return;
   }
   const uint32_t page = place / params.rows.page_tokens, page_row = place % params.rows.page_tokens;
   const uint32_t kv_head = (which - heads) % kv_heads;
   if (which < heads + kv_heads) {
     const Angles<kDim> angles(params.table, token);
+    const uint32_t dim = params.rows.key_dim;
     const HeadRow<kDim> head{params.key.data + token * params.key.stride, uint32_t(params.key.width),
-                             kv_head * params.head_dim, params.head_dim, own};
+                             kv_head * dim, dim, own};
     norm_and_rotate(params, head, {params.key_norm, params.key_norm_width, params.key_norm_weights}, angles);
-    return store_kv_row(params.key_format, own, params.head_dim,
-                        params.rows.key_row(page, kv_head, page_row));
+    return store_kv_row(params.key_format, own, dim, params.rows.key_row(page, kv_head, page_row));
   }
   const uint32_t dim = params.rows.value_dim;
   const HeadRow<kDim> head{params.value.data + token * params.value.stride, uint32_t(params.value.width),
@@ -296,8 +303,10 @@ void rope_table(const DeviceRopeTable& params, const DeviceTokens& tokens, cudaS
 }
 
 void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaStream_t stream) {
-  CHECK(params.head_dim <= kMostDim && params.rows.value_dim <= kMostDim &&
-        params.rows.key_dim == params.head_dim);
+  const bool goes_on = params.rows.key_goes_on;
+  CHECK(params.head_dim <= (goes_on ? kLatentDim : kMostDim) && params.rows.value_dim <= kMostDim &&
+        params.rows.query_dim() == params.head_dim);
+  CHECK(!goes_on || (params.query_norm.kind == NormKind::none && params.key_norm.kind == NormKind::none));
   CHECK(fits(params.query_norm, params, params.query_norm_width, params.query.width));
   CHECK(fits(params.key_norm, params, params.key_norm_width, params.key.width));
   if (tokens.count == 0) return;
@@ -311,7 +320,9 @@ void rope_store(const DeviceRopeStore& params, const DeviceTokens& tokens, cudaS
     return;
   }
   const bool is_usual = params.head_dim <= kUsualDim && params.rows.value_dim <= kUsualDim;
-  launch(is_usual ? norm_rotate_store<kUsualDim> : norm_rotate_store<kMostDim>,
+  launch(is_usual  ? norm_rotate_store<kUsualDim>
+         : goes_on ? norm_rotate_store<kLatentDim>
+                   : norm_rotate_store<kMostDim>,
          {.blocks = (tokens.count * heads + kWarps - 1) / kWarps, .threads = 32 * kWarps},
          Overlap::with_kernel_before, stream, params, tokens.count * heads, tokens.positions);
 }

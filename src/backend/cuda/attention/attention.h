@@ -16,8 +16,10 @@ namespace quire::cuda {
 struct AttentionParams {
   HalfKind numbers = HalfKind::bf16;  // of queries: numbers_of(key_format)
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
-  const uint16_t* query = nullptr;  // [tokens, heads, key_dim]; turned if keys are, as rope_store leaves them
-  uint32_t query_rows = 0;          // tokens that there is memory for
+  // [tokens, heads, query_dim]; turned if keys are, as rope_store leaves them. What meets values where keys go on in them has the numbers
+  // of values, and is turned if these are.
+  const uint16_t* query = nullptr;
+  uint32_t query_rows = 0;  // tokens that there is memory for
   uint32_t heads = 0;
   PagedRows rows;
   const uint32_t* page_ids = nullptr;  // the tables of all runs
@@ -67,7 +69,7 @@ void launch_decode_attention(const AttentionParams& params, const DecodeWork& wo
 bool has_aligned_rows(const AttentionParams& params);
 
 // The same for every architecture, format and head size (multiples of 8 up to 512, keys and values apart). Units may have up to
-// kPrefillRows columns, and are not merged in place.
+// kPrefillRows columns, and are not merged in place. Where keys go on in values: up to kMostLatentDim for both, of one KV head.
 void launch_general_prefill(const AttentionParams& params, const PrefillTile* tiles, uint32_t count,
                             cudaStream_t stream);
 void launch_general_units(const AttentionParams& params, const DecodeWork& work, float* partials,

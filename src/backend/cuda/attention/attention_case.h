@@ -24,6 +24,7 @@ struct AttentionCase {
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
   uint32_t kv_heads = 2, group = 4;
   uint32_t key_dim = 128, value_dim = 128;
+  bool key_goes_on = false;
   uint32_t page_tokens = 32;
   uint32_t window = 0;
   float soft_cap = 0;
@@ -32,6 +33,7 @@ struct AttentionCase {
   std::vector<uint32_t> lengths = {2341, 517, 4133};
 
   uint32_t heads() const { return kv_heads * group; }
+  uint32_t query_dim() const { return key_goes_on ? key_dim + value_dim : key_dim; }
   HalfKind numbers() const { return numbers_of(key_format); }
   AttentionShape shape() const { return {kv_heads, group, window}; }
 };
@@ -65,7 +67,8 @@ class AttentionFixture {
                              .value_dim = test.value_dim,
                              .window = test.window,
                              .key_format = test.key_format,
-                             .value_format = test.value_format};
+                             .value_format = test.value_format,
+                             .key_goes_on = test.key_goes_on};
     layout_ = make_kv_layout(std::vector(2, shape), test.page_tokens);
     place_sequences();
     fill();
@@ -76,11 +79,11 @@ class AttentionFixture {
   uint32_t first_token(size_t sequence) const { return first_tokens_[sequence]; }
   uint32_t table(size_t sequence) const { return tables_[sequence]; }
   size_t out_width() const { return size_t(test_.heads()) * test_.value_dim; }
-  float scale() const { return 1.0f / std::sqrt(float(test_.key_dim)); }
+  float scale() const { return 1.0f / std::sqrt(float(test_.query_dim())); }
 
   PagedRows host_rows() const { return rows_in(const_cast<std::byte*>(pages_.data())); }
   const uint16_t* host_query(uint32_t token, uint32_t head) const {
-    return query_.data() + (size_t(token) * test_.heads() + head) * test_.key_dim;
+    return query_.data() + (size_t(token) * test_.heads() + head) * test_.query_dim();
   }
   const uint32_t* host_table(size_t sequence) const { return page_ids_.data() + tables_[sequence]; }
   const float* host_sink(uint32_t head) const { return test_.has_sinks ? sinks_.data() + head : nullptr; }
@@ -179,10 +182,10 @@ class AttentionFixture {
 
   // As attention gets it.
   std::vector<float> query_row(uint32_t token, uint32_t head) const {
-    std::vector<float> row(test_.key_dim);
-    for (uint32_t d = 0; d < test_.key_dim; ++d) {
+    std::vector<float> row(test_.query_dim());
+    for (uint32_t d = 0; d < row.size(); ++d) {
       const uint16_t bits = host_query(token, head)[d];
-      row[d] = test_.numbers() == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
+      row[d] = query_numbers(d) == HalfKind::bf16 ? bf16_to_f32(bits) : f16_to_f32(bits);
     }
     return row;
   }
@@ -199,6 +202,9 @@ class AttentionFixture {
   std::vector<double> exact(uint32_t token, uint32_t row, uint32_t table, uint32_t head) const;
 
  private:
+  HalfKind query_numbers(uint32_t d) const {
+    return d < test_.key_dim ? test_.numbers() : numbers_of(test_.value_format);
+  }
   // A plan's units in the device's memory.
   struct UnitsThere {
     DeviceBuffer units, merges, partials;
@@ -280,10 +286,11 @@ class AttentionFixture {
         }
       }
     }
-    query_.resize(size_t(tokens_) * test_.heads() * test_.key_dim);
-    for (uint16_t& bits : query_) {
+    query_.resize(size_t(tokens_) * test_.heads() * test_.query_dim());
+    for (size_t i = 0; i < query_.size(); ++i) {
       const float number = noise() * test_.query_size;
-      bits = test_.numbers() == HalfKind::bf16 ? f32_to_bf16(number) : f32_to_f16(number);
+      query_[i] = query_numbers(uint32_t(i % test_.query_dim())) == HalfKind::bf16 ? f32_to_bf16(number)
+                                                                                   : f32_to_f16(number);
     }
     for (uint32_t h = 0; h < test_.heads(); ++h) sinks_.push_back(noise() + 1.0f);
   }
@@ -370,6 +377,11 @@ inline std::vector<double> AttentionFixture::exact(uint32_t token, uint32_t row,
     load_kv_row(test_.key_format, rows.key_row(page, kv_head, key % test_.page_tokens), key_row);
     double score = 0;
     for (uint32_t d = 0; d < test_.key_dim; ++d) score += double(query[d]) * double(key_row[d]);
+    if (test_.key_goes_on) {
+      load_kv_row(test_.value_format, rows.value_row(page, kv_head, key % test_.page_tokens), value_row);
+      for (uint32_t d = 0; d < test_.value_dim; ++d)
+        score += double(query[test_.key_dim + d]) * double(value_row[d]);
+    }
     score *= double(scale());
     if (test_.soft_cap > 0) score = double(test_.soft_cap) * std::tanh(score / double(test_.soft_cap));
     scores.push_back(score);

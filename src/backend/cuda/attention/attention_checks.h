@@ -91,7 +91,8 @@ inline std::vector<AttentionCase> fast_cases() {
 inline std::string describe(const AttentionCase& test) {
   return std::string(name(test.key_format)) + " and " + std::string(name(test.value_format)) + ", heads " +
          std::to_string(test.kv_heads) + " x " + std::to_string(test.group) + " of " +
-         std::to_string(test.key_dim) + ", pages of " + std::to_string(test.page_tokens) + ", window " +
+         std::to_string(test.key_dim) + (test.key_goes_on ? " and on in " : " and ") +
+         std::to_string(test.value_dim) + ", pages of " + std::to_string(test.page_tokens) + ", window " +
          std::to_string(test.window) + ", cap " + std::to_string(test.soft_cap) +
          (test.has_sinks ? ", sinks" : "");
 }

@@ -45,16 +45,26 @@ __device__ __forceinline__ GeneralTask task_of_unit(const GeneralArgs& args, uin
           .is_whole = unit.splits == 1};
 }
 
+// GeForce's multiprocessors have 100 KB of shared memory. What wants more is not compiled for them, nor chosen on them.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200)
+constexpr bool kHasMuchMemory = false;
+#else
+constexpr bool kHasMuchMemory = true;
+#endif
+constexpr uint32_t kMuchMemory = 160 * 1024;
+
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kDims <= 32 ? 2 : 1)
     general_attention(const __grid_constant__ GeneralArgs args) {
-  extern __shared__ __align__(16) uint8_t memory[];
-  const uint32_t first_row = blockIdx.x % args.row_blocks * Shape::kRows;
-  const GeneralTask task =
-      args.tiles != nullptr ? task_of_tile(args, first_row) : task_of_unit(args, first_row);
-  if (task.first_row >= task.tokens * args.group.size) return;  // all rows are beyond the tile's
-  wait_for_kernel_before();
-  GeneralRows<Shape>{args, task, memory}.run();
+  if constexpr (kHasMuchMemory || !Shape::kHasAllChunks) {
+    extern __shared__ __align__(16) uint8_t memory[];
+    const uint32_t first_row = blockIdx.x % args.row_blocks * Shape::kRows;
+    const bool in_tiles = !Shape::kUnitsAlone && (Shape::kTilesAlone || args.tiles != nullptr);
+    const GeneralTask task = in_tiles ? task_of_tile(args, first_row) : task_of_unit(args, first_row);
+    if (task.first_row >= task.tokens * args.group.size) return;  // all rows are beyond the tile's
+    wait_for_kernel_before();
+    GeneralRows<Shape>{args, task, memory}.run();
+  }
 }
 
 // A block of threads has a row of some tokens and one KV head.
@@ -119,8 +129,13 @@ __global__ void __launch_bounds__(kMergeThreads)
 template <class Shape>
 GeneralMemory memory_for(const PagedRows& rows, uint32_t blocks) {
   const auto whole = [](uint32_t bytes) { return (bytes + 15) / 16 * 16; };
+  const auto bytes_of = [](uint32_t dim) { return (dim + 15) / 16 * 32; };
   GeneralMemory memory = {};
-  memory.pitch = (std::max(rows.key_dim, rows.value_dim) + 15) / 16 * 32 + 16;
+  memory.pitch = bytes_of(std::max(rows.key_dim, rows.value_dim)) + 16;
+  if (Shape::kWholeRows) {
+    memory.behind = bytes_of(rows.key_dim);
+    memory.pitch = memory.behind + bytes_of(rows.value_dim) + 16;
+  }
   memory.scores = Shape::kRows * memory.pitch;
   memory.shares = memory.scores + Shape::kRows * kScorePitch * 4;
   memory.rows = memory.shares + Shape::kRows * kSharePitch;
@@ -128,6 +143,13 @@ GeneralMemory memory_for(const PagedRows& rows, uint32_t blocks) {
   memory.ring = memory.value_factors + kFactorBlocks * kBlockKeys * 4;
   memory.slot_bytes = whole(Shape::kChunkKeys * (memory.pitch + 4));
   const uint32_t most = most_shared_bytes();
+  if (Shape::kWholeRows) {
+    const bool fits = memory.ring + Shape::kBlockChunks * memory.slot_bytes <= most;
+    memory.slots = fits ? Shape::kBlockChunks : 1;
+    memory.bytes = memory.ring + memory.slots * memory.slot_bytes;
+    memory.bytes = std::max(memory.bytes, Shape::kRows * rows.value_dim * 4);  // for rows that are turned
+    return memory;
+  }
   CHECK(memory.ring + memory.slot_bytes <= most);
   const auto slots_in = [&](uint32_t bytes) {
     return bytes < memory.ring ? 0 : (bytes - memory.ring) / memory.slot_bytes;
@@ -144,12 +166,38 @@ template <class Shape>
 void launch_shape(GeneralArgs args, uint32_t rows, uint32_t count, cudaStream_t stream) {
   args.row_blocks = (rows + Shape::kRows - 1) / Shape::kRows;
   args.memory = memory_for<Shape>(args.params.rows, count * args.row_blocks);
+  CHECK(args.memory.bytes <= most_shared_bytes());
   launch(general_attention<Shape>,
          {.blocks = count * args.row_blocks, .threads = Shape::kThreads, .shared_bytes = args.memory.bytes},
          Overlap::with_kernel_before, stream, args);
 }
 
+// Of whole rows: the shape that there is memory for. The smallest takes 72 KB with rows of 576 numbers.
+template <class Shape>
+bool fits(const PagedRows& rows) {
+  const GeneralMemory memory = memory_for<Shape>(rows, 0);
+  if (Shape::kHasAllChunks && (memory.slots < Shape::kBlockChunks || most_shared_bytes() < kMuchMemory))
+    return false;
+  return memory.bytes <= most_shared_bytes();
+}
+
+void launch_whole(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaStream_t stream) {
+  using Tiles = GeneralShape<2, 8, 64, GeneralRowKind::whole_in_tiles>;
+  using Units = GeneralShape<2, 8, 64, GeneralRowKind::whole_in_units>;
+  using Few = GeneralShape<1, 8, 64, GeneralRowKind::whole>;
+  using Least = GeneralShape<1, 4, 128, GeneralRowKind::whole>;
+  // Who has all multiprocessors to himself anyway is done sooner with few rows in each.
+  const uint32_t few_blocks = count * ((rows + Few::kRows - 1) / Few::kRows);
+  const bool many =
+      rows > Few::kRows && few_blocks > uint32_t(multiprocessors()) && fits<Tiles>(args.params.rows);
+  (many && args.tiles != nullptr ? launch_shape<Tiles>
+   : many                        ? launch_shape<Units>
+   : fits<Few>(args.params.rows) ? launch_shape<Few>
+                                 : launch_shape<Least>)(args, rows, count, stream);
+}
+
 void launch_few(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaStream_t stream) {
+  if (args.params.rows.key_goes_on) return launch_whole(args, rows, count, stream);
   const uint32_t most = std::max(args.params.rows.key_dim, args.params.rows.value_dim);
   (most <= 64    ? launch_shape<GeneralShape<1, 4, 16>>
    : most <= 128 ? launch_shape<GeneralShape<1, 4, 32>>
@@ -158,6 +206,7 @@ void launch_few(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaStre
 }
 
 void launch_many(const GeneralArgs& args, uint32_t rows, uint32_t count, cudaStream_t stream) {
+  if (args.params.rows.key_goes_on) return launch_whole(args, rows, count, stream);
   const uint32_t most = std::max(args.params.rows.key_dim, args.params.rows.value_dim);
   (most <= 64    ? launch_shape<GeneralShape<4, 1, 64>>
    : most <= 128 ? launch_shape<GeneralShape<4, 2, 64>>
@@ -170,7 +219,8 @@ GeneralArgs general_args(const AttentionParams& params) {
   CHECK(rows.key_dim % 8 == 0 && rows.key_dim <= kMostHeadDim && rows.value_dim % 8 == 0 &&
         rows.value_dim <= kMostHeadDim);
   CHECK(has_aligned_rows(params) && params.numbers == numbers_of(params.key_format));
-  CHECK(params.group() <= kMostGroup);
+  CHECK(!rows.key_goes_on || (rows.kv_heads == 1 && rows.query_dim() <= kMostLatentDim));
+  CHECK(params.group() <= (rows.key_goes_on ? kMostLatentGroup : kMostGroup));
   return {.params = params,
           .group = HeadGroup(params.group()),
           .tiles = nullptr,

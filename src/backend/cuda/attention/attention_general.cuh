@@ -53,28 +53,32 @@ struct GeneralRows {
     return reinterpret_cast<GeneralRow*>(memory + args.memory.rows)[row];
   }
 
+  __device__ __forceinline__ bool is_whole() const { return Shape::kTilesAlone || task.is_whole; }
+
   __device__ __forceinline__ void copy_queries() const {
     rows.copy_queries([&](uint32_t r) -> const std::byte* {
       if (task.first_row + r >= task.tokens * args.group.size) return nullptr;
       return reinterpret_cast<const std::byte*>(params.query +
-                                                out_row(task.first_row + r) * params.rows.key_dim);
+                                                out_row(task.first_row + r) * params.rows.query_dim());
     });
   }
 
-  // Products of this warp's keys of a chunk with the queries.
+  // Products of this warp's keys of a chunk with the queries; of both, `dim` numbers from byte `begin` of a row on.
   template <class Number>
-  __device__ __forceinline__ void multiply_keys(uint32_t slot, float (&sums)[kKeyTiles][4]) const {
-    const uint32_t queries = shared + (warp * 16 + lane % 16) * args.memory.pitch + lane / 16 * 16;
+  __device__ __forceinline__ void multiply_keys(uint32_t slot, uint32_t begin_byte, uint32_t dim,
+                                                float (&sums)[kKeyTiles][4]) const {
+    const uint32_t queries =
+        shared + begin_byte + (warp * 16 + lane % 16) * args.memory.pitch + lane / 16 * 16;
     const uint32_t key = part * kKeyTiles * 8 + (kKeyTiles > 1 ? lane / 16 * 8 : 0) + lane % 8;
-    const uint32_t keys = shared + slot + key * args.memory.pitch + lane / 8 % 2 * 16;
+    const uint32_t keys = shared + begin_byte + slot + key * args.memory.pitch + lane / 8 % 2 * 16;
     // Several steps' matrices are asked for before the first of them is multiplied: what is asked for stays in this order.
-    constexpr uint32_t kAtOnce = kKeyTiles <= 2 ? 4 : 2;
-    for (uint32_t begin = 0; begin < params.rows.key_dim; begin += 16 * kAtOnce) {
+    constexpr uint32_t kAtOnce = kKeyTiles <= 2 && !Shape::kSavesRegisters ? 4 : 2;
+    for (uint32_t begin = 0; begin < dim; begin += 16 * kAtOnce) {
       uint32_t a[kAtOnce][4], b[kAtOnce][2 * kKeyTiles];
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
         const uint32_t k = begin + 16 * i;
-        if (k >= params.rows.key_dim) break;
+        if (k >= dim) break;
         ptx::load_matrices(a[i], queries + k * 2);
         if constexpr (kKeyTiles == 1) {
           ptx::load_matrices(b[i], keys + k * 2);
@@ -90,7 +94,7 @@ struct GeneralRows {
       }
 #pragma unroll
       for (uint32_t i = 0; i < kAtOnce; ++i) {
-        if (begin + 16 * i >= params.rows.key_dim) break;
+        if (begin + 16 * i >= dim) break;
 #pragma unroll
         for (int tile = 0; tile < kKeyTiles; ++tile)
           Number::mma(sums[tile], a[i], b[i][2 * tile], b[i][2 * tile + 1]);
@@ -98,19 +102,30 @@ struct GeneralRows {
     }
   }
 
-  // The scores of this warp's keys of a chunk, as the rule wants them, to where all see them.
-  __device__ __forceinline__ void score_chunk(uint32_t slot, const GeneralChunk<Shape>& at) const {
-    const uint32_t key = at.key();
-    float sums[kKeyTiles][4];
+  __device__ __forceinline__ void multiply_part(HalfKind numbers, uint32_t slot, uint32_t begin_byte,
+                                                uint32_t dim, float (&sums)[kKeyTiles][4]) const {
 #pragma unroll
     for (int i = 0; i < 4 * kKeyTiles; ++i) sums[i / 4][i % 4] = 0;
-    if (params.numbers == HalfKind::bf16) {
-      multiply_keys<Bf16>(slot, sums);
+    if (numbers == HalfKind::bf16) {
+      multiply_keys<Bf16>(slot, begin_byte, dim, sums);
     } else {
-      multiply_keys<F16>(slot, sums);
+      multiply_keys<F16>(slot, begin_byte, dim, sums);
     }
+  }
+
+  // The scores of this warp's keys of a chunk, as the rule wants them, to where all see them.
+  __device__ __forceinline__ void score_chunk(uint32_t slot, const GeneralChunk<Shape>& at) const {
+    if (Shape::kScoringParts < kParts && part >= Shape::kScoringParts) return;
+    const uint32_t key = at.key();
+    float sums[kKeyTiles][4];
+    multiply_part(params.numbers, slot, 0, params.rows.key_dim, sums);
     const float* factors = rows.key_factors(slot);
     const bool scaled = has_factors(params.key_format);
+    [[maybe_unused]] float more[kKeyTiles][4];
+    [[maybe_unused]] const float* more_factors = rows.value_factors(at.blocks) + at.chunk * kChunkKeys;
+    [[maybe_unused]] const bool more_scaled = has_factors(params.value_format);
+    if constexpr (Shape::kWholeRows)
+      multiply_part(numbers_of(params.value_format), slot, args.memory.behind, params.rows.value_dim, more);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -122,6 +137,10 @@ struct GeneralRows {
           const uint32_t k = in_chunk + 2 * t + e;
           float score = sums[tile][2 * r + e];
           if (scaled) score *= factors[k];
+          if constexpr (Shape::kWholeRows) {
+            const float rest = more[tile][2 * r + e];
+            score = score + (more_scaled ? rest * more_factors[k] : rest);
+          }
           if (scale.into_cap > 0) score = capped(score, scale.into_cap);
           two[e] = key + k > last_seen[r] || key + k < first_seen[r] ? -infinity() : score;
         }
@@ -191,22 +210,27 @@ struct GeneralRows {
   __device__ __forceinline__ void add_values(uint32_t slot, uint32_t chunk) {
     const uint32_t own = shared + args.memory.shares + (warp * 16 + lane % 16) * kSharePitch +
                          chunk * kChunkKeys * 2 + lane / 16 * 16;
-    const uint32_t from =
-        shared + slot + (lane / 8 % 2 * 8 + lane % 8) * args.memory.pitch + (first_dim + lane / 16 * 8) * 2;
+    const uint32_t from = shared + slot + args.memory.behind +
+                          (lane / 8 % 2 * 8 + lane % 8) * args.memory.pitch + (first_dim + lane / 16 * 8) * 2;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      uint32_t a[4], b[kDimTiles / 2][4];
+      constexpr int kAtOnce = Shape::kSavesRegisters ? 4 : kDimTiles;
+      uint32_t a[4];
       ptx::load_matrices(a, own + step * 32);
 #pragma unroll
-      for (int i = 0; i < kDimTiles; i += 2) {
-        if (first_dim + i * 8 >= int(params.rows.value_dim)) break;
-        ptx::load_matrices_transposed(b[i / 2], from + step * 16 * args.memory.pitch + i * 16);
-      }
+      for (int begin = 0; begin < kDimTiles; begin += kAtOnce) {
+        uint32_t b[kAtOnce / 2][4];
 #pragma unroll
-      for (int i = 0; i < kDimTiles; i += 2) {
-        if (first_dim + i * 8 >= int(params.rows.value_dim)) break;
-        add_product<Number>(values + 4 * i, a, b[i / 2][0], b[i / 2][1]);
-        add_product<Number>(values + 4 * i + 4, a, b[i / 2][2], b[i / 2][3]);
+        for (int i = 0; i < kAtOnce; i += 2) {
+          if (first_dim + (begin + i) * 8 >= int(params.rows.value_dim)) break;
+          ptx::load_matrices_transposed(b[i / 2], from + step * 16 * args.memory.pitch + (begin + i) * 16);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; i += 2) {
+          if (first_dim + (begin + i) * 8 >= int(params.rows.value_dim)) break;
+          add_product<Number>(values + 4 * (begin + i), a, b[i / 2][0], b[i / 2][1]);
+          add_product<Number>(values + 4 * (begin + i) + 4, a, b[i / 2][2], b[i / 2][3]);
+        }
       }
     }
   }
@@ -263,17 +287,126 @@ struct GeneralRows {
       __syncthreads();
       follow_references();
     }
-    if (numbers_of(params.value_format) == HalfKind::bf16) {
-      add_values<Bf16>(slot, at.chunk);
-    } else {
-      add_values<F16>(slot, at.chunk);
-    }
+    add_chunk(slot, at.chunk);
     if (!at.is_last_of_split() || !task.is_whole) return;
     merge_split();
     begin_split();
   }
+  __device__ __forceinline__ void add_chunk(uint32_t slot, uint32_t chunk) {
+    if (numbers_of(params.value_format) == HalfKind::bf16) {
+      add_values<Bf16>(slot, chunk);
+    } else {
+      add_values<F16>(slot, chunk);
+    }
+  }
 
   __device__ __forceinline__ void run() {
+    begin();
+    if constexpr (Shape::kWholeRows) {
+      if (Shape::kHasAllChunks || args.memory.slots == Shape::kBlockChunks) {
+        go_through_blocks();
+      } else {
+        go_through_chunks();
+      }
+    } else {
+      go_through_ring();
+    }
+    if (Shape::kUnitsAlone && task.is_whole) merge_split();
+    if (is_whole()) {
+      finish();
+    } else {
+      leave_partial();
+    }
+  }
+
+  // Rows that are whole stay where they came until their values are added: the chunks of a block have a slot each. When all have left
+  // one, that of the next block comes.
+  __device__ __forceinline__ void go_through_blocks() {
+    constexpr uint32_t kChunks = Shape::kBlockChunks;
+    static_assert(kChunks == 2 || kChunks == 4);
+    for (uint32_t chunk = 0; chunk < kChunks; ++chunk) rows.fetch_whole(chunk);
+    rows.next_block();
+    GeneralChunk<Shape> at(task, params.window);
+#pragma unroll 1
+    while (at.split != task.end_split) {
+#pragma unroll 1
+      for (uint32_t chunk = 0; chunk < at.chunks; ++chunk) {
+        wait_for_chunk(kChunks - 1 - chunk);
+        __syncthreads();  // it has come for all; and all have merged the split before
+        at.chunk = chunk;
+        if (at.is_first_of_split()) clear_rows();
+        score_chunk(rows.slot_at(chunk), at);
+      }
+      share_block(at);
+#pragma unroll 1
+      for (uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+        if (chunk < at.chunks) add_chunk(rows.slot_at(chunk), chunk);
+        __syncthreads();  // all have left it
+        rows.fetch_whole(chunk);
+      }
+      rows.next_block();
+      end_block(at);
+    }
+  }
+
+  // The same where there is memory for one chunk alone: its rows come twice.
+  __device__ __forceinline__ void go_through_chunks() {
+    GeneralChunk<Shape> at(task, params.window);
+    const uint32_t slot = rows.slot_at(0);
+    const auto bring = [&](uint32_t chunk) {
+      __syncthreads();  // all have left what was there
+      rows.fetch_whole(chunk);
+      ptx::wait_copies<0>();
+      __syncthreads();
+      at.chunk = chunk;
+    };
+#pragma unroll 1
+    while (at.split != task.end_split) {
+#pragma unroll 1
+      for (uint32_t chunk = 0; chunk < at.chunks; ++chunk) {
+        bring(chunk);
+        if (at.is_first_of_split()) clear_rows();
+        score_chunk(slot, at);
+      }
+      share_block(at);
+#pragma unroll 1
+      for (uint32_t chunk = 0; chunk < at.chunks; ++chunk) {
+        bring(chunk);
+        add_chunk(slot, chunk);
+      }
+      rows.next_block();
+      end_block(at);
+    }
+  }
+
+  __device__ __forceinline__ static void wait_for_chunk(uint32_t younger) {
+    switch (younger) {
+      case 0:
+        return ptx::wait_copies<0>();
+      case 1:
+        return ptx::wait_copies<1>();
+      case 2:
+        return ptx::wait_copies<2>();
+      default:
+        return ptx::wait_copies<3>();
+    }
+  }
+  __device__ __forceinline__ void share_block(const GeneralChunk<Shape>& at) {
+    __syncthreads();  // all scores are there
+    share(at.keys(), rows.value_factors(at.blocks));
+    __syncthreads();
+    follow_references();
+  }
+  __device__ __forceinline__ void end_block(GeneralChunk<Shape>& at) {
+    if (!Shape::kUnitsAlone && at.is_last_block() && is_whole()) {
+      merge_split();
+      begin_split();
+    }
+    at.chunk = 0;
+    at.next_block(task, params.window);
+  }
+
+  __device__ __forceinline__ void begin() {
     copy_queries();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -285,6 +418,9 @@ struct GeneralRows {
 #pragma unroll
     for (int i = 0; i < 4 * kDimTiles; ++i) totals[i] = 0;
     begin_split();
+  }
+
+  __device__ __forceinline__ void go_through_ring() {
     const uint32_t slots = args.memory.slots;
     GeneralChunk<Shape> at(task, params.window);
     uint32_t slot = 0;
@@ -302,11 +438,6 @@ struct GeneralRows {
       attend(rows.slot_at(slot), at);
       at.advance(task, params.window);
       slot = rows.slot_after(slot);
-    }
-    if (task.is_whole) {
-      finish();
-    } else {
-      leave_partial();
     }
   }
 

@@ -14,16 +14,27 @@
 namespace quire::cuda {
 
 // Rows of queries of a block of threads: kGroups groups of 16; each has kParts warps, which share the scores and have kOwnDims of the
-// values each.
-template <int kGroups, int kParts, int kOwnDims>
+// values each. Of keys that go on in their values a row is both, one behind the other. What is compiled for tiles or for units alone
+// needs fewer registers.
+enum class GeneralRowKind { apart, whole, whole_in_tiles, whole_in_units };
+template <int kGroups, int kParts, int kOwnDims, GeneralRowKind kKind = GeneralRowKind::apart>
 struct GeneralShape {
+  static constexpr bool kWholeRows = kKind != GeneralRowKind::apart;
+  static constexpr bool kTilesAlone = kKind == GeneralRowKind::whole_in_tiles;
+  static constexpr bool kUnitsAlone = kKind == GeneralRowKind::whole_in_units;
   static constexpr int kRowGroups = kGroups, kWarpParts = kParts, kDims = kOwnDims;
   static constexpr int kThreads = 32 * kGroups * kParts;
+  static constexpr bool kSavesRegisters = kThreads > 256 || kOwnDims > 64;
+  static constexpr bool kHasAllChunks = kWholeRows && kThreads > 256;  // of a block, at a time
   static constexpr uint32_t kRows = 16 * kGroups;
   static constexpr uint32_t kChunkKeys = kParts <= 4 ? 32 : 8 * kParts;
-  static constexpr int kKeyTiles = int(kChunkKeys) / 8 / kParts;  // of a warp in a chunk: eight keys each
+  // Of a warp in a chunk: eight keys each. Of whole rows half of the warps have twice as many, because shared memory is what holds
+  // them up, and so they ask for fewer queries.
+  static constexpr int kKeyTiles = kWholeRows ? 2 : int(kChunkKeys) / 8 / kParts;
+  static constexpr int kScoringParts = int(kChunkKeys) / 8 / kKeyTiles;
   static constexpr int kDimTiles = kOwnDims / 8;
   static constexpr int kMostDim = kParts * kOwnDims;
+  static constexpr uint32_t kBlockChunks = kBlockKeys / kChunkKeys;
 };
 
 inline constexpr uint32_t kScorePitch = kBlockKeys + 8;  // of a row of scores: eight rows in different banks
@@ -34,6 +45,7 @@ inline constexpr uint32_t kMostSlots = 6;
 // Where things are in shared memory, in bytes. The queries come first.
 struct GeneralMemory {
   uint32_t pitch;   // of a row of 16-bit numbers: eight rows in different banks
+  uint32_t behind;  // where values begin in a row that is whole
   uint32_t scores;  // [rows, kScorePitch]; then the shares before rounding
   uint32_t shares;  // [rows, kSharePitch]
   uint32_t rows;    // a GeneralRow each
@@ -94,13 +106,16 @@ struct GeneralChunk {
   __device__ __forceinline__ bool is_first_of_split() const { return is_first && chunk == 0 && !is_values; }
   __device__ __forceinline__ uint32_t keys() const { return min(kBlockKeys, end - block); }
   __device__ __forceinline__ bool is_last_of_split() const {
-    return is_values && chunk + 1 == chunks && block + kBlockKeys >= end;
+    return is_values && chunk + 1 == chunks && is_last_block();
   }
   __device__ __forceinline__ void advance(const GeneralTask& task, uint32_t window) {
     if (++chunk < chunks) return;
     chunk = 0;
     is_values = !is_values;
-    if (is_values) return;
+    if (!is_values) next_block(task, window);
+  }
+  __device__ __forceinline__ bool is_last_block() const { return block + kBlockKeys >= end; }
+  __device__ __forceinline__ void next_block(const GeneralTask& task, uint32_t window) {
     ++blocks;
     is_first = false;
     block += kBlockKeys;
@@ -128,10 +143,15 @@ __device__ __forceinline__ const std::byte* place_from(const std::byte* own, uin
       __shfl_sync(~0u, reinterpret_cast<unsigned long long>(own), int(lane)));
 }
 
+// Of 16 bytes, in a row up to a multiple of sixteen numbers.
+__device__ __forceinline__ uint32_t pieces_of(uint32_t dim) {
+  return (dim + 15) / 16 * 2;
+}
+
 // By a warp, whose lanes have the rows' places. Its loops are not unrolled: the code that most models need should stay small.
 __device__ __forceinline__ void convert_rows(KvFormat format, uint32_t dim, const std::byte* own,
                                              uint32_t count, uint8_t* to, uint32_t pitch) {
-  const uint32_t pieces = (dim + 15) / 16 * 2;
+  const uint32_t pieces = pieces_of(dim);
 #pragma unroll 1
   for (uint32_t r = 0; r < count; ++r, to += pitch) {
     const std::byte* from = place_from(own, r);
@@ -170,13 +190,23 @@ struct GeneralFetch {
   // The queries, up to a multiple of sixteen numbers; `row` gives where one is, or null for zeros.
   template <class Row>
   __device__ __forceinline__ void copy_queries(const Row& row) const {
-    const uint32_t dim = args.params.rows.key_dim, pieces = (dim + 15) / 16 * 2;
+    const uint32_t key_dim = args.params.rows.key_dim;
+    copy_parts(row, key_dim, 0, 0);
+    if constexpr (Shape::kWholeRows)
+      copy_parts(row, args.params.rows.value_dim, key_dim * 2, args.memory.behind);
+  }
+
+  // So many numbers of each query, from these bytes of it on.
+  template <class Row>
+  __device__ __forceinline__ void copy_parts(const Row& row, uint32_t dim, uint32_t begin,
+                                             uint32_t to) const {
+    const uint32_t pieces = pieces_of(dim);
     for (uint32_t r = threadIdx.x / 32; r < Shape::kRows; r += kThreads / 32) {
       const std::byte* from = row(r);
       for (uint32_t piece = threadIdx.x % 32; piece < pieces; piece += 32) {
         const bool is_there = from != nullptr && 8 * piece < dim;
-        ptx::copy_16_async(shared + r * args.memory.pitch + piece * 16,
-                           is_there ? from + 16 * piece : args.params.rows.layer, is_there ? 16 : 0);
+        ptx::copy_16_async(shared + r * args.memory.pitch + to + piece * 16,
+                           is_there ? from + begin + 16 * piece : args.params.rows.layer, is_there ? 16 : 0);
       }
     }
   }
@@ -200,7 +230,7 @@ struct GeneralFetch {
 
   __device__ __forceinline__ void fetch() {
     if (next.split != task.end_split) {
-      fetch_rows(slot_at(filled));
+      fetch_rows(slot_at(filled), next.is_values);
       if (!next.is_values && next.chunk == 0) fetch_value_factors();
       next.advance(task, args.params.window);
     }
@@ -208,18 +238,33 @@ struct GeneralFetch {
     ptx::commit_copies();  // of nothing too: they are counted
   }
 
+  // A chunk of whole rows of the block that is next.
+  __device__ __forceinline__ void fetch_whole(uint32_t chunk) {
+    if (next.split != task.end_split && chunk < next.chunks) {
+      next.chunk = chunk;
+      const uint32_t slot = slot_at(args.memory.slots == 1 ? 0 : chunk);
+      fetch_rows(slot, false);
+      fetch_rows(slot + args.memory.behind, true);
+      if (chunk == 0) fetch_value_factors();
+    }
+    ptx::commit_copies();
+  }
+  __device__ __forceinline__ void next_block() {
+    if (next.split != task.end_split) next.next_block(task, args.params.window);
+  }
+
  private:
   // A warp has some rows that follow each other; its lanes look up where they are, each one.
-  __device__ __forceinline__ void fetch_rows(uint32_t slot) const {
+  __device__ __forceinline__ void fetch_rows(uint32_t slot, bool of_values) const {
     constexpr uint32_t kOwn = kChunkKeys / (kThreads / 32);
     static_assert(kOwn == 4 || kOwn == 8);
-    const KvFormat format = next.is_values ? args.params.value_format : args.params.key_format;
-    const uint32_t dim = next.is_values ? args.params.rows.value_dim : args.params.rows.key_dim;
+    const KvFormat format = of_values ? args.params.value_format : args.params.key_format;
+    const uint32_t dim = of_values ? args.params.rows.value_dim : args.params.rows.key_dim;
     const uint32_t lane = threadIdx.x % 32, first = threadIdx.x / 32 * kOwn;
-    const std::byte* own = lane < kOwn ? row_at(next.key() + first + lane, next.is_values) : nullptr;
-    if (!next.is_values && has_factors(format) && lane < kOwn)
+    const std::byte* own = lane < kOwn ? row_at(next.key() + first + lane, of_values) : nullptr;
+    if (!of_values && has_factors(format) && lane < kOwn)
       key_factors(slot)[first + lane] = own == nullptr ? 0.0f : kernel_factor(format, own, dim);
-    const uint32_t pieces = (dim + 15) / 16 * 2;
+    const uint32_t pieces = pieces_of(dim);
     const uint32_t lanes_log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : 3;  // of a row
     const uint32_t at_once = 32u >> lanes_log2, first_piece = lane & ((1u << lanes_log2) - 1);
     if (format != KvFormat::bf16 && format != KvFormat::f16)

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kBlockKeys, 1)
   const PlainRow row = rows[blockIdx.x / params.heads];
   const uint32_t head = blockIdx.x % params.heads;
   const size_t index = size_t(row.token) * params.heads + head;
-  const PlainAttention attention = {.query = params.query + index * params.rows.key_dim,
+  const PlainAttention attention = {.query = params.query + index * params.rows.query_dim(),
                                     .rows = params.rows,
                                     .key_format = params.key_format,
                                     .value_format = params.value_format,

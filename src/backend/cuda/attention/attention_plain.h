@@ -12,10 +12,12 @@
 namespace quire::cuda {
 
 inline constexpr uint32_t kMostHeadDim = 512;
+// Of a key and the value that it goes on in.
+inline constexpr uint32_t kMostLatentDim = 640;
 
 // One query head of one token.
 struct PlainAttention {
-  const uint16_t* query;  // [key_dim]
+  const uint16_t* query;  // [query_dim]
   PagedRows rows;         // memory of the side that computes
   KvFormat key_format, value_format;
   const uint32_t* page_ids;  // the sequence's table
@@ -80,20 +82,28 @@ struct PlainRule {
   }
   QUIRE_BOTH bool sees(uint32_t key) const { return key <= a.row && key >= first_visible(a.row, a.window); }
 
-  QUIRE_BOTH float score(uint32_t key) const {
-    if (!sees(key)) return -infinity();
-    const std::byte* row = key_row(key);
-    const uint32_t dim = a.rows.key_dim;
+  // Products of a query, or its part, with a row.
+  template <HalfKind kind>
+  QUIRE_BOTH float products(KvFormat format, const std::byte* row, uint32_t dim,
+                            const uint16_t* query) const {
     float sum = 0;
     for (uint32_t d = 0; d < dim; d += 16) {
       uint16_t x[16] = {}, y[16] = {};
       for (uint32_t i = 0; i < 16 && d + i < dim; ++i) {
-        x[i] = a.query[d + i];
-        y[i] = row_number(a.key_format, row, dim, d + i);
+        x[i] = query[d + i];
+        y[i] = row_number(format, row, dim, d + i);
       }
-      sum = tensor_core_step<key_kind>(x, y, sum);
+      sum = tensor_core_step<kind>(x, y, sum);
     }
-    if (has_factors(a.key_format)) sum *= row_factor(a.key_format, row, dim);
+    return has_factors(format) ? sum * row_factor(format, row, dim) : sum;
+  }
+
+  QUIRE_BOTH float score(uint32_t key) const {
+    if (!sees(key)) return -infinity();
+    const uint32_t dim = a.rows.key_dim;
+    float sum = products<key_kind>(a.key_format, key_row(key), dim, a.query);
+    if (a.rows.key_goes_on)
+      sum = sum + products<value_kind>(a.value_format, value_row(key), a.rows.value_dim, a.query + dim);
     return a.scale.into_cap > 0 ? capped(sum, a.scale.into_cap) : sum;
   }
 

@@ -73,7 +73,7 @@ void sort_tiles(std::vector<PrefillTile>& tiles, uint32_t window) {
 
 AttentionPlan plan_attention(std::span<const AttentionRun> runs, const AttentionShape& shape,
                              Merging merging) {
-  CHECK(shape.group >= 1 && shape.group <= kMostGroup);
+  CHECK(shape.group >= 1 && shape.group <= kMostLatentGroup);
   AttentionPlan plan;
   const uint32_t of_unit = tokens_of_unit(shape.group), of_tile = tokens_of_tile(shape.group);
   const auto has_units = [&](const AttentionRun& run) { return run.tokens <= kMostDecodeItems * of_unit; };
@@ -105,7 +105,7 @@ AttentionPlan plan_attention(std::span<const AttentionRun> runs, const Attention
 }
 
 AttentionPlan plan_tiles(std::span<const AttentionRun> runs, const AttentionShape& shape) {
-  CHECK(shape.group >= 1 && shape.group <= kMostGroup);
+  CHECK(shape.group >= 1 && shape.group <= kMostLatentGroup);
   AttentionPlan plan;
   for (const AttentionRun& run : runs) add_tiles(run, shape, plan.tiles);
   sort_tiles(plan.tiles, shape.window);

@@ -47,19 +47,20 @@ struct AttentionUnits {
 
 struct AttentionPlan {
   std::vector<PrefillTile> tiles;
-  AttentionUnits few;    // tokens: kDecodeColumns at most
+  AttentionUnits few;    // tokens: kDecodeColumns at most, or a token's heads
   AttentionUnits parts;  // of tiles that would leave most multiprocessors without work: kPrefillRows at most
 };
 
 inline constexpr uint32_t kPrefillRows = 128;   // of PrefillTile: tokens * group
-inline constexpr uint32_t kDecodeColumns = 16;  // of DecodeUnit, at most
-inline constexpr uint32_t kMostGroup = 16;      // query heads of a KV head
+inline constexpr uint32_t kDecodeColumns = 16;  // of DecodeUnit, at most, if a token has no more
+inline constexpr uint32_t kMostGroup = 16;      // query heads of a KV head, where each has keys of its own
+inline constexpr uint32_t kMostLatentGroup = kPrefillRows;  // where all have the same
 
 QUIRE_BOTH constexpr uint32_t tokens_of_tile(uint32_t group) {
   return kPrefillRows / group;
 }
 QUIRE_BOTH constexpr uint32_t tokens_of_unit(uint32_t group) {
-  return kDecodeColumns / group;
+  return group < kDecodeColumns ? kDecodeColumns / group : 1;
 }
 
 // Where many runs keep all multiprocessors busy, and no unit has more columns than a few, which leaves registers for it, up to so

@@ -78,7 +78,7 @@ bool has_fast_attention(const AttentionParams& params) {
   const PagedRows& rows = params.rows;
   return compute_capability() == 90 && params.key_format != KvFormat::f32 &&
          params.value_format != KvFormat::f32 && params.numbers == numbers_of(params.key_format) &&
-         rows.key_dim == rows.value_dim && (rows.key_dim == 64 || rows.key_dim == 128) &&
+         rows.key_dim == rows.value_dim && (rows.key_dim == 64 || rows.key_dim == 128) && !rows.key_goes_on &&
          rows.page_tokens % 16 == 0 && params.group() <= kMostGroup;
 }
 

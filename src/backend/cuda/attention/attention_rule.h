@@ -10,7 +10,8 @@
 //
 //   splits of kSplitKeys keys, in them blocks of kBlockKeys, both at multiples of their size. In a split, block by block:
 //     score     = products of query and key, 16 dimensions a step, chained from zero; times the factor of the key's row, if its
-//                 format has one (kv_row_numbers.h); then the soft cap
+//                 format has one (kv_row_numbers.h); where the key goes on in its value, the same of the value's row is added;
+//                 then the soft cap
 //     x         = the largest score of the block * scale; only if it is more than kRise above the reference, the reference
 //                 becomes x, and sum and values are multiplied with 2^(old - new)
 //     p         = 2^(score * scale - reference), the product not rounded; 0 for keys that the token does not see

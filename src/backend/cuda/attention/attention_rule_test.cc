@@ -19,22 +19,26 @@ namespace {
 
 constexpr uint32_t kDim = 64, kPageTokens = 16;
 
+enum class Keys { own, that_go_on };  // in their values
+
 // One KV head's rows in pages of its own, and a query.
 struct Sequence {
   KvFormat key_format, value_format;
+  Keys kind;
   KvLayout layout;
   std::vector<std::byte> pages;
   std::vector<uint32_t> page_ids;
   std::vector<uint16_t> query;
 
-  Sequence(KvFormat keys, KvFormat values, uint32_t length, float query_size)
-      : key_format(keys), value_format(values) {
+  Sequence(KvFormat keys, KvFormat values, uint32_t length, float query_size, Keys which = Keys::own)
+      : key_format(keys), value_format(values), kind(which) {
     const KvLayerShape shape{.kv_heads = 1,
                              .key_dim = kDim,
                              .value_dim = kDim,
                              .window = 0,
                              .key_format = keys,
-                             .value_format = values};
+                             .value_format = values,
+                             .key_goes_on = which == Keys::that_go_on};
     layout = make_kv_layout(std::vector(1, shape), kPageTokens);
     page_ids.resize((length + kPageTokens - 1) / kPageTokens);
     std::iota(page_ids.begin(), page_ids.end(), 0u);
@@ -51,13 +55,17 @@ struct Sequence {
       noise(1);
       store_kv_row(values, row, rows().value_row(key / kPageTokens, 0, key % kPageTokens));
     }
-    noise(query_size);
-    for (const float number : row)
-      query.push_back(numbers_of(keys) == HalfKind::bf16 ? f32_to_bf16(number) : f32_to_f16(number));
+    for (const KvFormat format : {keys, values}) {
+      if (query.size() == kDim && kind == Keys::own) break;
+      noise(query_size);
+      for (const float number : row)
+        query.push_back(numbers_of(format) == HalfKind::bf16 ? f32_to_bf16(number) : f32_to_f16(number));
+    }
   }
 
   float query_number(uint32_t d) const {
-    return numbers_of(key_format) == HalfKind::bf16 ? bf16_to_f32(query[d]) : f16_to_f32(query[d]);
+    const KvFormat format = d < kDim ? key_format : value_format;
+    return numbers_of(format) == HalfKind::bf16 ? bf16_to_f32(query[d]) : f16_to_f32(query[d]);
   }
   PagedRows rows() const {
     return paged_rows(layout.groups[0], 0, const_cast<std::byte*>(pages.data()), uint32_t(page_ids.size()));
@@ -91,6 +99,8 @@ struct Sequence {
       load_kv_row(value_format, rows().value_row(page, 0, at), values);
       double score = 0;
       for (uint32_t d = 0; d < kDim; ++d) score += double(query_number(d)) * double(keys[d]);
+      for (uint32_t d = 0; d < kDim && kind == Keys::that_go_on; ++d)
+        score += double(query_number(kDim + d)) * double(values[d]);
       score /= 8;
       if (soft_cap > 0) score = double(soft_cap) * std::tanh(score / double(soft_cap));
       const double p = std::exp(score);
@@ -141,6 +151,20 @@ TEST(AttentionRule, ReadsRowsOfEveryPairOfFormats) {
       for (const uint32_t row : {0u, 5u, 299u}) {
         EXPECT_LT(distance(sequence.attend(row, 0, 0, nullptr), sequence.exact(row, 0, 0, nullptr)),
                   keys == KvFormat::f32 ? 1e-2 : 5e-3)
+            << name(keys) << " and " << name(values) << ", row " << row;
+      }
+    }
+  }
+}
+
+TEST(AttentionRule, AddsTheScoresOfAValueThatAKeyGoesOnIn) {
+  for (const KvFormat keys : kKvFormats) {
+    for (const KvFormat values : kKvFormats) {
+      const Sequence sequence(keys, values, 300, 2, Keys::that_go_on);
+      const bool rounds = keys == KvFormat::f32 || values == KvFormat::f32;
+      for (const uint32_t row : {0u, 5u, 299u}) {
+        EXPECT_LT(distance(sequence.attend(row, 0, 0, nullptr), sequence.exact(row, 0, 0, nullptr)),
+                  rounds ? 1.5e-2 : 5e-3)
             << name(keys) << " and " << name(values) << ", row " << row;
       }
     }

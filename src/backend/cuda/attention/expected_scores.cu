@@ -1,3 +1,4 @@
+#include "backend/cuda/attention/attention_plain.h"
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/attention/taps.h"
 #include "backend/cuda/launch.cuh"
@@ -6,7 +7,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kMostDim = 512;
+constexpr uint32_t kMostDim = kMostLatentDim;
 constexpr uint32_t kRowsAtOnce = 8;  // of a block of threads: the covariance is read once for all of them
 
 // Of one head's samples.
@@ -15,7 +16,7 @@ struct HeadMoments {
   float* covariance;  // [dim, dim]
 };
 __device__ __forceinline__ HeadMoments moments_of(const DeviceExpectedScores& params, uint32_t head) {
-  const size_t dim = params.rows.key_dim;
+  const size_t dim = params.rows.query_dim();
   float* mean = params.moments + head * (dim + dim * dim);
   return {mean, mean + dim};
 }
@@ -23,7 +24,7 @@ __device__ __forceinline__ HeadMoments moments_of(const DeviceExpectedScores& pa
 // A block of threads has a head.
 __global__ void __launch_bounds__(kThreads) sample_moments(const DeviceExpectedScores params) {
   __shared__ float means[kMostDim];
-  const uint32_t dim = params.rows.key_dim, head = blockIdx.x, count = uint32_t(params.samples.rows);
+  const uint32_t dim = params.rows.query_dim(), head = blockIdx.x, count = uint32_t(params.samples.rows);
   const HeadMoments moments = moments_of(params, head);
   const double share = 1.0 / double(count);
   const auto sample = [&](uint32_t s, uint32_t d) {
@@ -72,12 +73,17 @@ __global__ void __launch_bounds__(kThreads) score_rows(const DeviceExpectedScore
                            [kMostDim];  // of a dimension: mean, and half the spread, of its part of the score
   const uint32_t kv_head = blockIdx.x / parts, first = blockIdx.x % parts * kRowsAtOnce;
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = first + warp;
-  const uint32_t dim = params.rows.key_dim, group = params.heads / params.rows.kv_heads;
+  const uint32_t key_dim = params.rows.key_dim, dim = params.rows.query_dim();
+  const uint32_t value_dim = params.rows.value_dim, group = params.heads / params.rows.kv_heads;
   const RowOfPages pages{params, kv_head};
-  for (uint32_t d = lane; d < dim; d += 32)
-    keys[warp][d] = row < params.row_count ? row_value(params.key_format, pages.key(row), dim, d) : 0.0f;
+  for (uint32_t d = lane; d < key_dim; d += 32)
+    keys[warp][d] = row < params.row_count ? row_value(params.key_format, pages.key(row), key_dim, d) : 0.0f;
+  for (uint32_t d = lane; d < dim - key_dim; d += 32)
+    keys[warp][key_dim + d] =
+        row < params.row_count ? row_value(params.value_format, pages.value(row), value_dim, d) : 0.0f;
   __syncwarp();
-  if (is_turned(params.key_format)) turn(keys[warp], dim);  // as it was
+  if (is_turned(params.key_format)) turn(keys[warp], key_dim);  // as it was
+  if (dim > key_dim && is_turned(params.value_format)) turn(keys[warp] + key_dim, value_dim);
   __syncthreads();
   for (uint32_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const HeadMoments moments = moments_of(params, head);
@@ -113,12 +119,12 @@ __global__ void __launch_bounds__(kThreads) score_rows(const DeviceExpectedScore
 
 }  // namespace
 
-size_t moments_bytes(uint32_t heads, uint32_t key_dim) {
-  return size_t(heads) * (size_t(key_dim) + size_t(key_dim) * key_dim) * sizeof(float);
+size_t moments_bytes(uint32_t heads, uint32_t query_dim) {
+  return size_t(heads) * (size_t(query_dim) + size_t(query_dim) * query_dim) * sizeof(float);
 }
 
 void expected_scores(const DeviceExpectedScores& params, cudaStream_t stream) {
-  CHECK(params.rows.key_dim <= kMostDim && params.samples.rows > 0);
+  CHECK(params.rows.query_dim() <= kMostDim && params.samples.rows > 0);
   CHECK(params.scores.width >= params.row_count && params.value_norms.width >= params.row_count);
   if (params.row_count == 0) return;
   launch(sample_moments, {.blocks = params.heads, .threads = kThreads}, Overlap::none, stream, params);

@@ -17,6 +17,9 @@ struct PagedRows {
   uint32_t page_tokens = 0;
   uint32_t pages = 0;  // of the pool
   uint32_t kv_heads = 0, key_dim = 0, value_dim = 0;
+  bool key_goes_on = false;  // KvStream::key_goes_on
+
+  QUIRE_BOTH uint32_t query_dim() const { return key_goes_on ? key_dim + value_dim : key_dim; }
 
   QUIRE_BOTH std::byte* key_row(uint32_t page, uint32_t head, uint32_t row) const {
     return layer + size_t(page) * page_bytes + head * head_bytes + row * key_row_bytes;
@@ -37,7 +40,8 @@ inline PagedRows paged_rows(const KvGroupLayout& layout, uint32_t slot, std::byt
           .pages = count,
           .kv_heads = layer.shape.kv_heads,
           .key_dim = layer.shape.key_dim,
-          .value_dim = layer.shape.value_dim};
+          .value_dim = layer.shape.value_dim,
+          .key_goes_on = layer.shape.key_goes_on};
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "backend/cuda/attention/attention_plain.h"
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/attention/taps.h"
 #include "backend/cuda/launch.cuh"
@@ -10,12 +11,13 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr uint32_t kMostDim = 512;
+constexpr uint32_t kMostDim = kMostLatentDim;
 
 __device__ __forceinline__ float query_number(const AttentionParams& attend, uint32_t token, uint32_t head,
                                               uint32_t d) {
-  const uint16_t bits = attend.query[(size_t(token) * attend.heads + head) * attend.rows.key_dim + d];
-  return attend.numbers == HalfKind::bf16 ? bf16_number(bits) : f16_number(bits);
+  const uint16_t bits = attend.query[(size_t(token) * attend.heads + head) * attend.rows.query_dim() + d];
+  const HalfKind numbers = d < attend.rows.key_dim ? attend.numbers : numbers_of(attend.value_format);
+  return numbers == HalfKind::bf16 ? bf16_number(bits) : f16_number(bits);
 }
 
 // A thread has a row, and its score with one head. [heads, rows up to the token's own]
@@ -24,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) tap_scores(const AttentionParams att
   const uint32_t rows = params.row + 1, parts = (rows + kThreads - 1) / kThreads;
   const uint32_t i = blockIdx.x / parts, row = blockIdx.x % parts * kThreads + threadIdx.x;
   const uint32_t head = params.tap.first_head + i, dim = attend.rows.key_dim;
-  for (uint32_t d = threadIdx.x; d < dim; d += kThreads)
+  for (uint32_t d = threadIdx.x; d < attend.rows.query_dim(); d += kThreads)
     query[d] = query_number(attend, params.tap.token, head, d);
   __syncthreads();
   if (row >= rows || row < first_visible(params.row, attend.window)) return;
@@ -33,6 +35,13 @@ __global__ void __launch_bounds__(kThreads) tap_scores(const AttentionParams att
   float sums[4] = {0, 0, 0, 0};
   for (uint32_t d = 0; d < dim; ++d)
     sums[d % 4] = fused(query[d], row_value(attend.key_format, key, dim, d), sums[d % 4]);
+  if (attend.rows.key_goes_on) {
+    const std::byte* value =
+        attend.rows.value_row(page, head / attend.group(), row % attend.rows.page_tokens);
+    const uint32_t value_dim = attend.rows.value_dim;
+    for (uint32_t d = 0; d < value_dim; ++d)
+      sums[d % 4] = fused(query[dim + d], row_value(attend.value_format, value, value_dim, d), sums[d % 4]);
+  }
   float score = attend.scale * ((sums[0] + sums[1]) + (sums[2] + sums[3]));
   if (attend.soft_cap > 0) score = attend.soft_cap * tanhf(score / attend.soft_cap);
   params.scratch[size_t(i) * rows + row] = score;
@@ -93,12 +102,14 @@ __global__ void __launch_bounds__(kThreads)
     tap_queries(const AttentionParams attend, const DeviceTap params) {
   __shared__ float query[kMostDim];
   const Tap& tap = params.tap;
-  const uint32_t dim = attend.rows.key_dim;
+  const uint32_t key_dim = attend.rows.key_dim, dim = attend.rows.query_dim();
   for (uint32_t i = blockIdx.x * tap.heads_per_row; i < (blockIdx.x + 1) * tap.heads_per_row; ++i) {
     for (uint32_t d = threadIdx.x; d < dim; d += kThreads)
       query[d] = query_number(attend, tap.token, tap.first_head + i, d);
     __syncthreads();
-    if (is_turned(attend.key_format) && threadIdx.x < 32) turn(query, dim);
+    if (is_turned(attend.key_format) && threadIdx.x < 32) turn(query, key_dim);
+    if (attend.rows.key_goes_on && is_turned(attend.value_format) && threadIdx.x < 32)
+      turn(query + key_dim, dim - key_dim);
     __syncthreads();
     join_row(tap, i, params.values, dim, [&](uint32_t d) { return query[d]; });
   }
@@ -112,7 +123,7 @@ size_t tap_scratch_bytes(const Tap& tap, uint32_t row) {
 
 void tap(const AttentionParams& attend, const DeviceTap& params, cudaStream_t stream) {
   const Tap& tap = params.tap;
-  CHECK(tap.heads > 0 && tap.first_head + tap.heads <= attend.heads && attend.rows.key_dim <= kMostDim);
+  CHECK(tap.heads > 0 && tap.first_head + tap.heads <= attend.heads && attend.rows.query_dim() <= kMostDim);
   CHECK(tap.heads_per_row > 0 && tap.heads % tap.heads_per_row == 0);
   CHECK(attend.numbers == numbers_of(attend.key_format));
   if (tap.what == Tap::What::queries) {

@@ -29,7 +29,7 @@ size_t tap_scratch_bytes(const Tap& tap, uint32_t row);
 void tap(const AttentionParams& attend, const DeviceTap& tap, cudaStream_t stream);
 
 struct DeviceExpectedScores {
-  Rows samples;  // [samples, heads * key_dim], not turned
+  Rows samples;  // [samples, heads * query_dim], not turned
   uint32_t heads = 0;
   PagedRows rows;
   KvFormat key_format = KvFormat::bf16, value_format = KvFormat::bf16;
@@ -40,9 +40,9 @@ struct DeviceExpectedScores {
   Rows value_norms;          // [kv_heads, rows]
   float* moments = nullptr;  // moments_bytes
 };
-size_t moments_bytes(uint32_t heads, uint32_t key_dim);
+size_t moments_bytes(uint32_t heads, uint32_t query_dim);
 
-// REQUIRES: the rows are stored; heads of at most 256.
+// REQUIRES: the rows are stored; queries of at most kMostLatentDim.
 void expected_scores(const DeviceExpectedScores& params, cudaStream_t stream);
 
 }  // namespace quire::cuda

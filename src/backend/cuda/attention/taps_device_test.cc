@@ -39,47 +39,63 @@ std::vector<float> tap_on_device(const AttentionFixture& fixture, const Tap& wan
 }
 
 // Shares of f32 sums in another order than the CPU's, of scores as large as 20: 2^-20 of a score is lost.
-TEST_F(Taps, SeeWhatTheCpuSees) {
+void compare_taps(const AttentionCase& test) {
   CpuBackend cpu(exact_kernels(), 2);
-  for (const KvFormat format : kKvFormats) {
-    for (const uint32_t window : {0u, 90u}) {
-      const AttentionCase test = {.key_format = format,
-                                  .value_format = format,
-                                  .key_dim = 64,
-                                  .value_dim = 64,
-                                  .window = window,
-                                  .soft_cap = window == 0 ? 0.0f : 30.0f,
-                                  .has_sinks = window != 0,
-                                  .lengths = {333, 40}};
-      AttentionFixture fixture(test);
-      fixture.upload();
-      const std::vector<PlainRow> rows = fixture.some_rows(3);
-      CpuStep step(fixture, rows);
-      step.begin(cpu);
-      for (uint32_t i = 0; i < rows.size(); ++i) {
-        for (const Tap::What what : {Tap::What::shares, Tap::What::queries}) {
-          for (const Tap::Join join : {Tap::Join::store, Tap::Join::sum, Tap::Join::most}) {
-            const Tap wanted = {.what = what,
-                                .join = join,
-                                .layer = 0,
-                                .token = i,
-                                .first_head = 2,
-                                .heads = 6,
-                                .heads_per_row = 3,
-                                .width = what == Tap::What::shares ? rows[i].row + 3 : 64,
-                                .at = 0};
-            SCOPED_TRACE(std::string(name(format)) + ", row " + std::to_string(rows[i].row) + ", what " +
-                         std::to_string(int(what)) + ", join " + std::to_string(int(join)));
-            std::vector<float> before(wanted.rows() * wanted.width);
-            Noise noise(i + 1);
-            for (float& value : before) value = noise() * 0.01f;
-            std::vector<float> values = before;
-            cpu.tap(wanted, step.attend, values);
-            EXPECT_LT(distance(tap_on_device(fixture, wanted, rows[i], before), values), 3e-5);
-          }
-        }
+  AttentionFixture fixture(test);
+  fixture.upload();
+  const std::vector<PlainRow> rows = fixture.some_rows(3);
+  CpuStep step(fixture, rows);
+  step.begin(cpu);
+  for (uint32_t i = 0; i < rows.size(); ++i) {
+    for (const Tap::What what : {Tap::What::shares, Tap::What::queries}) {
+      for (const Tap::Join join : {Tap::Join::store, Tap::Join::sum, Tap::Join::most}) {
+        const Tap wanted = {.what = what,
+                            .join = join,
+                            .layer = 0,
+                            .token = i,
+                            .first_head = 2,
+                            .heads = 6,
+                            .heads_per_row = 3,
+                            .width = what == Tap::What::shares ? rows[i].row + 3 : test.query_dim(),
+                            .at = 0};
+        SCOPED_TRACE(std::string(name(test.key_format)) + ", row " + std::to_string(rows[i].row) + ", what " +
+                     std::to_string(int(what)) + ", join " + std::to_string(int(join)));
+        std::vector<float> before(wanted.rows() * wanted.width);
+        Noise noise(i + 1);
+        for (float& value : before) value = noise() * 0.01f;
+        std::vector<float> values = before;
+        cpu.tap(wanted, step.attend, values);
+        EXPECT_LT(distance(tap_on_device(fixture, wanted, rows[i], before), values), 3e-5);
       }
     }
+  }
+}
+
+TEST_F(Taps, SeeWhatTheCpuSees) {
+  for (const KvFormat format : kKvFormats) {
+    for (const uint32_t window : {0u, 90u}) {
+      compare_taps({.key_format = format,
+                    .value_format = format,
+                    .key_dim = 64,
+                    .value_dim = 64,
+                    .window = window,
+                    .soft_cap = window == 0 ? 0.0f : 30.0f,
+                    .has_sinks = window != 0,
+                    .lengths = {333, 40}});
+    }
+  }
+}
+
+TEST_F(Taps, SeeInLatentRowsWhatTheCpuSees) {
+  for (const KvFormat format : kKvFormats) {
+    compare_taps({.key_format = format == KvFormat::q4 ? KvFormat::f16 : format,
+                  .value_format = format,
+                  .kv_heads = 1,
+                  .group = 9,
+                  .key_dim = 64,
+                  .value_dim = 512,
+                  .key_goes_on = true,
+                  .lengths = {133, 40}});
   }
 }
 
@@ -98,12 +114,15 @@ TEST_F(Taps, ExpectTheCpusScores) {
   CpuBackend cpu(exact_kernels(), 2);
   constexpr uint32_t kSamples = 37, kRows = 150;
   for (const KvFormat format : kKvFormats) {
-    for (const uint32_t dim : {64u, 136u}) {
+    for (const uint32_t dim : {64u, 136u, 96u}) {
       SCOPED_TRACE(std::string(name(format)) + ", heads of " + std::to_string(dim));
+      const bool goes_on = dim == 96;
       const AttentionCase test = {.key_format = format,
                                   .value_format = format,
-                                  .key_dim = dim,
-                                  .value_dim = dim,
+                                  .kv_heads = goes_on ? 1u : 2u,
+                                  .key_dim = goes_on ? 32 : dim,
+                                  .value_dim = goes_on ? 64 : dim,
+                                  .key_goes_on = goes_on,
                                   .lengths = {160, 40}};
       AttentionFixture fixture(test);
       fixture.upload();

@@ -84,6 +84,16 @@ void CudaExactBackend::attend(const AttendParams& params) {
       stream());
 }
 
+void CudaExactBackend::project_heads(const ProjectHeadsParams& params) {
+  exact_heads({.in = params.in,
+               .weight = params.weight.vector(),
+               .heads = params.heads,
+               .rows = uint32_t(params.weight.view.rows) / params.heads,
+               .cols = uint32_t(params.weight.view.cols),
+               .out = params.out.f32},
+              stream());
+}
+
 void CudaExactBackend::route_experts(const RouteExpertsParams& params) {
   const size_t tokens = params.in.f32.rows, experts = params.router.view.rows;
   const Rows scores{scratch<float>(router_scores_, tokens * experts), tokens, experts, experts};

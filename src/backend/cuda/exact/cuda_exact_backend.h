@@ -20,6 +20,7 @@ class CudaExactBackend : public CudaBackend {
   void activate(const ActivateParams& params) override;
   void rope_store(const RopeStoreParams& params) override;
   void attend(const AttendParams& params) override;
+  void project_heads(const ProjectHeadsParams& params) override;
   void route_experts(const RouteExpertsParams& params) override;
   void project_experts(const ProjectExpertsParams& params) override;
   void logits(const LogitsParams& params) override;

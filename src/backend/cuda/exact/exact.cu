@@ -60,6 +60,27 @@ void multiply(const StackedProduct& params, cudaStream_t stream) {
   }
 }
 
+// A warp has a row of a head's matrix for one token, or a number that is left of the head.
+__global__ void __launch_bounds__(32 * kWarps) multiply_heads(const ExactHeads params, uint32_t parts) {
+  const uint32_t lane = threadIdx.x % 32, cols = params.cols;
+  const uint32_t in_dim = uint32_t(params.in.width) / params.heads, rest = in_dim - cols;
+  const uint32_t out_dim = rest + params.rows, at = blockIdx.x % parts * kWarps + threadIdx.x / 32;
+  const uint32_t head = blockIdx.x / parts % params.heads, token = blockIdx.x / parts / params.heads;
+  if (at >= out_dim) return;
+  const float* in = params.in.data + token * params.in.stride + size_t(head) * in_dim;
+  float* out = params.out.data + token * params.out.stride + size_t(head) * out_dim;
+  if (at < rest) {
+    if (lane == 0) out[at] = in[cols + at];
+    return;
+  }
+  const float* weight = params.weight + (size_t(head) * params.rows + (at - rest)) * cols;
+  double sum = 0;
+  for (uint32_t c = lane; c < cols; c += 32) sum += double(weight[c]) * double(in[c]);
+#pragma unroll
+  for (int width = 16; width > 0; width /= 2) sum += __shfl_xor_sync(~0u, sum, width);
+  if (lane == 0) out[at] = float(sum);
+}
+
 // A token adds its experts in the order of its routing.
 __global__ void add_experts(const Rows down, const float* shares, uint32_t used, const Rows out) {
   const uint32_t token = blockIdx.x;
@@ -82,6 +103,17 @@ void exact_product(const ExactProduct& params, cudaStream_t stream) {
             .in = params.in,
             .out = params.out},
            stream);
+}
+
+void exact_heads(const ExactHeads& params, cudaStream_t stream) {
+  const size_t out_dim = params.out.width / params.heads;
+  CHECK(params.in.width % params.heads == 0 && params.in.width / params.heads >= params.cols);
+  CHECK(params.out.width == params.heads * (params.in.width / params.heads - params.cols + params.rows));
+  CHECK(params.in.rows >= params.out.rows);
+  if (params.out.rows == 0) return;
+  const auto parts = uint32_t((out_dim + kWarps - 1) / kWarps);
+  launch(multiply_heads, {.blocks = unsigned(params.out.rows) * params.heads * parts, .threads = 32 * kWarps},
+         Overlap::none, stream, params, parts);
 }
 
 size_t exact_expert_bytes(size_t tokens, size_t used, size_t expert_width, size_t dim) {

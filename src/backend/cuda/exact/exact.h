@@ -23,6 +23,15 @@ struct ExactProduct {
 };
 void exact_product(const ExactProduct& params, cudaStream_t stream);
 
+// As Backend::project_heads.
+struct ExactHeads {
+  Rows in;                        // [tokens, heads * (cols + rest)]
+  const float* weight = nullptr;  // [heads * rows, cols]
+  uint32_t heads = 0, rows = 0, cols = 0;
+  Rows out;  // [tokens, heads * (rest + rows)]
+};
+void exact_heads(const ExactHeads& params, cudaStream_t stream);
+
 // As Backend::project_experts.
 struct ExactExperts {
   Rows in;                            // [tokens, dim]
@@ -39,9 +48,9 @@ struct ExactExperts {
 size_t exact_expert_bytes(size_t tokens, size_t used, size_t expert_width, size_t dim);
 void exact_experts(const ExactExperts& params, cudaStream_t stream);
 
-// As Backend::attend, over pages of any format and heads of any size up to 512.
+// As Backend::attend, over pages of any format and heads of any size up to 512; where keys go on in values up to 640 for both.
 struct ExactAttention {
-  Rows query;  // [tokens, heads * key_dim], turned if keys are
+  Rows query;  // [tokens, heads * query_dim], turned if keys are
   uint32_t heads = 0;
   PagedRows rows;
   KvFormat key_format = KvFormat::f32, value_format = KvFormat::f32;

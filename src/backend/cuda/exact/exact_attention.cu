@@ -1,3 +1,4 @@
+#include "backend/cuda/attention/attention_plain.h"
 #include "backend/cuda/attention/attention_rule.h"
 #include "backend/cuda/attention/kv_row_codes.cuh"
 #include "backend/cuda/attention/kv_row_numbers.h"
@@ -8,7 +9,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr uint32_t kThreads = 128;  // each has a key of a block, and then some dimensions
-constexpr uint32_t kMostDim = 512;
+constexpr uint32_t kMostDim = kMostHeadDim;
 constexpr uint32_t kDims = kMostDim / kThreads;
 
 __device__ __forceinline__ double largest_of(const double* scores, uint32_t count) {
@@ -37,6 +38,12 @@ struct ExactRow {
     double products = 0;
     for (uint32_t d = 0; d < dim; ++d)
       products += double(query[d]) * double(row_value(params.key_format, at, dim, d));
+    if (params.rows.key_goes_on) {
+      const uint32_t more = params.rows.value_dim;
+      at = params.rows.value_row(page_of(key), kv_head, key % params.rows.page_tokens);
+      for (uint32_t d = 0; d < more; ++d)
+        products += double(query[dim + d]) * double(row_value(params.value_format, at, more, d));
+    }
     products *= double(params.scale);
     return params.soft_cap > 0 ? double(params.soft_cap) * tanh(products / double(params.soft_cap))
                                : products;
@@ -68,12 +75,12 @@ struct ExactRow {
 };
 
 __global__ void __launch_bounds__(kThreads) attend_exactly(const ExactAttention params) {
-  __shared__ float query[kMostDim];
+  __shared__ float query[kMostLatentDim];
   __shared__ double shares[kThreads];
-  const uint32_t key_dim = params.rows.key_dim, value_dim = params.rows.value_dim;
+  const uint32_t query_dim = params.rows.query_dim(), value_dim = params.rows.value_dim;
   ExactRow own{params, blockIdx.x / params.heads, blockIdx.x % params.heads};
-  for (uint32_t d = threadIdx.x; d < key_dim; d += kThreads)
-    query[d] = params.query.data[own.token * params.query.stride + size_t(own.head) * key_dim + d];
+  for (uint32_t d = threadIdx.x; d < query_dim; d += kThreads)
+    query[d] = params.query.data[own.token * params.query.stride + size_t(own.head) * query_dim + d];
   __syncthreads();
   for (uint32_t first = first_visible(own.row, params.window); first <= own.row; first += kThreads) {
     const uint32_t count = min(kThreads, own.row + 1 - first);
@@ -97,7 +104,8 @@ __global__ void __launch_bounds__(kThreads) attend_exactly(const ExactAttention 
 }  // namespace
 
 void exact_attention(const ExactAttention& params, cudaStream_t stream) {
-  CHECK(params.rows.key_dim <= kMostDim && params.rows.value_dim <= kMostDim);
+  CHECK(params.rows.query_dim() <= (params.rows.key_goes_on ? kMostLatentDim : kMostDim));
+  CHECK(params.rows.value_dim <= kMostDim);
   CHECK(params.heads % params.rows.kv_heads == 0);
   if (params.out.rows == 0) return;
   launch(attend_exactly, {.blocks = unsigned(params.out.rows) * params.heads, .threads = kThreads},

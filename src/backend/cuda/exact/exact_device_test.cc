@@ -125,6 +125,36 @@ void compare_experts(bool gated) {
   EXPECT_LT(distance(out.download<float>(), wanted), 1e-6);
 }
 
+TEST_F(Exact, ProjectsHeadsWithinTheLastPlace) {
+  constexpr uint32_t kTokens = 5, kHeads = 3, kRows = 13, kCols = 37, kRest = 4;
+  const std::vector<float> weight = normal_numbers(kHeads * kRows * kCols, 1);
+  const std::vector<float> in = normal_numbers(kTokens * kHeads * (kCols + kRest), 2);
+  const DeviceBuffer device_weight = DeviceBuffer::of(weight), device_in = DeviceBuffer::of(in);
+  const DeviceBuffer out(size_t(kTokens) * kHeads * (kRest + kRows) * sizeof(float));
+  const Stream stream;
+  CUDA_CHECK(cudaDeviceSynchronize());
+  exact_heads({.in = device_rows(device_in, kTokens, kHeads * (kCols + kRest)),
+               .weight = device_weight.as<float>(),
+               .heads = kHeads,
+               .rows = kRows,
+               .cols = kCols,
+               .out = device_rows(out, kTokens, kHeads * (kRest + kRows))},
+              stream.get());
+  stream.wait();
+  std::vector<float> wanted;
+  for (uint32_t i = 0; i < kTokens * kHeads; ++i) {
+    const float* from = &in[i * (kCols + kRest)];
+    wanted.insert(wanted.end(), from + kCols, from + kCols + kRest);
+    for (uint32_t row = 0; row < kRows; ++row) {
+      double sum = 0;
+      for (uint32_t c = 0; c < kCols; ++c)
+        sum += double(weight[(i % kHeads * kRows + row) * kCols + c]) * double(from[c]);
+      wanted.push_back(float(sum));
+    }
+  }
+  EXPECT_LT(distance(out.download<float>(), wanted), 2e-7);
+}
+
 TEST_F(Exact, ProjectsToTheCpusExperts) {
   compare_experts(true);
   compare_experts(false);
@@ -132,11 +162,16 @@ TEST_F(Exact, ProjectsToTheCpusExperts) {
 
 TEST_F(Exact, AttendsAsInDoublePrecision) {
   for (const KvFormat format : kKvFormats) {
-    for (const uint32_t window : {0u, 70u}) {
+    for (const uint32_t window : {0u, 70u, 1000u}) {
+      const bool goes_on = window == 1000;
       const AttentionCase test = {.key_format = format,
                                   .value_format = format,
-                                  .key_dim = window == 0 ? 64u : 24u,
-                                  .value_dim = window == 0 ? 64u : 136u,
+                                  .kv_heads = goes_on ? 1u : 2u,
+                                  .key_dim = window == 70 ? 24u : 64u,
+                                  .value_dim = goes_on        ? 512u
+                                               : window == 70 ? 136u
+                                                              : 64u,
+                                  .key_goes_on = goes_on,
                                   .window = window,
                                   .soft_cap = window == 0 ? 0.0f : 10.0f,
                                   .has_sinks = window != 0,

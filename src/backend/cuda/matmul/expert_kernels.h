@@ -71,11 +71,13 @@ struct ExpertRows {
   float* out;  // [slots, rows]
   const float* bias;
   uint32_t rows;
+  size_t stride = rows;       // from a slot to the next
+  int64_t expert_stride = 0;  // and, beside that, from an expert to the next
 
   constexpr StoreParts of(const ExpertItem& item) const {
     StoreParts output;
-    output.parts[0] = {out + size_t(item.first) * rows, rows,
-                       bias != nullptr ? bias + size_t(item.expert) * rows : nullptr, rows};
+    output.parts[0] = {out + (int64_t(item.first) * int64_t(stride) + int64_t(item.expert) * expert_stride),
+                       stride, bias != nullptr ? bias + size_t(item.expert) * rows : nullptr, rows};
     return output;
   }
 };

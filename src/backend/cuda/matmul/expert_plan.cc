@@ -23,6 +23,13 @@ ExpertPlan plan_experts(const DeviceTraits& device, const ExpertCounts& counts, 
   return {ProductKernel::tile, pairs <= 64 * experts ? 64u : 128u};
 }
 
+ExpertPlan plan_heads(const DeviceTraits& device, uint32_t tokens, const WeightShape& shape) {
+  if (device.capability != 90) return {ProductKernel::plain, kPlainItemTokens};
+  for (const uint32_t some : {8u, kStreamTokens})
+    if (tokens <= some && plan_expert_stream(shape, some).stages > 0) return {ProductKernel::stream, some};
+  return {ProductKernel::tile, tokens <= 64 ? 64u : 128u};
+}
+
 ExpertStreamPlan plan_expert_stream(const WeightShape& shape, uint32_t item_tokens) {
   const uint32_t token_tiles = item_tokens <= 8 ? 1 : 2;
   const uint32_t warps = expert_stream_warps(shape.format, token_tiles);

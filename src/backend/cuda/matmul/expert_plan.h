@@ -43,6 +43,9 @@ struct ExpertShapes {
   WeightShape down;
 };
 
+// Of heads that every token has, each with a weight of this shape.
+ExpertPlan plan_heads(const DeviceTraits& device, uint32_t tokens, const WeightShape& shape);
+
 ExpertPlan plan_experts(const DeviceTraits& device, const ExpertCounts& counts, const ExpertShapes& shapes);
 
 // How a block of the stream kernel shares its memory: activations of an item, which all its warps read; rings of weights

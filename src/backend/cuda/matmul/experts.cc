@@ -1,6 +1,7 @@
 #include "backend/cuda/matmul/experts.h"
 
 #include "backend/cuda/matmul/expert_kernels.h"
+#include "backend/cuda/matmul/head_products.h"
 
 namespace quire::cuda {
 namespace {
@@ -137,6 +138,45 @@ void project_experts_by(const ExpertPlan& plan, const DeviceExperts& params, con
                                          items, plan.item_tokens, rows, workspace.device(), stream});
   add_experts({workspace.rows(), sorting.slots, params.shares, params.used, params.out}, workspace.device(),
               stream);
+}
+
+size_t head_room_bytes(uint32_t tokens, uint32_t heads, const WeightShape& shape) {
+  return item_activations(tokens * heads, shape.cols) + size_t(tokens) * heads * sizeof(ExpertItem) +
+         sizeof(uint32_t);
+}
+
+HeadRoom head_room(uint8_t* memory, uint32_t tokens, uint32_t heads, const WeightShape& shape) {
+  uint8_t* items = memory + item_activations(tokens * heads, shape.cols);
+  uint8_t* count = items + size_t(tokens) * heads * sizeof(ExpertItem);
+  return {memory, reinterpret_cast<ExpertItem*>(items), reinterpret_cast<uint32_t*>(count)};
+}
+
+void project_heads_by(const ExpertPlan& plan, const DeviceHeads& params, uint8_t* memory,
+                      const DeviceTraits& device, cudaStream_t stream) {
+  const WeightShape& shape = params.weights.shape;
+  const uint32_t tokens = params.tokens(), heads = params.heads;
+  CHECK(heads > 0 && params.weights.experts == heads && params.in.width % heads == 0 &&
+        params.in.width / heads >= shape.cols && params.out.rows == tokens);
+  const size_t rest = params.in.width / heads - shape.cols, out_dim = rest + shape.rows;
+  CHECK(params.out.width == heads * out_dim);
+  if (tokens == 0) return;
+  const HeadRoom room = head_room(memory, tokens, heads, shape);
+  gather_heads(params, plan.item_tokens, room, device, stream);
+  // A slot's place is that of its token, and then of its head.
+  const ExpertRows rows = {.out = params.out.data + rest,
+                           .bias = nullptr,
+                           .rows = shape.rows,
+                           .stride = params.out.stride,
+                           .expert_stride = int64_t(out_dim) - int64_t(tokens) * int64_t(params.out.stride)};
+  launch_products(plan.kernel,
+                  ExpertCall<ExpertRows>{params.weights, room.gathered, room.item_count, room.items,
+                                         heads * ((tokens + plan.item_tokens - 1) / plan.item_tokens),
+                                         plan.item_tokens, rows, device, stream});
+}
+
+void project_heads(const DeviceHeads& params, uint8_t* memory, const DeviceTraits& device,
+                   cudaStream_t stream) {
+  project_heads_by(plan_heads(device, params.tokens(), params.weights.shape), params, memory, device, stream);
 }
 
 void project_experts(const DeviceExperts& params, const ExpertWorkspace& workspace, cudaStream_t stream) {
