@@ -70,7 +70,8 @@ BackendTraits CudaBackend::traits() const {
                      .latent_rows = false,
                      .all_gates = false,
                      .side_streams = false,
-                     .column_taps = false}};
+                     .column_taps = false,
+                     .own_gates = false}};
 }
 
 size_t CudaBackend::available_memory() const {
