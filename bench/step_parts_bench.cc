@@ -118,8 +118,8 @@ int main(int count, char** arguments) {
   if (sequences.empty()) sequences = {1, 32};
   const std::shared_ptr<const ModelFile> file = open_model_file(arguments[1]);
   const ModelSpec spec = read_model_spec(*file);
-  Weights weights = load_weights(file, spec);
   TimedBackend backend(present_kernels().back(), std::max(1u, std::thread::hardware_concurrency()));
+  Weights weights = load_weights(file, spec, backend.traits());
   prepare_weights(weights, backend);
   const KvFormat pages = backend.kernels().pages;
   cli::PhaseRunner runner(spec, weights, backend,

@@ -56,7 +56,7 @@ ModelSpec placed_spec(const ModelFile& file, const Placement& placement) {
 BareModel::BareModel(const std::string& path, std::unique_ptr<Backend> its, const Placement& placement)
     : file(open_model_file(path)),
       spec(placed_spec(*file, placement)),
-      weights(load_weights(file, spec)),
+      weights(load_weights(file, spec, its->traits())),
       own(std::move(its)) {
   prepare_weights(weights, backend);
 }
@@ -70,7 +70,7 @@ BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKe
                      uint32_t threads)
     : file(std::move(from)),
       spec(std::move(its)),
-      weights(load_weights(file, spec)),
+      weights(load_weights(file, spec, {.weight_scales = true})),
       own(std::make_unique<CpuBackend>(kernels, threads)) {
   prepare_weights(weights, backend);
 }

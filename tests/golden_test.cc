@@ -40,9 +40,11 @@ double median_difference(std::span<const float> actual, std::span<const float> e
   return tokens[tokens.size() / 2];
 }
 
-// How far exact kernels may be off: more where a folder's matrices are rounded when they are loaded.
-double exact_bound(const std::string& name) {
-  for (const char* scheme : {"nvfp4", "gptq_sorted", "bnb", "mlx8"})
+// How far exact kernels may be off: more where a folder's matrices are rounded when they are loaded, as those of NVFP4 are where products
+// do not take their scales, or, as the down projections of these models, where columns are no whole blocks.
+double exact_bound(const std::string& name, const BackendTraits& traits = {.weight_scales = true}) {
+  if (name.find("nvfp4") != std::string::npos) return traits.weight_scales ? 6e-4 : 4e-3;
+  for (const char* scheme : {"gptq_sorted", "bnb", "mlx8"})
     if (name.find(scheme) != std::string::npos) return 4e-3;
   return 1e-4;
 }
@@ -87,8 +89,8 @@ TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
-// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 3n, those with ALiBi or whose latent rows
-// are chosen by an index, and MiMo's for its small heads of 12.
+// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 3n, those with ALiBi, whose latent rows
+// are chosen by an index, or with gates that have a matrix of their own, and MiMo's for its small heads of 12.
 bool is_refused(const std::string& name, const Backend& gpu) {
   const std::shared_ptr<ModelFile> file = open_model_file(golden_folder(name));
   const ModelSpec spec = read_model_spec(*file);
@@ -98,7 +100,8 @@ bool is_refused(const std::string& name, const Backend& gpu) {
     return latent != nullptr && latent->index.has_value();
   };
   EXPECT_EQ(refused, name == "llama4" || name == "bloom" || name == "mpt" || name == "mimo_v2_flash" ||
-                         name.starts_with("gemma3n") || std::ranges::any_of(spec.layers, chosen));
+                         name.starts_with("gemma3n") || name.starts_with("laguna") ||
+                         name == "muse_glimmer" || std::ranges::any_of(spec.layers, chosen));
   return refused;
 }
 
@@ -109,7 +112,7 @@ TEST_P(Goldens, LogitsOfTheExactKernelsOfAGpuAreThoseOfTransformers) {
   if (is_refused(golden.name, *gpu)) return;
   BareModel model(golden_folder(golden.name), std::move(gpu));
   const std::vector<float> logits = all_logits(model, golden.prompt, 7);
-  EXPECT_LT(relative_difference(logits, golden.logits), std::max(2e-3, exact_bound(golden.name)));
+  EXPECT_LT(relative_difference(logits, golden.logits), std::max(2e-3, exact_bound(golden.name, {})));
 }
 
 // How far kernels of bf16 may be off. Some tiny random models make much of a rounding: with weights of bf16 the CPU's kernels of bf16

@@ -335,14 +335,48 @@ TEST(LatentAttention, AbsurdIndexConfigsAreRefusedByName) {
     });
   };
   EXPECT_EQ(error_of_config("indexer_types", {"full", "full", "full"}), "no error");
-  EXPECT_THAT(error_of_config("indexer_types", {"full", "shared", "full"}), HasSubstr("indexer_types"));
-  EXPECT_THAT(error_of_config("index_topk_freq", 2), HasSubstr("index_topk_freq"));
-  EXPECT_THAT(error_of_config("index_topk_pattern", "FSF"), HasSubstr("index_topk_pattern"));
+  EXPECT_THAT(error_of_config("indexer_types", {"full", "half", "full"}),
+              HasSubstr("known are full and shared"));
+  EXPECT_THAT(error_of_config("indexer_types", {"full", "shared"}), HasSubstr("speaks of 2 layers"));
+  EXPECT_THAT(error_of_config("indexer_types", {"shared", "full", "full"}),
+              HasSubstr("no choice to take over"));
+  EXPECT_THAT(error_of_config("index_topk_pattern", "SFF"), HasSubstr("no choice to take over"));
+  EXPECT_THAT(error_of_config("index_topk_pattern", "FXF"), HasSubstr("index_topk_pattern"));
   for (const char* key : {"index_n_heads", "index_head_dim", "index_topk"}) {
     EXPECT_THAT(error_of_config(key, 0), HasSubstr(key));
     EXPECT_THAT(error_of_config(key, 1 << 20), HasSubstr(key));
     EXPECT_THAT(error_of_config(key, "many"), HasSubstr(key));
   }
+}
+
+TEST(LatentAttention, LayersThatTakeOverAChoiceAreSaidInThreeWays) {
+  const auto own = [](const char* key, Json value) {
+    Json config = deepseek_config();
+    config["model_type"] = "glm_moe_dsa";
+    config["num_hidden_layers"] = 8;
+    config["index_n_heads"] = 16;
+    config["index_head_dim"] = 12;
+    config["index_topk"] = 24;
+    config[key] = std::move(value);
+    const Metadata read =
+        convert_hf_config({parse_json(config.dump(), "config.json"), "config.json"}, "model").metadata;
+    std::string letters;
+    if (!read.has("glm-dsa.attention.indexer.types")) return letters;
+    for (const bool one : read.flags("glm-dsa.attention.indexer.types")) letters += one ? 'F' : 'S';
+    return letters;
+  };
+  EXPECT_EQ(own("index_topk_pattern", "FFSSFSSS"), "FFSSFSSS");
+  EXPECT_EQ(own("indexer_types", {"full", "shared", "full", "full", "full", "full", "full", "shared"}),
+            "FSFFFFFS");
+  EXPECT_EQ(own("index_topk_freq", 3), "FFSSFSSF");
+  EXPECT_EQ(own("index_topk_freq", 1), "");
+  Json other = deepseek_config();
+  other["model_type"] = "deepseek_v32";
+  other["index_topk_pattern"] = "FSF";
+  EXPECT_THAT(error_from([&] {
+                convert_hf_config({parse_json(other.dump(), "config.json"), "config.json"}, "model");
+              }),
+              HasSubstr("not supported for deepseek_v32"));
 }
 
 TEST(LatentAttention, DevicesWhoseKernelsHaveNoSuchRowsRefuseThem) {

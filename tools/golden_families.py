@@ -84,6 +84,27 @@ def gemma3n(**changes):
                                                  final_logit_softcapping=20.0, **{**GEMMA3N, **changes}))
 
 
+# Layers with a window have more heads, and rotate all of them; the others rotate half, by YaRN.
+LAGUNA = dict(head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24,
+              moe_routed_scaling_factor=2.5, max_position_embeddings=512)
+LAGUNA_WINDOWS = dict(num_hidden_layers=4, vocab_size=32, mlp_layer_types=["dense", "sparse", "dense", "dense"], num_attention_heads_per_layer=[4, 6, 6, 4], sliding_window=16,
+                      layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+                      rope_parameters={"full_attention": rope("yarn", 10000.0, factor=8.0, beta_fast=4.0, beta_slow=1.0,
+                                                              original_max_position_embeddings=64, partial_rotary_factor=0.5),
+                                       "sliding_attention": rope(theta=1000.0, partial_rotary_factor=1.0)})
+MUSE_GAIN = {"self_attn.gate_proj": 2.5}
+
+
+def muse_glimmer():
+    """The text of a model that sees images, as which alone Transformers has it."""
+    return transformers.MuseGlimmerConfig(
+        text_config=tiny(head_dim=16, num_hidden_layers=5, sliding_window=16, max_position_embeddings=512, rms_norm_eps=1e-3,
+                         output_multiplier=0.4, final_logit_softcapping=5.0, rope_parameters=rope(theta=1000.0)),
+        vision_config=dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, patch_size=4, pos_emb_height=4,
+                           pos_emb_width=4, max_position_embeddings=16),
+        image_token_id=60, video_token_id=61, out_hidden_size=64, projector_hidden_size=16)
+
+
 def families(Golden):
     def golden(config, **how):
         return Golden(config, dtype=how.pop("dtype", torch.bfloat16), **how)
@@ -178,6 +199,10 @@ def families(Golden):
             num_hidden_layers=4, head_dim=8, sliding_window=16, sliding_window_pattern=2, first_k_dense_replace=1, intermediate_size=16,
             prefix_dense_intermediate_size=40, num_experts=6, num_experts_per_tok=2, num_shared_experts=2, expert_selection_fn="sigmoid",
             logit_scale=0.5, tie_word_embeddings=True)), gain={"embed_tokens": 1.0, "down_proj": 2.0, "o_proj": 2.0}),
+        "laguna": golden(lambda: t.LagunaConfig(**{**tiny(**LAGUNA), **LAGUNA_WINDOWS}),
+                         gain={**LARGE_BIAS, "g_proj": 2.5, "mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=300),
+        "laguna_values": golden(lambda: t.LagunaConfig(**tiny(**LAGUNA, gating="per-element")), gain={**LARGE_BIAS, "g_proj": 2.5}),
+        "muse_glimmer": golden(muse_glimmer, gain=MUSE_GAIN, prompt_tokens=300),
         "mimo_v2_flash": golden(lambda: t.MiMoV2FlashConfig(**tiny(
             num_hidden_layers=4, head_dim=12, v_head_dim=8, num_key_value_heads=1, sliding_window=17, n_routed_experts=6, num_experts_per_tok=2,
             moe_intermediate_size=16, n_group=2, topk_group=1, attention_value_scale=0.7, routed_scaling_factor=1.5,

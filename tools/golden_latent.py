@@ -113,6 +113,10 @@ def latents(Golden):
         "glm_moe_dsa": golden(lambda: t.GlmMoeDsaConfig(**indexed(
             vocab_size=128, rms_norm_eps=1e-2, n_group=1, topk_group=1, mlp_layer_types=["dense", "sparse"], routed_scaling_factor=1.8, norm_topk_prob=True,
             rope_parameters=rope(theta=1000.0))), gain=LARGE_BIAS, margin=0.001, prompt_tokens=INDEXED_TOKENS),
+        "glm_moe_dsa_shared": golden(lambda: t.GlmMoeDsaConfig(**indexed(
+            num_hidden_layers=5, vocab_size=64, n_group=1, topk_group=1, mlp_layer_types=["dense", "dense", "sparse", "dense", "dense"],
+            indexer_types=["full", "shared", "full", "shared", "shared"], rope_parameters=rope(theta=1000.0))),
+            gain=LARGE_BIAS, margin=0.001, prompt_tokens=INDEXED_TOKENS),
         "kimi_linear": golden(kimi_linear, gain={**LARGE_BIAS, "mlp.gate.": 2.5, "A_log": -1.5, "conv1d": 1.5, "dt_bias": -1.0}, margin=0.001),
         "mistral4": golden(mistral4, gain={"mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=100),
     }

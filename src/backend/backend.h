@@ -41,6 +41,7 @@ enum class Nonlinearity : uint8_t {
   xielu,           // Apertus: above 0 limit * x^2 + x / 2, below (e^x - 1 - x) * slope + x / 2; has no up
   sigmoid,
   squared_relu,  // max(x, 0)^2
+  softplus,      // ln(1 + e^x)
   product,       // x itself: of a gate and an up their product
 };
 
@@ -89,7 +90,8 @@ struct ProjectParams {
 
 struct ActivateParams {
   Rows gate;
-  Rows up;  // or nothing
+  Rows up;            // or nothing
+  uint32_t span = 1;  // values of `up` that share one of `gate`
   Gate function;
   Activation out;
 };

@@ -38,6 +38,7 @@ struct KernelLimits {
   bool norms_of_parts = true;         // norm_quantize of rows that are no tokens: heads, or parts of a row
   bool side_streams = true;           // mix_streams, cut_below
   bool column_taps = true;            // Backend::tap_columns, and sums of project_experts
+  bool own_gates = true;              // of attention, by a matrix of their own; ActivateParams::span
 };
 
 // What a backend says of itself.
@@ -50,6 +51,7 @@ struct BackendTraits {
   ActivationForm attention = ActivationForm::f32;  // what attention multiplies
   uint32_t pipeline = 1;                           // steps that are worth having on their way
   MemoryKind memory = MemoryKind::host;            // of weights and pages
+  bool weight_scales = false;                      // products take Weight::scales
   KernelLimits limits = {};
 };
 

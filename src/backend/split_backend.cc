@@ -19,6 +19,7 @@ BackendTraits SplitBackend::traits() const {
   whole.description = fmt::format("{}, and {} beside it", whole.description, host.description);
   whole.kernels = fmt::format("{}+{}", whole.kernels, host.kernels);
   whole.threads = host.threads;
+  whole.weight_scales = whole.weight_scales && host.weight_scales;
   // The next step's host part needs what this one draws: there is nothing to run ahead with.
   whole.pipeline = 1;
   return whole;

@@ -40,7 +40,7 @@ struct BenchCommand {
     const std::shared_ptr<const ModelFile> file = open_model_file(model.path());
     const ModelSpec spec = read_model_spec(*file);
     const std::vector<PhaseShape> shapes = phases(spec);
-    Weights weights = load_weights(file, spec);
+    Weights weights = load_weights(file, spec, backend->traits());
     prepare_weights(weights, *backend);
     PhaseRunner runner(spec, weights, *backend,
                        {.kv_formats = formats, .prefill_chunk = prefill_chunk, .least_seconds = seconds});

@@ -163,10 +163,10 @@ void WhatIf::print(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
   for (const uint32_t tokens : depths) {
     if (tokens >= context) wrong_usage("a depth of {} leaves no room in the context of {}", tokens, context);
   }
-  Weights weights = load_weights(file, spec);
   const std::unique_ptr<Backend> opened =
       open_backend({.device = device, .threads = threads.value_or(usable_cpus())});
   Backend& backend = *opened;
+  Weights weights = load_weights(file, spec, backend.traits());
   prepare_weights(weights, backend);
   const size_t left = memory > weights.bytes ? memory - weights.bytes : 0;
   const CostModel costs(weights, backend);

@@ -1,5 +1,7 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/model_identity.h"
 #include "model/refusal.h"
@@ -28,7 +30,7 @@ LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
     : file_(open_model_file(path)),
       spec_(placed_spec(*file_, options)),
       backend_(backend_for(*file_, spec_, options)),
-      weights_(load_weights(file_, spec_)),
+      weights_(load_weights(file_, spec_, backend_->traits())),
       text_(std::make_unique<ModelText>(load_model_text(*file_))) {
   prepare_weights(weights_, *backend_);
   if (text_->tokenizer.size() > spec_.vocab) {
@@ -53,8 +55,11 @@ KvIdentity LoadedModel::kv_identity() const {
           .kernels = kernels()};
 }
 
+// Where NVFP4 is multiplied in four bits it has other bits than it had as bf16.
 std::string LoadedModel::kernels() const {
-  return backend_->traits().kernels + placement_mark(spec_);
+  const bool is_host = backend_->traits().memory == MemoryKind::host || is_split(spec_);
+  const bool has_nvfp4 = std::ranges::count(file_->tensors(), DType::nvfp4, &TensorEntry::dtype) > 0;
+  return backend_->traits().kernels + placement_mark(spec_) + (is_host && has_nvfp4 ? " nvfp4" : "");
 }
 
 }  // namespace quire

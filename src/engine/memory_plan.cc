@@ -79,11 +79,13 @@ size_t weight_bytes(const ModelFile& file, const ModelSpec& spec, const Backend&
 // Of one token in all rows that the blocks of a side work with.
 size_t row_bytes(const ModelSpec& spec, Side side) {
   size_t mixer_width = 0, mlp_width = 0;  // of the widest layer
+  size_t lent_width = 0;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.sides.mixer == side) {
       const auto count = [&](const BlockPtr& block) {
         const std::vector<size_t> rows = block->scratch();
         mixer_width = std::max(mixer_width, std::accumulate(rows.begin(), rows.end(), size_t(0)));
+        lent_width = std::max(lent_width, block->lent_rows());
       };
       count(block_of(layer.mixer, spec.dim));
       if (layer.beside) count(make_block(*layer.beside, spec.dim));
@@ -100,7 +102,7 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
   // In f32, and a third more for the inputs that are quantized as well.
   const size_t inputs = spec.layer_inputs.width * spec.layers.size();
   const size_t streams = spec.streams > 1 ? spec.streams * size_t(spec.dim) : 0;
-  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + (2 * inputs + streams) * sizeof(float);
+  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + (2 * inputs + streams + lent_width) * sizeof(float);
 }
 
 // For those sums, of the layer that needs most.

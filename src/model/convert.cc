@@ -1,6 +1,7 @@
 #include "model/convert.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,7 @@ void convert(const ModelFile& file, const TensorEntry& from, DType to,
   }
   const size_t rows = rows_of(from);
   const size_t cols = from.shape.back();
+  const std::vector<float> scales = file.scales_of(from);
   const size_t in_bytes = row_bytes(from.dtype, cols);
   const size_t out_bytes = row_bytes(to, cols);
   std::vector<std::byte> converted;
@@ -58,6 +60,8 @@ void convert(const ModelFile& file, const TensorEntry& from, DType to,
       std::vector<float> values(cols);
       for (size_t row = begin; row < end; ++row) {
         dequantize_row(from.dtype, data.bytes.data() + (first + row) * in_bytes, values);
+        for (size_t i = 0; !scales.empty() && i < cols; ++i)
+          values[i] *= scales[(first + row) / (rows / scales.size())];
         quantize_row(to, values, converted.data() + row * out_bytes,
                      importance[(first + row) / (rows / importance.size())]);
       }
@@ -77,9 +81,16 @@ Converted convert_to_gguf(const ModelFile& file, const TypeMix& mix, const std::
                            [&](const auto& entry) { return file.find(entry.first) != nullptr; }))
     throw Error("{} tells of no tensor that {} has", options.importance->path(), file.path());
   const bool tied = file.find("output.weight") == nullptr;
+  std::set<const TensorEntry*> absorbed;  // scales beside what becomes another type
+  for (const TensorEntry& tensor : file.tensors()) {
+    if (mix.type_for(tensor, options.layers, tied) != tensor.dtype) absorbed.insert(file.scale_of(tensor));
+  }
   std::vector<TensorEntry> entries;
+  std::vector<const TensorEntry*> sources;
   Converted result;
   for (const TensorEntry& tensor : file.tensors()) {
+    if (absorbed.contains(&tensor)) continue;
+    sources.push_back(&tensor);
     TensorEntry entry = tensor;
     entry.dtype = mix.type_for(tensor, options.layers, tied);
     entry.bytes = rows_of(tensor) * row_bytes(entry.dtype, tensor.shape.back());
@@ -98,7 +109,7 @@ Converted convert_to_gguf(const ModelFile& file, const TypeMix& mix, const std::
   GgufWriter writer(out, options.metadata, entries);
   size_t done = 0;
   for (size_t i = 0; i < entries.size(); ++i) {
-    const TensorEntry& from = file.tensors()[i];
+    const TensorEntry& from = *sources[i];
     const auto importance = importance_of(options.importance, from);
     const bool is_rounded = traits(entries[i].dtype).block_values > 1 && from.dtype != entries[i].dtype;
     result.matrices += is_rounded ? 1 : 0;

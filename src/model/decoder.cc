@@ -178,6 +178,9 @@ void Decoder::cross(Pass& pass, Side to) {
   Backend& device = backend_.side(Side::device);
   device.copy(reinterpret_cast<std::byte*>(workspace(to).stream.data),
               reinterpret_cast<const std::byte*>(from.data), bytes);
+  if (const Rows lent = workspace(pass.side).lent)
+    device.copy(reinterpret_cast<std::byte*>(workspace(to).lent.data),
+                reinterpret_cast<const std::byte*>(lent.data), lent.rows * lent.stride * sizeof(float));
   crossed_ = device.mark();
   if (to == Side::host) device.wait(crossed_);
   pass.side = to;
@@ -238,6 +241,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .batch = batch,
                           .taps = taps,
                           .streams = w.streams,
+                          .lent = w.lent,
                           .sums = sums});
     tap_columns(i, sums);
     pass.norm.branch = w.branch;

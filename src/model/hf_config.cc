@@ -161,6 +161,8 @@ class Converter {
       add_hf_rope(config_, head_dim, out_);
       add_hf_window(config_, out_);
       add_family();
+      if (arch_ == "laguna") add_hf_laguna(config_, head_dim, out_);
+      if (arch_ == "muse-glimmer") add_hf_muse_glimmer(config_, head_dim, out_);
     }
     if (arch_.starts_with("qwen35") || arch_ == "qwen3next") add_hybrid();
     add_hf_experts(config_, out_);

@@ -107,8 +107,9 @@ class Experts {
     const char* key = config_.has("moe_renormalize") ? "moe_renormalize" : "norm_topk_prob";
     const bool normalized = !is_v2 && config_.maybe_flag(key).value_or(family.normalized);
     set("expert_weights_norm", normalized);
-    const char* scale_key =
-        config_.has("router_scaling_factor") ? "router_scaling_factor" : "routed_scaling_factor";
+    const char* scale_key = config_.has("router_scaling_factor")       ? "router_scaling_factor"
+                            : config_.has("moe_routed_scaling_factor") ? "moe_routed_scaling_factor"
+                                                                       : "routed_scaling_factor";
     const double scale = positive(scale_key, 1);
     if (scale != 1) set("expert_weights_scale", scale);
     const uint64_t groups = number({"n_group", "num_expert_group"}, 1);

@@ -237,6 +237,53 @@ TEST(HfFamilies, ReadBothFormsOfMiMo) {
   EXPECT_THAT(mimo.set("hybrid_layer_pattern", {0, 1}).error(), HasSubstr("are said of 2 layers"));
 }
 
+TEST(HfFamilies, ReadGatesOfHeadsAndOfValues) {
+  const auto laguna = [] {
+    ConfigMaker maker("laguna");
+    maker.set("num_experts", 8)
+        .set("shared_expert_intermediate_size", 24)
+        .set("moe_routed_scaling_factor", 2.5);
+    maker.set("num_attention_heads_per_layer", {4, 6, 6, 4, 4, 4}).set("sliding_window", 16);
+    maker.set("layer_types", {"full_attention", "sliding_attention", "sliding_attention", "full_attention",
+                              "full_attention", "full_attention"});
+    return maker;
+  };
+  const Metadata metadata = laguna().read().metadata;
+  EXPECT_EQ(metadata.maybe_numbers("laguna.attention.head_count", 6),
+            (std::vector<uint64_t>{4, 6, 6, 4, 4, 4}));
+  EXPECT_EQ(metadata.number("laguna.rope.dimension_count"), 4u);  // half of a head
+  EXPECT_EQ(metadata.number("laguna.rope.dimension_count_swa"), 8u);
+  EXPECT_EQ(metadata.real("laguna.expert_weights_scale"), 2.5);
+  EXPECT_FALSE(*metadata.maybe_flag("quire.attention.gate_of_values"));
+  EXPECT_TRUE(
+      *laguna().set("gating", "per-element").read().metadata.maybe_flag("quire.attention.gate_of_values"));
+  EXPECT_THAT(laguna().set("gating", "per-layer").error(), HasSubstr("per-head and per-element"));
+  EXPECT_THAT(laguna().set("gating", false).error(), HasSubstr("\"gating\" is false"));
+  EXPECT_THAT(laguna().set("num_attention_heads_per_layer", {4, 6}).error(), HasSubstr("speaks of 2 layers"));
+  EXPECT_THAT(laguna().set("num_attention_heads_per_layer", {4, 0, 6, 4, 4, 4}).error(), HasSubstr("has 0"));
+  EXPECT_THAT(laguna().set("moe_router_logit_softcapping", 4.0).error(),
+              HasSubstr("moe_router_logit_softcapping"));
+  EXPECT_THAT(laguna().set("moe_apply_router_weight_on_input", true).error(),
+              HasSubstr("moe_apply_router_weight_on_input"));
+}
+
+TEST(HfFamilies, TakeFactorsOfQueriesForWeightsOfTheirNorm) {
+  const auto muse = [] { return ConfigMaker("muse_glimmer_text").set("qk_scale_factor", 2.5); };
+  const HfConfig config = muse().read();
+  ASSERT_EQ(config.computed_tensors.size(), 12u);
+  EXPECT_EQ(config.computed_tensors[2].first, "blk.1.attn_q_norm.weight");
+  EXPECT_EQ(config.computed_tensors[2].second, std::vector<float>(8, 2.5f));
+  EXPECT_EQ(config.computed_tensors[3].second, std::vector<float>(8, 1.0f));
+  EXPECT_EQ(config.metadata.flags("muse-glimmer.attention.sliding_window_pattern"),
+            (std::vector<bool>{true, false, true, true, true, false}));
+  EXPECT_EQ(config.metadata.real("muse-glimmer.final_logit_softcapping"), 20);
+  EXPECT_EQ(config.metadata.real("quire.post_norm_epsilon"), 1e-8);
+  EXPECT_THAT(muse().set("layer_rope_theta", {0, 0, 1, 1, 1, 0}).error(),
+              HasSubstr("layers with a window rotate"));
+  EXPECT_THAT(muse().set("layer_rope_theta", {1, 0}).error(), HasSubstr("speaks of 2 layers"));
+  EXPECT_THAT(muse().set("qk_scale_factor", 0).error(), HasSubstr("qk_scale_factor"));
+}
+
 // What a spec is read from: the head of a file that has only an embedding.
 class ConfigHead : public ModelFile {
  public:

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -38,20 +40,47 @@ bool is_indexed(const HfFamily& family) {
   return family.architecture == "deepseek32" || family.architecture == "glm-dsa";
 }
 
-// What chooses the rows that a token attends to. A layer that takes over the
-// choice of another is not known.
-void add_index(const HfObject& config, HfConfig& out) {
-  const auto refuse = [&](const char* key) {
-    throw Error(
-        "{}: \"{}\" has layers that share the choice of others, which "
-        "is not supported",
-        config.where(), key);
+// Of each layer, whether it has an index of its own or takes over the choice of one before it. Three ways of saying it; the first counts.
+std::vector<bool> own_indexes(const HfObject& config, uint64_t layers) {
+  std::vector<bool> own;
+  const auto add = [&](const char* key, std::string_view kind) {
+    if (kind != "full" && kind != "shared" && kind != "F" && kind != "S")
+      throw Error("{}: \"{}\" has {}; known are full and shared", config.where(), key, in_quotes(kind));
+    own.push_back(kind.starts_with('f') || kind.starts_with('F'));
   };
-  for (const std::string& kind : config.texts("indexer_types"))
-    if (kind != "full") refuse("indexer_types");
-  if (!config.has("indexer_types") && hf_count(config, {"index_topk_freq"}, 1) != 1)
-    refuse("index_topk_freq");
-  if (!config.has("indexer_types") && config.has("index_topk_pattern")) refuse("index_topk_pattern");
+  const char* key = "indexer_types";
+  if (config.has(key)) {
+    for (const std::string& kind : config.texts(key)) add(key, kind);
+  } else if (config.has("index_topk_pattern")) {
+    key = "index_topk_pattern";
+    if (config.is_text(key)) {
+      const std::string letters = *config.maybe_text(key);
+      for (const char& letter : letters) add(key, {&letter, 1});
+    } else {
+      for (const std::string& kind : config.texts(key)) add(key, kind);
+    }
+  } else {
+    key = "index_topk_freq";
+    const uint64_t every = std::max<uint64_t>(config.maybe_number(key).value_or(1), 1);
+    const uint64_t first = config.maybe_number("index_skip_topk_offset").value_or(2);
+    for (uint64_t i = 0; i < layers; ++i) own.push_back(i < first || (i + 1 - first) % every == 0);
+  }
+  if (own.size() != layers)
+    throw Error("{}: \"{}\" speaks of {} layers, but there are {}", config.where(), key, own.size(), layers);
+  if (!own.front())
+    throw Error("{}: \"{}\": the first layer has no choice to take over", config.where(), key);
+  return own;
+}
+
+// What chooses the rows that a token attends to.
+void add_index(const HfObject& config, HfConfig& out) {
+  const std::vector<bool> own = own_indexes(config, out.layers);
+  if (std::ranges::count(own, false) > 0) {
+    if (out.family->architecture != "glm-dsa")
+      throw Error("{}: layers that share the choice of others are not supported for {}", config.where(),
+                  out.family->model_type);
+    out.metadata.set("glm-dsa.attention.indexer.types", own);
+  }
   const auto set = [&](const char* key, uint64_t value) {
     out.metadata.set(fmt::format("{}.attention.indexer.{}", out.family->architecture, key), value);
   };

@@ -59,6 +59,8 @@ inline constexpr HfName kHfLayerNames[] = {
     {"self_attn.indexer.wk", "indexer.attn_k"},
     {"self_attn.indexer.k_norm", "indexer.k_norm"},
     {"self_attn.indexer.weights_proj", "indexer.proj"},
+    {"self_attn.g_proj", "attn_gate"},
+    {"self_attn.gate_proj", "attn_gate"},
     {"self_attn.qkv_proj", "attn_qkv"},
     {"attention.query_key_value", "attn_qkv"},
     {"self_attention.query_key_value", "attn_qkv"},

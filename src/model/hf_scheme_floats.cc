@@ -28,6 +28,9 @@ class Float4Matrix : public PackedMatrix {
     out.codes = {-12, 12};
     read_scales(row, out);
   }
+  std::span<const std::byte> short_scales(uint64_t row) const override {
+    return scale->bytes.subspan(row * (cols / group), cols / group);
+  }
 
  private:
   void read_scales(uint64_t row, PackedRow& out) const {
@@ -73,7 +76,10 @@ PackedPtr make_float4(const HfModule& module) {
   module.get(".weight_scale", {matrix->rows, matrix->cols / matrix->group},
              {SafetensorsType::u8, SafetensorsType::f8_e8m0, SafetensorsType::f8_e4m3});
   matrix->stored = {packed->bytes, matrix->scale->bytes};
-  if (!matrix->has_exponents) matrix->half_global = 0.5f * global_scale(module, matrix->stored);
+  if (!matrix->has_exponents) {
+    matrix->common_scale = global_scale(module, matrix->stored);
+    matrix->half_global = 0.5f * matrix->common_scale;
+  }
   return matrix;
 }
 

@@ -134,6 +134,42 @@ TEST(HfSchemes, ColumnsInTheOrderOfTheirGroupsAreNoBlocks) {
   EXPECT_THAT(folder.error(), HasSubstr("says group -1 of column 9"));
 }
 
+// Eight rows of 64 values with four scales each: 0x38 is 1 in E4M3.
+PackedFolder float4(uint8_t last_scale) {
+  PackedFolder folder({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}});
+  std::vector<uint8_t> codes(8 * 32), scales(8 * 4, 0x38);
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = uint8_t(i * 7);
+  scales[1] = 0x01;  // 2^-9
+  scales.back() = last_scale;
+  folder.add<uint8_t>(".weight", "U8", {8, 32}, codes);
+  folder.add<uint8_t>(".weight_scale", "F8_E4M3", {8, 4}, scales);
+  folder.add<float>(".weight_scale_2", "F32", {}, {0.25f});
+  return folder;
+}
+
+TEST(HfSchemes, Float4WithShortScalesStaysAsItIsAndItsCommonScaleStandsBesideIt) {
+  PackedFolder folder = float4(0x7e);
+  const Made up = made(folder);
+  EXPECT_EQ(up.dtype, DType::nvfp4);
+  const float floats[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (size_t i = 0; i < up.values.size(); ++i) {
+    const uint8_t byte = uint8_t(i / 2 * 7);
+    const float scale = i / 16 == 1 ? 0x1p-9f : i / 16 == 31 ? 448.0f : 1.0f;
+    ASSERT_EQ(up.values[i], scale * floats[i % 2 == 0 ? byte & 15 : byte >> 4]) << i;
+  }
+  EXPECT_TRUE(up.losses.empty());
+  const HfFolder file(folder.write());
+  EXPECT_EQ(file.scales_of(*file.find("blk.0.ffn_up.weight")), (std::vector<float>{0.25f}));
+}
+
+TEST(HfSchemes, Float4WhoseScalesHaveASignBecomesF16) {
+  PackedFolder folder = float4(0xb8);  // -1
+  const Made up = made(folder);
+  EXPECT_EQ(up.dtype, DType::f16);
+  EXPECT_EQ(up.values[1], 0.25f * 0.0f);
+  EXPECT_EQ(up.values[511], -0.25f * -6.0f);
+}
+
 TEST(HfSchemes, TellsWhatRoundingCost) {
   PackedFolder folder = gptq({{"bits", 8}});
   folder.add<uint32_t>(".qweight", "I32", {16, 8}, std::vector<uint32_t>(128, 0xff107f03));

@@ -77,6 +77,7 @@ class Planner {
     std::vector<HfTensor> tensors;
     for (auto& [name, tensor] : made_) {
       finish(tensor);
+      if (tensor.entry.dtype == DType::nvfp4) tensors.push_back(common_scales(tensor));
       tensors.push_back(std::move(tensor));
     }
     return tensors;
@@ -258,7 +259,9 @@ class Planner {
   void place_plain(const SafetensorsTensor& tensor, const std::string& name) {
     HfTensor& made = add(name);
     made.parts = {part(tensor)};
-    if (config_.family->norm_plus_one && name.ends_with("norm.weight") && !name.ends_with("ssm_norm.weight"))
+    const bool is_whole = config_.family->architecture == "muse-glimmer" && !name.starts_with("blk.");
+    if (config_.family->norm_plus_one && name.ends_with("norm.weight") &&
+        !name.ends_with("ssm_norm.weight") && !is_whole)
       made.added = 1;
     for (const auto& [ending, factors] : config_.factors)
       if (ending.starts_with('.') ? name.ends_with(ending) : name == ending) made.factors = factors;
@@ -414,6 +417,19 @@ class Planner {
     tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
   }
 
+  static std::string scales_name(const HfTensor& tensor) {
+    return tensor.entry.name.substr(0, tensor.entry.name.rfind('.')) + ".scale";
+  }
+  // Of NVFP4, one for each expert.
+  static HfTensor common_scales(const HfTensor& tensor) {
+    HfTensor made;
+    for (const HfPart& part : tensor.parts) made.computed.push_back(part.packed->common_scale);
+    made.entry.name = scales_name(tensor);
+    made.entry.shape = {made.computed.size()};
+    made.entry.bytes = made.computed.size() * sizeof(float);
+    return made;
+  }
+
   void check_factors(const HfTensor& tensor) const {
     const SafetensorsTensor& first = *tensor.parts.front().data;
     uint64_t rows = 0;
@@ -450,7 +466,9 @@ class Planner {
       matrices.push_back(part.packed);
     }
     if (is_small(tensor)) return DType::f32;
-    const DType type = type_of_packed(matrices);
+    DType type = type_of_packed(matrices);
+    // Beside which something else may have the name of its scales (Gemma 4).
+    if (type == DType::nvfp4 && made_.contains(scales_name(tensor))) type = DType::f16;
     // Of a row: blocks would be torn.
     const bool in_parts = (tensor.tiles.reorders() && tensor.tiles.columns) || tensor.heads_turned;
     return in_parts && traits(type).block_values > 1 ? DType::f16 : type;

@@ -14,7 +14,7 @@ struct LayerBlock {
   uint32_t layer = 0;
   uint32_t file_layer = 0;  // what the file calls it
   BlockPtr block;
-  NormSpec norm;
+  NormSpec norm, after;  // before it, and after it
   BlockInput input = BlockInput::stream;
   std::string pre_norm, post_norm;  // what the file calls them; empty: there is none
   float residual_scale = 1;

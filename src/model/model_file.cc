@@ -1,5 +1,6 @@
 #include "model/model_file.h"
 
+#include <cstring>
 #include <filesystem>
 
 #include "base/check.h"
@@ -23,6 +24,25 @@ size_t ModelFile::index_of(const TensorEntry& entry) const {
 const TensorEntry* ModelFile::find(std::string_view name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const TensorEntry* ModelFile::scale_of(const TensorEntry& entry) const {
+  constexpr std::string_view kEnding = ".weight";
+  if (entry.dtype != DType::nvfp4 || !entry.name.ends_with(kEnding)) return nullptr;
+  return find(entry.name.substr(0, entry.name.size() - kEnding.size()) + ".scale");
+}
+
+std::vector<float> ModelFile::scales_of(const TensorEntry& entry) const {
+  const TensorEntry* scale = scale_of(entry);
+  if (scale == nullptr) return {};
+  const size_t count = scale->shape.size() == 1 ? scale->shape[0] : 0;
+  const bool fits = count == 1 || (entry.shape.size() == 3 && count == entry.shape[0]);
+  if (scale->dtype != DType::f32 || !fits)
+    throw Error("{}: the tensor {} is neither one f32 scale nor one for each expert", path_, scale->name);
+  const TensorData data = load(*scale);
+  std::vector<float> scales(count);
+  std::memcpy(scales.data(), data.bytes.data(), count * sizeof(float));
+  return scales;
 }
 
 std::string in_quotes(std::string_view name) {

@@ -39,6 +39,10 @@ class ModelFile {
   const Metadata& metadata() const { return metadata_; }
   std::span<const TensorEntry> tensors() const { return tensors_; }
   const TensorEntry* find(std::string_view name) const;
+  // Of a matrix of NVFP4 what all its values are multiplied with, or those of each of its experts: "X.scale" beside "X.weight". Null if
+  // there is none.
+  const TensorEntry* scale_of(const TensorEntry& entry) const;
+  std::vector<float> scales_of(const TensorEntry& entry) const;  // empty if there are none
 
   // REQUIRES: `entry` is one of tensors(). The view lives as long as this file or `owned`.
   virtual TensorData load(const TensorEntry& entry) const = 0;

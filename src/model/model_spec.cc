@@ -57,6 +57,8 @@ constexpr Architecture kArchitectures[] = {
     {"cohere2", arch::cohere2_spec},
     {"cohere2moe", arch::cohere2_moe_spec},
     {"mimo2", arch::mimo2_spec},
+    {"laguna", arch::laguna_spec},
+    {"muse-glimmer", arch::muse_glimmer_spec},
     {"exaone4", arch::exaone4_spec},
     {"seed_oss", arch::seed_oss_spec},
     {"ernie4_5", arch::ernie4_5_spec},
@@ -119,6 +121,10 @@ ModelSpec read_predictor_spec(const ModelFile& file, const SpecOptions& options)
   const std::string own = fmt::format("blk.{}.nextn.shared_head_norm", spec.first_layer);
   if (file.find(own + ".weight") != nullptr) spec.output_norm_tensor = own;
   spec.joins = spec.output_norm;
+  const auto* latent = std::get_if<LatentSpec>(&spec.layers.front().mixer);
+  if (latent != nullptr && latent->index && latent->index->is_shared)
+    throw Error("{}: layer {}, which predicts further tokens, takes over another layer's choice of rows",
+                file.path(), spec.first_layer);
   const GqaSpec* attention = spec.layers.front().attention();
   if (attention == nullptr || attention->shares_with || spec.layer_inputs.width > 0)
     throw Error("{}: layer {}, which predicts further tokens, is not of attention alone", file.path(),

@@ -53,6 +53,7 @@ struct LayerNorms {
   NormSpec norm = {};
   bool pre = true;                         // before attention and MLP
   bool post = false;                       // after them, before the residual is added
+  std::optional<float> post_epsilon = {};  // of these, where it is another
   std::string mixer_tensor = "attn_norm";  // what the file calls the norm before the mixer
   std::string mlp_tensor = "ffn_norm";     // and before the MLP; empty: it has none
   BlockInput mlp_input = BlockInput::stream;

@@ -84,14 +84,16 @@ void write_blocks(const PackedRow& row, uint64_t group, std::byte* bytes) {
   }
 }
 
+// The half byte of a code.
+uint8_t half(float code) {
+  uint8_t index = 0;
+  while (format::Mxfp4::code(index) < int(std::fabs(code))) ++index;
+  return uint8_t(index | (code < 0 ? 8 : 0));
+}
+
 // Scales are powers of two, 2^-128 the least.
 void write_mxfp4(const PackedRow& row, std::byte* bytes) {
   uint8_t* out = reinterpret_cast<uint8_t*>(bytes);
-  const auto half = [](float code) {
-    uint8_t index = 0;
-    while (format::Mxfp4::code(index) < int(std::fabs(code))) ++index;
-    return uint8_t(index | (code < 0 ? 8 : 0));
-  };
   for (size_t col = 0; col < row.codes.size(); col += format::Mxfp4::kValues, out += format::Mxfp4::kBytes) {
     out[0] = uint8_t(std::ilogb(row.scales[col / format::Mxfp4::kValues]) + 128);
     for (size_t i = 0; i < 16; ++i)
@@ -99,10 +101,33 @@ void write_mxfp4(const PackedRow& row, std::byte* bytes) {
   }
 }
 
+void write_nvfp4(const PackedRow& row, std::span<const std::byte> scales, std::byte* bytes) {
+  using format::Nvfp4;
+  uint8_t* out = reinterpret_cast<uint8_t*>(bytes);
+  for (size_t col = 0; col < row.codes.size(); col += Nvfp4::kValues, out += Nvfp4::kBytes) {
+    for (size_t j = 0; j < Nvfp4::kValues / Nvfp4::kSubValues; ++j) {
+      out[j] = uint8_t(scales[col / Nvfp4::kSubValues + j]);
+      const float* codes = row.codes.data() + col + Nvfp4::kSubValues * j;
+      for (size_t i = 0; i < 8; ++i) out[4 + 8 * j + i] = uint8_t(half(codes[i]) | half(codes[i + 8]) << 4);
+    }
+  }
+}
+
+// Blocks of four scales, none of which has a sign or is no number.
+bool fits_nvfp4(const PackedMatrix* matrix) {
+  if (matrix->common_scale == 0 || matrix->cols % format::Nvfp4::kValues != 0) return false;
+  for (uint64_t row = 0; row < matrix->rows; ++row) {
+    const auto scales = matrix->short_scales(row);
+    if (std::ranges::any_of(scales, [](std::byte bits) { return uint8_t(bits) >= 0x7f; })) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 DType type_of_packed(std::span<const PackedMatrix* const> parts) {
   if (std::ranges::all_of(parts, &PackedMatrix::is_mxfp4)) return DType::mxfp4;
+  if (std::ranges::all_of(parts, fits_nvfp4)) return DType::nvfp4;
   Needs needs;
   for (const PackedMatrix* part : parts) needs.add(*part);
   return needs.choose();
@@ -138,6 +163,8 @@ void write_packed_row(const PackedMatrix& matrix, uint64_t row, DType dtype, std
     case DType::mxfp4:
       write_mxfp4(packed, out);
       break;
+    case DType::nvfp4:
+      return write_nvfp4(packed, matrix.short_scales(row), out);  // as it is
     default:
       CHECK(traits(dtype).block_values == 1);
       quantize_row(dtype, values, out);

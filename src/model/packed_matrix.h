@@ -28,15 +28,19 @@ class PackedMatrix {
   uint64_t group = 0;                              // columns that share a scale; divides cols
   bool has_whole_codes = true;                     // so that a block format may hold them
   bool is_mxfp4 = false;                           // codes and scales are those of its blocks
+  float common_scale = 0;                          // of NVFP4: what all scales are multiplied with; else 0
   std::vector<std::span<const std::byte>> stored;  // all of its bytes
 
   virtual void read(uint64_t row, PackedRow& out) const = 0;
   // Scales, offsets and the range of codes alone, if that takes less than reading all; codes may be the ends of it.
   virtual void read_range(uint64_t row, PackedRow& out) const { read(row, out); }
+  // Of NVFP4: the scales of a row as E4M3, before what they are multiplied with.
+  virtual std::span<const std::byte> short_scales(uint64_t) const { return {}; }
 };
 
 // Which type holds what these matrices, parts of one tensor, stand for: a block format that has the same numbers if there is one, or
 // one whose scales are theirs rounded to 11 bits, if group and codes allow; else f16 or, for what is too small or large for that, f32.
+// Of nvfp4 the common scales are to stand beside it.
 DType type_of_packed(std::span<const PackedMatrix* const> parts);
 
 // What rounding cost: sums of squares.

@@ -1,7 +1,5 @@
 #include "model/product_type.h"
 
-#include <vector>
-
 #include "base/check.h"
 #include "tensor/block_formats.h"
 #include "tensor/quantize.h"
@@ -33,8 +31,6 @@ DType product_type(DType dtype) {
     case DType::q1_0:
     case DType::q2_0:
       return DType::q4_0;
-    case DType::nvfp4:
-      return DType::bf16;
     default:
       return dtype;
   }
@@ -44,7 +40,7 @@ DType turned_type(DType dtype) {
   return dtype == DType::f32 || dtype == DType::bf16 ? dtype : DType::f16;
 }
 
-void rewrite_for_products(DType from, size_t cols, std::span<const std::byte> in, std::span<std::byte> out) {
+void rewrite_for_products(DType from, std::span<const std::byte> in, std::span<std::byte> out) {
   switch (from) {
     case DType::tq1_0:
       return rewrite_as_q4_0<format::Tq1_0>(in, out);
@@ -57,13 +53,7 @@ void rewrite_for_products(DType from, size_t cols, std::span<const std::byte> in
     default:
       break;
   }
-  const DType to = product_type(from);
-  CHECK(to != from);
-  std::vector<float> values(cols);
-  for (size_t row = 0; row < in.size() / row_bytes(from, cols); ++row) {
-    dequantize_row(from, in.data() + row * row_bytes(from, cols), values);
-    quantize_row(to, values, out.data() + row * row_bytes(to, cols));
-  }
+  CHECK(product_type(from) != from);
 }
 
 }  // namespace quire

@@ -31,6 +31,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
   }
   if (gqa.output_gate && !limits.recurrent)
     return "has attention with an output gate, which is not there yet";
+  if (gqa.own_gate != GateOf::none && !limits.own_gates)
+    return "has attention with a gate of its own, which is not there yet";
   if (gqa.values != Values::own && !limits.norms_of_parts)
     return "has attention with normed values, which is not there yet";
   if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";

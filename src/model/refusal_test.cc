@@ -30,7 +30,8 @@ class RefusalTest : public testing::Test {
                                    .unequal_heads = false,
                                    .chunks = false,
                                    .slopes = false,
-                                   .scaled_inputs = false}};
+                                   .scaled_inputs = false,
+                                   .own_gates = false}};
 };
 
 TEST_F(RefusalTest, AModelWithinTheLimitsIsNotRefused) {
@@ -77,6 +78,8 @@ TEST_F(RefusalTest, EveryLimitIsLookedAt) {
   EXPECT_TRUE(refuses("has attention in chunks"));
   spec_.layers[1].gqa().slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
   EXPECT_TRUE(refuses("has scores that fall with the distance"));
+  spec_.layers[2].gqa().own_gate = GateOf::heads;
+  EXPECT_TRUE(refuses("has attention with a gate of its own"));
   spec_.layers[3].mlp = ExpertMlpSpec{.count = 8, .used = 2, .width = 64, .share_use = ShareUse::of_inputs};
   EXPECT_TRUE(refuses("has experts with scaled inputs"));
 }

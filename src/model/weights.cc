@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 
 #include <fmt/ranges.h>
 
@@ -21,8 +22,8 @@ std::vector<uint64_t> without_ones(std::vector<uint64_t> shape) {
 
 class Loader {
  public:
-  Loader(std::shared_ptr<const ModelFile> file, const ModelSpec& spec)
-      : file_(std::move(file)), spec_(spec) {}
+  Loader(std::shared_ptr<const ModelFile> file, const ModelSpec& spec, const BackendTraits& traits)
+      : file_(std::move(file)), spec_(spec), takes_scales_(traits.weight_scales) {}
 
   // Checks every name and shape, so that a bad file is refused before any tensor is converted.
   void check() {
@@ -54,7 +55,7 @@ class Loader {
       weights.streams_out.push_back(out.slice((s - 1) * size_t(spec_.dim), spec_.dim));
     }
     weights.head = find(roles.head);
-    if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding);
+    if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding, 1);
     weights.head_bias = find(roles.head_bias);
     for (const LayerBlock& one : layer_blocks(spec_)) weights.blocks.push_back(block(one));
     weights.bytes = bytes_;
@@ -76,7 +77,7 @@ class Loader {
                         .weights = {},
                         .input = from.input,
                         .norm = norm(from.pre_norm, from.norm),
-                        .post_norm = norm(from.post_norm, from.norm),
+                        .post_norm = norm(from.post_norm, from.after),
                         .residual_scale = from.residual_scale,
                         .stream_scale = from.stream_scale,
                         .side = from.side,
@@ -88,6 +89,7 @@ class Loader {
 
   Norm norm(const std::string& tensor, const NormSpec& spec) {
     if (tensor.empty()) return {};
+    if (!spec.has_weights) return {spec.kind, spec.epsilon, {}, {}};
     const std::array<Role, 2> roles = norm_roles("norm", tensor, spec_.dim);
     return {spec.kind, spec.epsilon, find(roles[0]), find(roles[1])};
   }
@@ -131,7 +133,7 @@ class Loader {
       const MatrixView from = all.view.slice(i * role.part.length + role.part.begin, rows);
       std::memcpy(copy->data() + i * from.bytes(), from.data, from.bytes());
     }
-    return {view, copy};
+    return {view, copy, nullptr, all.scales};
   }
 
   // In a type whose values stand by themselves: those of a block would be torn apart.
@@ -148,6 +150,7 @@ class Loader {
     for (size_t i = 0; i < stack; ++i) {
       for (size_t c = 0; c < cols; ++c) {
         dequantize_row(all.view.dtype, all.view.row(i * role.part.length + role.part.begin + c), values);
+        for (float& value : values) value *= all.scale(i);
         quantize_row(dtype, values, row.data());
         for (size_t r = 0; r < rows; ++r)
           std::memcpy(copy->data() + ((i * rows + r) * cols + c) * value_bytes, &row[r * value_bytes],
@@ -169,7 +172,8 @@ class Loader {
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     const bool vector = kind == RoleKind::vector;
     const Weight weight = load(*entry, vector ? 1 : rows, vector ? rows * shape.back() : shape.back());
-    return vector ? to_f32(weight) : kind == RoleKind::product ? as_product(name, weight) : weight;
+    if (kind == RoleKind::product) return as_product(name, weight, shape.size() == 3 ? shape[0] : 1);
+    return vector ? to_f32(weight) : weight;
   }
 
   Weight load(const TensorEntry& entry, size_t rows, size_t cols) {
@@ -182,41 +186,46 @@ class Loader {
     return {{data.bytes.data(), entry.dtype, rows, cols}, owner};
   }
 
-  // In the type in which it is multiplied.
-  Weight as_product(const std::string& name, const Weight& weight) const {
+  // In the type in which it is multiplied: `stacked` matrices.
+  Weight as_product(const std::string& name, const Weight& weight, size_t stacked) const {
     const MatrixView& view = weight.view;
-    const TensorEntry* scale = view.dtype == DType::nvfp4 ? scale_of(name) : nullptr;
-    const DType dtype = scale != nullptr ? DType::f16 : product_type(view.dtype);
+    const TensorEntry* entry = weight ? file_->find(name) : nullptr;
+    if (entry != nullptr && file_->scale_of(*entry) != nullptr && !is_role(file_->scale_of(*entry)->name))
+      return scaled(weight, *entry, stacked);
+    const DType dtype = product_type(view.dtype);
     if (!weight || dtype == view.dtype) return weight;
     if (checking_) return {{view.data, dtype, view.rows, view.cols}, nullptr};
     auto copy = std::make_shared<const Buffer>(view.rows * row_bytes(dtype, view.cols));
-    if (scale != nullptr) {
-      scale_nvfp4(view, *scale, copy->data());
-    } else {
-      rewrite_for_products(view.dtype, view.cols, {view.data, view.bytes()}, copy->bytes());
-    }
+    rewrite_for_products(view.dtype, {view.data, view.bytes()}, copy->bytes());
     return {{copy->data(), dtype, view.rows, view.cols}, copy};
   }
 
-  // What all values of an NVFP4 tensor, or of one of its experts, are multiplied with.
-  const TensorEntry* scale_of(const std::string& name) const {
-    const std::string ending = ".weight";
-    if (!name.ends_with(ending)) return nullptr;
-    return file_->find(name.substr(0, name.size() - ending.size()) + ".scale");
+  // Whether a block asks for it by this name: it is no scale of a matrix.
+  bool is_role(const std::string& tensor) const {
+    if (role_names_.empty()) {
+      for (const Role& role : all_roles(spec_)) role_names_.insert(role.tensor);
+    }
+    return role_names_.contains(tensor);
   }
-  void scale_nvfp4(const MatrixView& view, const TensorEntry& scale, std::byte* out) const {
-    const size_t count = scale.shape.size() == 1 ? scale.shape[0] : 0;
-    if (scale.dtype != DType::f32 || count == 0 || view.rows % count != 0)
-      throw Error("{}: the tensor {} is not of f32 scales", file_->path(), scale.name);
-    const TensorData data = file_->load(scale);
-    std::vector<float> scales(count), values(view.cols);
-    dequantize_row(DType::f32, data.bytes.data(), scales);
+
+  // With its scales beside it, or as f16 where the backend does not take them.
+  Weight scaled(const Weight& weight, const TensorEntry& entry, size_t stacked) const {
+    const MatrixView& view = weight.view;
+    const std::vector<float> scales = file_->scales_of(entry);
+    const size_t count = scales.size();
+    const bool is_kept = takes_scales_ && (count == 1 || count == stacked);
+    if (is_kept) return {view, weight.owner, nullptr, std::make_shared<const std::vector<float>>(scales)};
+    if (checking_) return {{view.data, DType::f16, view.rows, view.cols}, nullptr};
+    const size_t bytes = row_bytes(DType::f16, view.cols);
+    auto copy = std::make_shared<const Buffer>(view.rows * bytes);
+    std::vector<float> values(view.cols);
     for (size_t row = 0; row < view.rows; ++row) {
       dequantize_row(view.dtype, view.row(row), values);
       for (float& value : values) value *= scales[row / (view.rows / count)];
-      quantize_row(DType::f16, values, out + row * row_bytes(DType::f16, view.cols));
+      quantize_row(DType::f16, values, copy->data() + row * bytes);
     }
     ++scaled_;
+    return {{copy->data(), DType::f16, view.rows, view.cols}, copy};
   }
 
   Weight times(const Weight& weight, float factor) const {
@@ -246,14 +255,17 @@ class Loader {
   const ModelSpec& spec_;
   std::map<std::string, Weight> shared_;  // by several roles of one block
   size_t bytes_ = 0;
-  mutable size_t scaled_ = 0;  // matrices of NVFP4 that became f16
+  mutable size_t scaled_ = 0;                 // matrices of NVFP4 that became f16
+  mutable std::set<std::string> role_names_;  // made when it is first asked for
+  bool takes_scales_;
   bool checking_ = false;
 };
 
 }  // namespace
 
-Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec) {
-  Loader loader(std::move(file), spec);
+Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
+                     const BackendTraits& traits) {
+  Loader loader(std::move(file), spec, traits);
   loader.check();
   return loader.load();
 }

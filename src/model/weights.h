@@ -57,8 +57,9 @@ struct Weights {
 };
 
 // Finds every tensor the spec calls for and checks its shape before loading any; the first that is missing or
-// wrong throws Error naming it. Weights refer to the file's mapping, which they keep alive.
-Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec);
+// wrong throws Error naming it. Weights refer to the file's mapping, which they keep alive. They are for a backend with these traits.
+Weights load_weights(std::shared_ptr<const ModelFile> file, const ModelSpec& spec,
+                     const BackendTraits& traits = {});
 
 // Puts the weights of all products into the layout that the kernels of their side of the backend want. The originals of what was copied
 // are let go: pages of the mapped file are forgotten, converted copies freed.

@@ -54,6 +54,7 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
       spec_(spec) {
   for (const BlockWeights& block : weights.blocks) {
     std::vector<Want>& wanted = wanted_.emplace_back();
+    lent_width_ = std::max(lent_width_, block.block->lent_rows());
     if (block.side != side) continue;
     gates_ |= block.block->gates_output();
     for (const size_t width : block.block->scratch()) wanted.push_back({.width = width});
@@ -91,8 +92,8 @@ void Workspace::reserve(size_t tokens, size_t logit_rows) {
 
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   reserve(tokens, logit_rows);
-  for (Rows* r :
-       {&stream, &branch, &branch_gate, &normed.f32, &joined.f32, &layer_inputs, &layer_products, &streams})
+  for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32, &joined.f32, &layer_inputs, &layer_products,
+                  &streams, &lent})
     r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {
@@ -111,6 +112,7 @@ size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
   layer_inputs = pieces.rows(tokens, layer_inputs_width);
   layer_products = pieces.rows(tokens, layer_inputs_width);
   streams = pieces.rows(tokens, spec_.streams > 1 ? size_t(spec_.streams) * spec_.dim : 0);
+  lent = pieces.rows(tokens, lent_width_);
   joined = pieces.activation(tokens, spec_.joins ? 2 * size_t(spec_.dim) : 0, joined_forms_);
   logits = pieces.rows(logit_rows, spec_.vocab);
   normed = pieces.activation(tokens, spec_.dim, normed_forms_);

@@ -25,6 +25,7 @@ class Workspace {
   Rows layer_inputs;                             // [tokens, layers * width]: what is read for each layer
   Rows layer_products;                           // the same: what its matrix makes of the embedding
   Rows streams;                                  // [tokens, streams * dim]: of a model that has several
+  Rows lent;                                     // [tokens, lent_rows()]: what blocks leave for others
   Activation joined;                             // [tokens, 2 * dim]: of a model that joins
   Rows logits;                                   // [logit_rows, vocab]
   Activation normed;                             // [tokens, dim]: input of the blocks
@@ -49,6 +50,7 @@ class Workspace {
   const ModelSpec& spec_;
   FormSet normed_forms_, final_forms_, joined_forms_;
   bool gates_ = false;                     // some block does
+  size_t lent_width_ = 0;                  // of either side's blocks: it crosses with the stream
   std::vector<std::vector<Want>> wanted_;  // by block; those of the other side want nothing
   size_t tokens_ = 0;
   size_t logit_rows_ = 0;

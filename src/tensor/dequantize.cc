@@ -52,12 +52,11 @@ void dequantize_few_bits(const uint8_t* in, std::span<float> out) {
 
 void dequantize_nvfp4(const uint8_t* in, std::span<float> out) {
   using format::Nvfp4;
+  format::Codes64 block;
   for (size_t i = 0; i < out.size(); i += Nvfp4::kValues, in += Nvfp4::kBytes) {
-    for (size_t j = 0; j < Nvfp4::kValues; ++j) {
-      const uint8_t halves = in[4 + j / 16 * 8 + j % 8];
-      const int half = j % 16 < 8 ? halves & 15 : halves >> 4;
-      out[i + j] = Nvfp4::half_scale(in[j / 16]) * float(format::Mxfp4::code(half));
-    }
+    Nvfp4::unpack(in, block);
+    for (size_t j = 0; j < Nvfp4::kValues; ++j)
+      out[i + j] = block.scales[j / Nvfp4::kSubValues] * float(block.codes[j]);
   }
 }
 

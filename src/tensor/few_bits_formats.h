@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tensor/block_codes.h"
+#include "tensor/simple_block_formats.h"
 
 // Formats of one or two bits with one scale for a whole block: value[i] = scale * codes[i], codes -1 to 2. And NVFP4.
 
@@ -81,15 +82,38 @@ struct Q2_0 {
   }
 };
 
+// A block of NVFP4 with integer codes: value = scales[i / 16] * codes[i].
+struct Codes64 {
+  float scales[4];
+  int8_t codes[64];
+};
+
 // {4 scales, 4 x 8 half bytes}: e2m1 floats as in MXFP4, sixteen under a scale of four bits of exponent and three of mantissa, whose
 // sign does not count and whose NaN is 0. The low halves are the first eight.
 struct Nvfp4 {
   static constexpr size_t kValues = 64, kBytes = 36, kSubValues = 16;
+  static constexpr bool kHasOffset = false;
   // A multiple of 2^-10: codes are twice the float.
   static float half_scale(uint8_t bits) {
     const uint32_t exponent = bits >> 3 & 15u, mantissa = bits & 7u;
     if (bits == 0x7f) return 0.0f;
     return exponent == 0 ? float(mantissa) * 0x1p-10f : float((8 + mantissa) << (exponent - 1)) * 0x1p-10f;
+  }
+  // Without what does not count.
+  static uint8_t scale_bits(uint8_t bits) {
+    const uint8_t left = bits & 0x7f;
+    return left == 0x7f ? uint8_t(0) : left;
+  }
+  static void unpack(const uint8_t* block, Codes64& out) {
+    for (size_t j = 0; j < kValues / kSubValues; ++j) {
+      out.scales[j] = half_scale(scale_bits(block[j]));
+      int8_t* codes = out.codes + kSubValues * j;
+      for (size_t i = 0; i < 8; ++i) {
+        const int halves = block[4 + 8 * j + i];
+        codes[i] = Mxfp4::code(halves & 15);
+        codes[8 + i] = Mxfp4::code(halves >> 4);
+      }
+    }
   }
 };
 

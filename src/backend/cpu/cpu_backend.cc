@@ -42,7 +42,8 @@ BackendTraits CpuBackend::traits() const {
       .description = fmt::format("{} thread{} with {}", threads(), threads() == 1 ? "" : "s", kernels_.name),
       .kernels = kernels_.name,
       .threads = threads(),
-      .pages = kernels_.pages};
+      .pages = kernels_.pages,
+      .weight_scales = true};
 }
 
 size_t CpuBackend::available_memory() const {
@@ -156,6 +157,7 @@ CpuBackend::Product CpuBackend::product(const Activation& in, const Weight& weig
   CHECK(form == ActivationForm::f32 || in.forms.has(form));
   Product product{.weight = weight.view,
                   .panels = panels_of(weight, weight.view.rows, 0),
+                  .scale = weight.scale(),
                   .bias = bias ? bias.vector() : nullptr,
                   .tokens = in.f32.rows,
                   .out = out.data,
@@ -232,9 +234,11 @@ void CpuBackend::multiply(const ProductBlock& block) {
                         .out = out,
                         .out_stride = product.out_stride,
                         .outliers = &outliers_});
-  if (product.bias == nullptr) return;
+  if (product.scale == 1 && product.bias == nullptr) return;
   for (size_t t = 0; t < block.tokens; ++t, out += product.out_stride) {
-    for (size_t r = block.row_begin; r < block.row_end; ++r) out[r] += product.bias[r];
+    for (size_t r = block.row_begin; product.scale != 1 && r < block.row_end; ++r) out[r] *= product.scale;
+    for (size_t r = block.row_begin; product.bias != nullptr && r < block.row_end; ++r)
+      out[r] += product.bias[r];
   }
 }
 
@@ -301,6 +305,19 @@ void CpuBackend::project(const ProjectParams& params) {
 
 void CpuBackend::activate(const ActivateParams& params) {
   const Activation& out = params.out;
+  if (params.span > 1) {
+    CHECK(params.up && params.gate.width * params.span == out.f32.width);
+    pool_.parallel_for(out.f32.rows, 1, [&](size_t begin, size_t end) {
+      for (size_t row = begin; row < end; ++row) {
+        float* gate = params.gate.row(row);
+        kernels_.activate(params.function, gate, nullptr, gate, params.gate.width);
+        for (size_t i = 0; i < out.f32.width; ++i)
+          out.f32.row(row)[i] = params.up.row(row)[i] * gate[i / params.span];
+        quantize(out, row);
+      }
+    });
+    return;
+  }
   // A few rows are divided, or most threads would wait.
   const size_t width = out.f32.width, part = out.f32.rows < pool_.size() ? kPartCols : width;
   const size_t parts = (width + part - 1) / part;

@@ -66,6 +66,7 @@ class CpuBackend : public Backend {
   struct Product {
     MatrixView weight;
     const std::byte* panels = nullptr;
+    float scale = 1;
     const float* bias = nullptr;
     const std::byte* in = nullptr;
     size_t in_stride = 0;

@@ -38,6 +38,7 @@ void CpuBackend::project_heads(const ProjectHeadsParams& params) {
     const auto* plain = reinterpret_cast<const std::byte*>(params.in.data + head * head_dim);
     products.push_back({.weight = params.weight.view.slice(head * rows, rows),
                         .panels = panels_of(params.weight, rows, head),
+                        .scale = params.weight.scale(head),
                         .in = rounded ? head_rows_.data() + head * tokens * stride : plain,
                         .in_stride = stride,
                         .tokens = tokens,

@@ -61,6 +61,12 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
             return above * above;
           },
           gate, up, out, count);
+    case Nonlinearity::softplus:
+      for (size_t i = 0; i < count; ++i) {
+        const float value = std::max(gate[i], 0.0f) + std::log1p(std::exp(-std::fabs(gate[i])));
+        out[i] = up == nullptr ? value : value * up[i];
+      }
+      return;
     case Nonlinearity::product:
       return apply([](F32x4 x) { return x; }, gate, up, out, count);
     case Nonlinearity::clamped_swiglu: {

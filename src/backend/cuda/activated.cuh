@@ -59,6 +59,9 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
       value = above * above;
       break;
     }
+    case Nonlinearity::softplus:
+      value = fmaxf(gate, 0.0f) + log1pf(expf(-fabsf(gate)));
+      break;
     case Nonlinearity::product:
       value = gate;
       break;

@@ -72,7 +72,8 @@ BackendTraits CudaBackend::traits() const {
                      .chosen_rows = false,
                      .all_gates = false,
                      .side_streams = false,
-                     .column_taps = false}};
+                     .column_taps = false,
+                     .own_gates = false}};
 }
 
 size_t CudaBackend::available_memory() const {

@@ -144,6 +144,8 @@ ModelSpec command_r_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec cohere2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec cohere2_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec mimo2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec laguna_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec muse_glimmer_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec gpt_neox_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec phi2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec starcoder2_spec(const ModelFile& file, const SpecOptions& options);

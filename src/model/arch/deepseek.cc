@@ -114,6 +114,26 @@ ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options) {
 
 namespace {
 
+constexpr const char* kIndexTypes = "attention.indexer.types";
+constexpr uint32_t kLongContext = 1u << 20;  // of GLM 5.2, whose first files do not say which layers share
+
+// Layers that take over the choice of the last one before them that has an index. One after those that a file speaks of has its own.
+std::vector<bool> shared_choices(const Keys& keys, size_t layers, uint32_t context) {
+  std::vector<bool> shared(layers);
+  if (keys.architecture() != "glm-dsa") return shared;
+  if (keys.all().has(keys(kIndexTypes))) {
+    const std::vector<bool> own = keys.all().flags(keys(kIndexTypes));
+    const uint64_t predicting = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
+    if (own.size() != layers && own.size() + predicting != layers && own.size() != layers + predicting)
+      throw Error("{}: {} speaks of {} layers, but there are {}", keys.all().file_name(), keys(kIndexTypes),
+                  own.size(), layers);
+    for (size_t i = 0; i < std::min(own.size(), layers); ++i) shared[i] = !own[i];
+  } else if (context >= kLongContext) {
+    for (size_t i = 2; i < layers; ++i) shared[i] = i % 4 != 2;
+  }
+  return shared;
+}
+
 // Layers whose tokens attend to rows that an index chooses.
 ModelSpec indexed_spec(const ModelFile& file, const SpecOptions& options, RopePairing pairing) {
   ModelSpec spec = deepseek2_spec(file, options);
@@ -134,14 +154,25 @@ ModelSpec indexed_spec(const ModelFile& file, const SpecOptions& options, RopePa
   const uint32_t rotated = keys.count("rope.dimension_count");
   if (index.key_dim % 4 != 0 || index.key_dim < rotated)
     refuse(dim_key, index.key_dim, fmt::format(": known are multiples of four, of which {} rotate", rotated));
-  for (LayerSpec& layer : spec.layers) {
-    auto& latent = std::get<LatentSpec>(layer.mixer);
+  const std::vector<bool> shared = shared_choices(keys, spec.layers.size(), spec.context);
+  RowIndexSpec* last = nullptr;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    auto& latent = std::get<LatentSpec>(spec.layers[i].mixer);
     if (latent.query_rank == 0)
       throw Error(
           "{}: an index is made of what queries are made of, and {} is "
           "not there",
           file.path(), keys("attention.q_lora_rank"));
     latent.index = index;
+    latent.index->is_shared = shared[i];
+    if (!shared[i]) {
+      last = &*latent.index;
+    } else if (last == nullptr) {
+      throw Error("{}: {}: the first layer has no choice of rows to take over", file.path(),
+                  keys(kIndexTypes));
+    } else {
+      last->is_lent = true;
+    }
   }
   return spec;
 }

@@ -40,6 +40,7 @@ struct BlockStep {
   const BatchView& batch;
   Taps taps;          // those of other layers too
   Rows streams = {};  // [tokens, streams * dim], of a model that has several
+  Rows lent = {};     // [tokens, lent_rows()]: what a block before it has left there, or it leaves for others
   std::span<const ColumnSums> sums =
       {};  // of what products read, by role; empty: nobody asks. Those of experts
            // are the block's to pass on, others are the decoder's
@@ -57,6 +58,8 @@ class Block {
   virtual std::vector<size_t> scratch() const = 0;
   // What it wants kept of every token, the formats of keys and values aside; nothing by default.
   virtual KvLayer cached() const { return {}; }
+  // The width of rows that it leaves for blocks after it; all that do agree.
+  virtual size_t lent_rows() const { return 0; }
   // Whether what it adds is times the sigmoid of a number per token, which it writes too.
   virtual bool gates_output() const { return false; }
   // Of a step, without the products of its weights: what it makes of the cache, where its layer is kept as said.

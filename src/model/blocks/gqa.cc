@@ -22,6 +22,7 @@ class GqaBlock : public Block {
     std::vector<size_t> widths = {query_, spec_.shares_with ? 0 : key_, spec_.shares_with ? 0 : value_,
                                   attended_};
     if (spec_.output_gate) widths.insert(widths.end(), {2 * query_, query_, attended_});
+    if (spec_.own_gate != GateOf::none) widths.insert(widths.end(), {0, gate_width(), attended_});
     return widths;
   }
   KvLayer cached() const override {
@@ -50,7 +51,8 @@ class GqaBlock : public Block {
     kQueryNormBias,
     kKeyNorm,
     kKeyNormBias,
-    kSinks
+    kSinks,
+    kGate
   };
   enum : uint8_t {  // scratch
     kQueryRows,
@@ -62,6 +64,10 @@ class GqaBlock : public Block {
     kUngatedRows
   };
 
+  bool has_gate() const { return spec_.output_gate || spec_.own_gate != GateOf::none; }
+  size_t gate_width() const {
+    return spec_.own_gate == GateOf::none ? 0 : spec_.own_gate == GateOf::heads ? spec_.heads : attended_;
+  }
   // The rows of values, normed head by head.
   void norm_values(const BlockStep& step) const;
   Norm norm(const BlockStep& step, size_t weight) const {
@@ -117,6 +123,8 @@ std::vector<Role> GqaBlock::roles() const {
   add_norm("key norm", "attn_k_norm", spec_.kv_heads, own);
   roles.push_back(vector_role("sinks", "attn_sinks.weight", spec_.heads,
                               spec_.sinks ? Presence::required : Presence::absent));
+  roles.push_back(matrix("attention gate", "attn_gate.weight", gate_width()));
+  if (gate_width() == 0) roles.back().presence = Presence::absent;
   return roles;
 }
 
@@ -157,11 +165,13 @@ void GqaBlock::forward(const BlockStep& step) const {
   const auto& w = step.weights;
   const Rows query = step.scratch[kQueryRows].f32;
   const Rows asked = spec_.output_gate ? step.scratch[kBothRows].f32 : query;
-  const Projection projections[] = {{w[kQuery], w[kQueryBias], asked},
-                                    {w[kKey], w[kKeyBias], step.scratch[kKeyRows].f32},
-                                    {w[kValue], w[kValueBias], step.scratch[kValueRows].f32}};
+  Projection projections[4] = {{w[kQuery], w[kQueryBias], asked},
+                               {w[kKey], w[kKeyBias], step.scratch[kKeyRows].f32},
+                               {w[kValue], w[kValueBias], step.scratch[kValueRows].f32}};
   const bool own = !spec_.shares_with;
-  const size_t owns = !own ? 1 : spec_.values == Values::keys_normed ? 2 : 3;
+  size_t owns = !own ? 1 : spec_.values == Values::keys_normed ? 2 : 3;
+  const Rows key = projections[1].out, value = projections[2].out;
+  if (spec_.own_gate != GateOf::none) projections[owns++] = {w[kGate], {}, step.scratch[kGateRows].f32};
   step.backend.project({step.in, std::span(projections).first(owns)});
   if (own && spec_.values != Values::own) norm_values(step);
   if (spec_.output_gate) {
@@ -173,8 +183,8 @@ void GqaBlock::forward(const BlockStep& step) const {
   const Norm query_norm = norms ? norm(step, kQueryNorm) : Norm{};
   const Norm key_norm = norms && own ? norm(step, kKeyNorm) : Norm{};
   RopeStoreParams rope{.query = query,
-                       .key = own ? projections[1].out : Rows{},
-                       .value = own ? projections[2].out : Rows{},
+                       .key = own ? key : Rows{},
+                       .value = own ? value : Rows{},
                        .head_dim = spec_.key_dim,
                        .query_norm = norms ? &query_norm : nullptr,
                        .key_norm = norms && own ? &key_norm : nullptr,
@@ -200,15 +210,16 @@ void GqaBlock::forward(const BlockStep& step) const {
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],
                             .slopes = spec_.slopes,
-                            .out = step.scratch[spec_.output_gate ? kUngatedRows : kAttendedRows]};
+                            .out = step.scratch[has_gate() ? kUngatedRows : kAttendedRows]};
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
   }
   step.backend.attend(attend);
-  if (spec_.output_gate) {
+  if (has_gate()) {
     step.backend.activate({.gate = step.scratch[kGateRows].f32,
                            .up = step.scratch[kUngatedRows].f32,
-                           .function = {.kind = Nonlinearity::sigmoid},
+                           .span = spec_.own_gate == GateOf::heads ? spec_.value_dim : 1,
+                           .function = {.kind = spec_.gate_function},
                            .out = step.scratch[kAttendedRows]});
   }
   const Projection out[] = {{w[kOut], w[kOutBias], step.out}};

@@ -10,6 +10,7 @@ namespace quire {
 struct NormSpec {
   NormKind kind = NormKind::rms;
   float epsilon = 1e-5f;
+  bool has_weights = true;  // only of the norm of what the stream begins with may this be false
 };
 
 enum class QueryKeyNorm : uint8_t {
@@ -19,6 +20,9 @@ enum class QueryKeyNorm : uint8_t {
   per_head_weightless,  // no head has any
   whole                 // over all heads at once
 };
+
+// What attention gives may be multiplied with a gate that a matrix makes of what the layer reads: one for each value, or for each head.
+enum class GateOf : uint8_t { none, values, heads };
 
 // What is stored as a token's values: what their matrix gives, that with each head normed without weights, or so normed what the
 // keys' matrix gives, which they have no other of.
@@ -45,6 +49,9 @@ struct GqaSpec {
   QueryTemperature temperature = {};
   // Heads of the query's product are a query and a gate, side by side; what attention gives is multiplied with sigmoid(gate).
   bool output_gate = false;
+  // Or the gate has a matrix of its own. REQUIRES: not both.
+  GateOf own_gate = GateOf::none;
+  Nonlinearity gate_function = Nonlinearity::sigmoid;  // of such a gate
   Values values = Values::own;
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};

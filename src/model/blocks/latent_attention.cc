@@ -27,10 +27,10 @@ class LatentBlock : public Block {
                                 heads_ * (rotated_ + latent_),
                                 heads_ * latent_,
                                 heads_ * spec_.value_dim};
-    if (spec_.index) {
+    if (has_index()) {
       const size_t dim = spec_.index->key_dim;
-      for (const size_t width :
-           {spec_.index->heads * dim, dim, dim, size_t(spec_.index->heads), size_t(spec_.index->most)})
+      const size_t chosen = spec_.index->is_lent ? 0 : spec_.index->most;
+      for (const size_t width : {spec_.index->heads * dim, dim, dim, size_t(spec_.index->heads), chosen})
         rows.push_back(width);
     }
     return rows;
@@ -38,9 +38,10 @@ class LatentBlock : public Block {
   KvLayer cached() const override {
     KvLayer streams = {
         {.kv_heads = 1, .key_dim = uint32_t(rotated_), .value_dim = uint32_t(latent_), .key_goes_on = true}};
-    if (spec_.index) streams.push_back({.kv_heads = 1, .key_dim = spec_.index->key_dim});
+    if (has_index()) streams.push_back({.kv_heads = 1, .key_dim = spec_.index->key_dim});
     return streams;
   }
+  size_t lent_rows() const override { return spec_.index && spec_.index->is_lent ? spec_.index->most : 0; }
   StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
 
@@ -80,6 +81,7 @@ class LatentBlock : public Block {
     kChosenRows  // numbers of rows
   };
 
+  bool has_index() const { return spec_.index && !spec_.index->is_shared; }
   void make_queries(const BlockStep& step, const Rows& latent) const;
   void choose_rows(const BlockStep& step, AttendParams& attend) const;
   Norm norm(const BlockStep& step, size_t weight) const { return norm_of(step, spec_.norm, weight); }
@@ -131,7 +133,7 @@ std::vector<Role> LatentBlock::roles() const {
   for (Role& role : norm_roles("query latent norm", "attn_q_a_norm", spec_.query_rank, of_rank))
     roles.push_back(std::move(role));
   for (Role& role : norm_roles("latent norm", "attn_kv_a_norm", latent_)) roles.push_back(std::move(role));
-  if (!spec_.index) return roles;
+  if (!has_index()) return roles;
   const uint64_t index_heads = spec_.index->heads, index_dim = spec_.index->key_dim;
   roles.push_back({.name = "queries of the index",
                    .tensor = "indexer.attn_q_b.weight",
@@ -163,6 +165,7 @@ StepCost LatentBlock::cost(const StepShape& shape, std::span<const KvLayerLayout
       attended += std::min(double(shape.depth) + t + 1, double(spec_.index->most));
     cost.f32_ops = shape.sequences * attended * pair_ops;
     cost.kv_bytes = shape.sequences * attended * row_bytes;
+    if (!has_index()) return cost;
     cost.f32_ops += shape.sequences * visible * 2 * double(spec_.index->heads) * double(spec_.index->key_dim);
     cost.kv_bytes += shape.sequences * end * double(streams[1]->key_row_bytes);
   }
@@ -189,10 +192,10 @@ void LatentBlock::make_queries(const BlockStep& step, const Rows& latent) const 
                                 .rows = {},
                                 .out = ranked});
     const Projection up[] = {{w[kQuery], {}, query},
-                             {spec_.index ? w[kIndexQuery] : Weight(),
+                             {has_index() ? w[kIndexQuery] : Weight(),
                               {},
-                              spec_.index ? step.scratch[kIndexQueryRows].f32 : Rows()}};
-    step.backend.project({ranked, std::span(up).first(spec_.index ? 2 : 1)});
+                              has_index() ? step.scratch[kIndexQueryRows].f32 : Rows()}};
+    step.backend.project({ranked, std::span(up).first(has_index() ? 2 : 1)});
   }
   step.backend.project_heads(
       {.in = query, .heads = uint32_t(heads_), .weight = w[kKeys], .out = step.scratch[kAskingRows]});
@@ -200,6 +203,12 @@ void LatentBlock::make_queries(const BlockStep& step, const Rows& latent) const 
 
 // REQUIRES: what queries are made of is there.
 void LatentBlock::choose_rows(const BlockStep& step, AttendParams& attend) const {
+  const RowIndexSpec& index = *spec_.index;
+  const Rows& kept = index.is_shared || index.is_lent ? step.lent : step.scratch[kChosenRows].f32;
+  const std::span rows(reinterpret_cast<uint32_t*>(kept.data), kept.rows * index.most);
+  attend.chosen = rows;
+  attend.most = index.most;
+  if (index.is_shared) return;
   const auto& w = step.weights;
   const Rows key = step.scratch[kIndexKeyRows].f32, weights = step.scratch[kIndexWeightRows].f32;
   const Projection both[] = {{w[kIndexKey], {}, key}, {w[kIndexWeights], {}, weights}};
@@ -221,16 +230,12 @@ void LatentBlock::choose_rows(const BlockStep& step, AttendParams& attend) const
                            .sin = angles.sin,
                            .pairing = spec_.index->pairing,
                            .kv = step.kv[1]});
-  const Rows chosen = step.scratch[kChosenRows].f32;
-  const std::span rows(reinterpret_cast<uint32_t*>(chosen.data), chosen.rows * spec_.index->most);
   step.backend.choose_rows({.query = query,
                             .weights = weights,
                             .heads = spec_.index->heads,
                             .kv = step.kv[1],
                             .most = spec_.index->most,
                             .chosen = rows});
-  attend.chosen = rows;
-  attend.most = spec_.index->most;
 }
 
 void LatentBlock::forward(const BlockStep& step) const {

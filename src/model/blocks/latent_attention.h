@@ -11,6 +11,9 @@ struct RowIndexSpec {
   uint32_t key_dim = 0;  // of which as much rotates as of the heads that attend
   uint32_t most = 0;
   RopePairing pairing = RopePairing::halves;
+  bool is_shared =
+      false;  // the choice of the last layer before that has an index of its own: this one has none
+  bool is_lent = false;                                         // layers after this one take its choice
   NormSpec norm = {.kind = NormKind::layer, .epsilon = 1e-6f};  // of keys
 };
 

@@ -63,7 +63,7 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
                                               float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
   using Scales = PanelScales<Format, PerRow>;
-  constexpr size_t kGroup = group_values(kForm);
+  constexpr size_t kGroup = group_values(kForm), kSub = Packed::kSub;
   const PerRow zero = {};
   DirectSums<kTokens> sums = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
@@ -76,13 +76,8 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
         sums.scaled[t][i] = start.v[i];
       }
     }
-    for (size_t c = begin; c < end; c += 32) {
-      const uint8_t* step = panel + c / 32 * Packed::kBytes + Packed::kStart;
-      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
-      add_corrections<Format>(c / 32, inputs, sums.prefix);
-      add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums.prefix);  // in pairs that share bytes
-      add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums.prefix);
-      const PerRow next = c + 32 < end ? Scales::scales(panel, c + 32) : zero;
+    const auto end_sub = [&](size_t after) __attribute__((always_inline)) {
+      const PerRow next = after < end ? Scales::scales(panel, after) : zero;
       const PerRow difference = minus(scale, next);
       scale = next;
       for (size_t t = 0; t < kTokens; ++t) {
@@ -91,6 +86,21 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
           sums.scaled[t][i] = _mm256_fmadd_ps(prefix, difference.v[i], sums.scaled[t][i]);
         }
       }
+    };
+    for (size_t c = begin; c < end; c += 32) {
+      const uint8_t* step = step_at<Packed>(panel, c);
+      fetch_ahead<Avx2Fetch, Packed::kStepBytes>(step);
+      add_corrections<Format>(c / kSub, inputs, sums.prefix);
+      if constexpr (kSub == 32) {
+        add_columns<Format, 0, 4, 1, 5>(step, c, inputs, sums.prefix);  // in pairs that share bytes
+        add_columns<Format, 2, 6, 3, 7>(step, c, inputs, sums.prefix);
+      } else {
+        add_columns<Format, 0, 1, 2, 3>(step, c, inputs, sums.prefix);
+        end_sub(c + kSub);
+        add_corrections<Format>(c / kSub + 1, inputs, sums.prefix);
+        add_columns<Format, 4, 5, 6, 7>(step, c, inputs, sums.prefix);
+      }
+      end_sub(c + 32);
       if constexpr (Packed::Uniform::kHasMin) {
         const PerRow min = Scales::mins(panel, c);
         for (size_t t = 0; t < kTokens; ++t) {
@@ -254,7 +264,8 @@ ALWAYS_INLINE void add_opened(const uint8_t* opened, size_t c, const PanelInput*
 template <class Format, ActivationForm kForm, size_t kTokens>
 requires(!In256<Format>) void multiply_tile(const OpenPanel& panel, size_t cols, const PanelInput* inputs,
                                             float (*out)[kPanelRows]) {
-  constexpr size_t kGroup = group_values(kForm);
+  constexpr size_t kGroup = group_values(kForm), kSub = UniformBlock<Format>::kSub;
+  static_assert(kSub == 32 || !UniformBlock<Format>::kHasMin);
   __m256 sums[kTokens][kVectors] = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
     const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
@@ -267,11 +278,11 @@ requires(!In256<Format>) void multiply_tile(const OpenPanel& panel, size_t cols,
         scaled[t][i] = start.v[i];
       }
     }
-    for (size_t c = begin; c < end; c += 32) {
-      add_opened<Format>(panel.codes + kPanelRows * c, c, inputs, prefixes);
-      add_opened<Format>(panel.codes + kPanelRows * (c + 16), c + 16, inputs, prefixes);
-      add_corrections<Format>(c / 32, inputs, prefixes);
-      const PerRow difference = PerRow::load(panel.differences + kPanelRows * (c / 32));
+    for (size_t c = begin; c < end; c += kSub) {
+      for (size_t i = c; i < c + kSub; i += 16)
+        add_opened<Format>(panel.codes + kPanelRows * i, i, inputs, prefixes);
+      add_corrections<Format>(c / kSub, inputs, prefixes);
+      const PerRow difference = PerRow::load(panel.differences + kPanelRows * (c / kSub));
       for (size_t t = 0; t < kTokens; ++t) {
         for (size_t i = 0; i < kVectors; ++i) {
           const __m256 prefix = _mm256_castsi256_ps(prefixes[t][i]);

@@ -50,6 +50,13 @@ struct PerRow {
              _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(one, 1)))}};
   }
 
+  static ALWAYS_INLINE PerRow load_e4m3(const uint8_t* bytes) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    const __m256i halves = _mm256_slli_epi16(_mm256_cvtepu8_epi16(all), 7);
+    return {{_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+             _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))}};
+  }
+
   static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
     const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
     return {
@@ -75,11 +82,13 @@ struct Codes {
   using Packed = PackedBlock<Format>;
   static constexpr Coding kCodes = Packed::kCodes;
   // Codes that reach too far to be taken above 0.
-  static constexpr bool kIsSigned = kWeightCodes<Format>.highest - kWeightCodes<Format>.lowest > 63;
+  static constexpr int kRange = kWeightCodes<Format>.highest - kWeightCodes<Format>.lowest;
+  static constexpr bool kIsSigned = kRange > 63;
   static constexpr int kLess = kCodes == Coding::widened ? 8 : -kLowest<Format>;
   static constexpr int kTimes = kCodes == Coding::widened ? 16 : 1;  // what the products are multiplied with
   // How many products of a vector are added in 16 bits: 4 * 2 * 31 * 127 = 31496, 2 * 2 * 63 * 127 = 32004.
-  static constexpr size_t kDeep = kIsSigned ? 1 : kCodes == Coding::six ? 2 : 4;
+  static constexpr bool kIsWide = kCodes == Coding::six || (kCodes == Coding::table && kRange > 31);
+  static constexpr size_t kDeep = kIsSigned ? 1 : kIsWide ? 2 : 4;
   static constexpr bool kHasCorrection = !kIsSigned && kLess != 0;
   static constexpr MovedTable kTable = moved_table<Format>(kIsSigned ? 0 : kLess);
 

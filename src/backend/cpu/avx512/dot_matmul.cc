@@ -77,7 +77,7 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
                                               float (*out)[kPanelRows]) {
   using Packed = PackedBlock<Format>;
   using Scales = PanelScales<Format, PerRow>;
-  constexpr size_t kGroup = group_values(kForm);
+  constexpr size_t kGroup = group_values(kForm), kSub = Packed::kSub;
   const PerRow zero = {};
   DirectSums<kTokens> sums = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
@@ -87,11 +87,8 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
       sums.prefix[t] = _mm512_set1_epi32(kMagicBits);
       sums.scaled[t] = times(scale, -kMagic).v[0];
     }
-    for (size_t c = begin; c < end; c += 32) {
-      fetch_ahead<NearFetch, Packed::kStart>(panel + c / 32 * Packed::kBytes);
-      begin_sub<true>(c / 32, inputs, sums.part);
-      add_step<Format>(panel + c / 32 * Packed::kBytes + Packed::kStart, c, inputs, sums.part, [] {});
-      const PerRow next = c + 32 < end ? Scales::scales(panel, c + 32) : zero;
+    const auto end_sub = [&](size_t after) __attribute__((always_inline)) {
+      const PerRow next = after < end ? Scales::scales(panel, after) : zero;
       const PerRow difference = minus(scale, next);
       scale = next;
       for (size_t t = 0; t < kTokens; ++t) {
@@ -99,6 +96,18 @@ requires(!In256<Format>) void multiply_direct(const uint8_t* panel, size_t cols,
         sums.scaled[t] =
             _mm512_fmadd_ps(_mm512_castsi512_ps(sums.prefix[t]), difference.v[0], sums.scaled[t]);
       }
+    };
+    for (size_t c = begin; c < end; c += 32) {
+      if (Packed::kValues == 32 || c % Packed::kValues == 0)
+        fetch_ahead<NearFetch, Packed::kStart>(block_at<Packed>(panel, c));
+      begin_sub<true>(c / kSub, inputs, sums.part);
+      add_step<Format>(
+          step_at<Packed>(panel, c), c, inputs, sums.part, [&]() __attribute__((always_inline)) {
+            if constexpr (kSub == 32) return;
+            end_sub(c + kSub);
+            begin_sub<true>(c / kSub + 1, inputs, sums.part);
+          });
+      end_sub(c + 32);
       if constexpr (Packed::Uniform::kHasMin) {
         const PerRow min = Scales::mins(panel, c);
         for (size_t t = 0; t < kTokens; ++t) {
@@ -203,7 +212,7 @@ requires(kForm != ActivationForm::q8_256) void multiply_tile(const OpenPanel& pa
                                                              const PanelInput* inputs,
                                                              float (*out)[kPanelRows]) {
   constexpr size_t kGroup = group_values(kForm);
-  static_assert(kSub == 32);
+  static_assert(kSub == 32 || !kHasMin);
   __m512 sums[kTokens] = {};
   for (size_t begin = 0; begin < cols; begin += kGroup) {
     const size_t end = begin + kGroup < cols ? begin + kGroup : cols;
@@ -214,12 +223,12 @@ requires(kForm != ActivationForm::q8_256) void multiply_tile(const OpenPanel& pa
       prefixes[t] = _mm512_set1_epi32(kMagicBits);
       scaled[t] = start.v[0];
     }
-    for (size_t c = begin; c < end; c += 32) {
+    for (size_t c = begin; c < end; c += kSub) {
       add_opened(panel.codes + kPanelRows * c, c, inputs, prefixes);
-      add_opened(panel.codes + kPanelRows * (c + 16), c + 16, inputs, prefixes);
-      const PerRow difference = PerRow::load(panel.differences + kPanelRows * (c / 32));
+      if constexpr (kSub == 32) add_opened(panel.codes + kPanelRows * (c + 16), c + 16, inputs, prefixes);
+      const PerRow difference = PerRow::load(panel.differences + kPanelRows * (c / kSub));
       for (size_t t = 0; t < kTokens; ++t) {
-        prefixes[t] = _mm512_add_epi32(prefixes[t], _mm512_set1_epi32(inputs[t].corrections[c / 32]));
+        prefixes[t] = _mm512_add_epi32(prefixes[t], _mm512_set1_epi32(inputs[t].corrections[c / kSub]));
         scaled[t] = _mm512_fmadd_ps(_mm512_castsi512_ps(prefixes[t]), difference.v[0], scaled[t]);
       }
     }

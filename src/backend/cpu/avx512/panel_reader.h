@@ -43,6 +43,11 @@ struct PerRow {
     return {{_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(one))}};
   }
 
+  static ALWAYS_INLINE PerRow load_e4m3(const uint8_t* bytes) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    return {{_mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(all), 7))}};
+  }
+
   static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
     const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
     const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);

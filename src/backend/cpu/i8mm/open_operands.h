@@ -46,12 +46,12 @@ constexpr size_t smaller(size_t a, size_t b) {
 
 // ---- panels --------------------------------------------------------------------------------------------------------
 
-// What scales and minimums of eight rows come to, in blocks of 32
+// What scales and minimums of eight rows come to, where they are floats
 struct FloatScales {
   using Sum = float;
   float starts[kPartGroups][2 * kHalfRows];     // [groups]: -kMagic * the first scale
-  float differences[kPartSubs][2 * kHalfRows];  // [blocks]: the scale less the next in the group
-  float mins[kPartSubs][2 * kHalfRows];         // [blocks]
+  float differences[kPartSubs][2 * kHalfRows];  // [sub-blocks]: the scale less the next in the group
+  float mins[kPartSubs][2 * kHalfRows];         // [sub-blocks]
 };
 
 // and in blocks of 256, whose sub-scales are whole numbers.
@@ -111,18 +111,23 @@ ALWAYS_INLINE void store_halves(int16x8_t low, int16x8_t high, const Store& arra
 template <class Format, size_t kGroup>
 void open_scales(const uint8_t* panel, size_t cols, size_t begin, size_t width, FloatScales* halves) {
   using Packed = Panel<Format>;
-  PerRow scale = Reader<Format>::block_scales(panel + begin / 32 * Packed::kBytes);
-  for (size_t c = 0; c < width; c += 32) {
-    const uint8_t* block = panel + (begin + c) / 32 * Packed::kBytes;
-    const size_t after = begin + c + 32;
-    const PerRow next = after < cols ? Reader<Format>::block_scales(block + Packed::kBytes) : PerRow{};
+  constexpr size_t kSub = Packed::kSub;
+  const auto scales_at = [panel](size_t column) {
+    return Reader<Format>::block_scales(block_at<Packed>(panel, column) +
+                                        Packed::float_scales_at(column % Packed::kValues));
+  };
+  PerRow scale = scales_at(begin);
+  for (size_t c = 0; c < width; c += kSub) {
+    const size_t after = begin + c + kSub;
+    const PerRow next = after < cols ? scales_at(after) : PerRow{};
     if (c % kGroup == 0)
       store_halves(times(scale, -kMagic), [&](size_t h) { return halves[h].starts[c / kGroup]; });
     if (after % kGroup != 0)
       for (size_t i = 0; i < kVectors; ++i) scale.v[i] = vsubq_f32(scale.v[i], next.v[i]);
-    store_halves(scale, [&](size_t h) { return halves[h].differences[c / 32]; });
+    store_halves(scale, [&](size_t h) { return halves[h].differences[c / kSub]; });
     scale = next;
     if constexpr (Packed::Uniform::kHasMin) {
+      const uint8_t* block = block_at<Packed>(panel, begin + c);
       store_halves(Reader<Format>::mins(block, 0), [&](size_t h) { return halves[h].mins[c / 32]; });
     }
   }

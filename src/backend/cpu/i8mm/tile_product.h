@@ -90,8 +90,20 @@ __attribute__((noinline)) void add_mins(const FloatScales& half, const TileInput
   mins.store(sums);
 }
 
-// A group of `steps` blocks of 32 columns, between whose codes there are kGap bytes.
-template <size_t kPairs, size_t kGap>
+// Adds what a sub-block comes to.
+template <size_t kPairs>
+ALWAYS_INLINE void add_scaled(const float*& differences, const Prefixes<kPairs>& prefixes,
+                              float32x4_t (&scaled)[kRowPairs][kPairs]) {
+  for (size_t i = 0; i < kRowPairs; ++i) {
+    const float32x4_t difference = vld1q_f32(differences + 4 * i);
+    for (size_t j = 0; j < kPairs; ++j)
+      scaled[i][j] = vfmaq_f32(scaled[i][j], vreinterpretq_f32_s32(prefixes.v[i][j]), difference);
+  }
+  differences += 2 * kHalfRows;
+}
+
+// A group of `steps` steps of 32 columns, between whose codes there are kGap bytes.
+template <size_t kSub, size_t kPairs, size_t kGap>
 ALWAYS_INLINE void add_group(size_t steps, const float* starts, const float*& differences,
                              const int8_t*& codes, const int8_t*& values, TileSums& sums) {
   Prefixes<kPairs> prefixes;
@@ -103,14 +115,11 @@ ALWAYS_INLINE void add_group(size_t steps, const float* starts, const float*& di
     }
   }
 #pragma GCC unroll 1
-  for (size_t step = 0; step < steps; ++step, differences += 2 * kHalfRows) {
+  for (size_t step = 0; step < steps; ++step) {
     add_sixteen(codes, values, prefixes);
+    if constexpr (kSub == 16) add_scaled(differences, prefixes, scaled);
     add_sixteen(codes, values, prefixes);
-    for (size_t i = 0; i < kRowPairs; ++i) {
-      const float32x4_t difference = vld1q_f32(differences + 4 * i);
-      for (size_t j = 0; j < kPairs; ++j)
-        scaled[i][j] = vfmaq_f32(scaled[i][j], vreinterpretq_f32_s32(prefixes.v[i][j]), difference);
-    }
+    add_scaled(differences, prefixes, scaled);
     codes += kGap;
     hold_back_loads();
   }
@@ -121,14 +130,14 @@ template <size_t kSub, size_t kGroup, bool kHasMin, size_t kGap, size_t kPairs>
 __attribute__((noinline))  // one for all formats of these sizes
 void multiply_tile(const FloatScales& half, const int8_t* codes, const TileInputs<float>& inputs, size_t width,
                    TileSums& sums, TileSums& min_sums) {
-  static_assert(kSub == 32);
+  static_assert(kSub == 32 || !kHasMin);
   const int8_t* values = inputs.groups;
   const float* differences = half.differences[0];
   const float* starts = half.starts[0];
   for (size_t group = 0; group < width / kGroup; ++group, starts += 2 * kHalfRows)
-    add_group<kPairs, kGap>(kGroup / 32, starts, differences, codes, values, sums);
+    add_group<kSub, kPairs, kGap>(kGroup / 32, starts, differences, codes, values, sums);
   if (width % kGroup != 0)
-    add_group<kPairs, kGap>(width % kGroup / 32, starts, differences, codes, values, sums);
+    add_group<kSub, kPairs, kGap>(width % kGroup / 32, starts, differences, codes, values, sums);
   if constexpr (kHasMin) add_mins<kPairs>(half, inputs, width, min_sums);
 }
 

@@ -200,6 +200,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
                         size_t stride, float* out) {
       return Product{.weight = w.view.slice(expert * rows, rows),
                      .panels = panels_of(w, rows, expert),
+                     .scale = w.scale(expert),
                      .bias = bias(its_bias, rows),
                      .in = input,
                      .in_stride = stride,

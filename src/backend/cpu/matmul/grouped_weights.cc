@@ -32,15 +32,6 @@ struct FileColumns {
 };
 
 template <class Format>
-constexpr size_t file_sub() {
-  if constexpr (In256<Format>) {
-    return Format::kSubValues;
-  } else {
-    return Format::kValues;
-  }
-}
-
-template <class Format>
 void read_columns(const uint8_t* row, size_t col, size_t cols, FileColumns& out) {
   out.count = std::min(kGroupedBlockCols, cols - col);
   const uint8_t* block = row + col / Format::kValues * Format::kBytes;
@@ -52,6 +43,15 @@ void read_columns(const uint8_t* row, size_t col, size_t cols, FileColumns& out)
       out.scales[j] = raw.scale * float(raw.sub_scales[j]);
       out.offsets[j] = 0;
       if constexpr (Format::kHasMin) out.offsets[j] = -(raw.min_scale * float(raw.sub_mins[j]));
+    }
+  } else if constexpr (HasSubFloats<Format>) {
+    constexpr size_t kSubs = Format::kValues / Format::kSubValues;
+    for (size_t j = 0; j < out.count / Format::kValues; ++j, block += Format::kBytes) {
+      format::Codes64 raw;
+      Format::unpack(block, raw);
+      std::memcpy(out.codes + j * Format::kValues, raw.codes, Format::kValues);
+      std::copy_n(raw.scales, kSubs, out.scales + j * kSubs);
+      std::fill_n(out.offsets + j * kSubs, kSubs, 0.0f);
     }
   } else {
     for (size_t j = 0; j < out.count / Format::kValues; ++j, block += Format::kBytes) {
@@ -105,7 +105,7 @@ float largest_of(float scale, float offset) {
 template <class Format, size_t kGroup>
 void GroupedRowBlock<Format, kGroup>::read(const uint8_t* row, size_t col, size_t cols) {
   constexpr GroupedCoding kCoding = Packed::kCoding;
-  constexpr size_t kFileSub = file_sub<Format>();
+  constexpr size_t kFileSub = kSubValues<Format>;
   FileColumns file;
   read_columns<Format>(row, col, cols, file);
   *this = {};

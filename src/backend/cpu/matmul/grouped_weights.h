@@ -8,8 +8,8 @@
 //
 //   scale of its row and group (bf16, rounded up) * code in -127..127.
 //
-// Formats of more than four bits are rounded to such codes when they are packed. Those of four bits keep their indexes of
-// four bits, and for each row and 32 columns how these become codes; a panel is opened to codes when it is multiplied:
+// Formats of more than four bits, or with scales for sixteen columns, are rounded to such codes when they are packed. Others keep their
+// indexes of four bits, and for each row and 32 columns how these become codes; a panel is opened to codes when it is multiplied:
 //
 //   table   code = (entry(index) * ratio + 2^14) >> 15     entry: what the index stands for in the format, times 2^kTableShift
 //   affine  code = (index * ratio + offset) >> 8           in 16 bits, which wrap
@@ -37,9 +37,9 @@ enum class GroupedCoding : uint8_t { byte, table, affine };
 
 template <class Format>
 inline constexpr GroupedCoding kGroupedCoding =
-    In256<Format> || kWeightCodes<Format>.bits > 4 ? GroupedCoding::byte
-    : kHasMin<Format>                              ? GroupedCoding::affine
-                                                   : GroupedCoding::table;
+    kSubValues<Format> != 32 || In256<Format> || kWeightCodes<Format>.bits > 4 ? GroupedCoding::byte
+    : kHasMin<Format>                                                          ? GroupedCoding::affine
+                                                                               : GroupedCoding::table;
 
 // Such that a ratio fits in 16 bits: the largest entry is below 256, so that it becomes 127 at most.
 template <class Format>

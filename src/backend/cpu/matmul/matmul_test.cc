@@ -176,10 +176,11 @@ TEST(Matmul, WithOutliersIsThatOfItsTwinWhateverStandsBesideThem) {
 }
 
 TEST(Matmul, OfMoreThanIsWorkedOnAtATimeIsThatOfItsTwin) {
-  // Without and with minimums, and with sub-blocks of 16 values.
+  // Without and with minimums, and with sub-blocks of 16 values, whole numbers or floats.
   ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_0, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_1, 141, 2048 + 96, 187)));
   ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q2_k, 141, 2048 + 256, 187)));
+  ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::nvfp4, 141, 2048 + 64, 187).add_outliers()));
   ASSERT_NO_FATAL_FAILURE(expect_the_twins_product(Case(DType::q4_1, 37, 2048 + 96, 251).add_outliers()));
   // Few tokens and many columns, more tokens than any set takes at a time, more rows.
   for (DType dtype : {DType::q4_0, DType::q8_0}) {

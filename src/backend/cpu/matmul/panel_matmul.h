@@ -13,10 +13,10 @@ namespace quire {
 struct OpenPanel {
   uint8_t* codes;
 
-  // Of blocks of 32.
+  // Of sub-blocks with floats.
   float* starts;       // [groups][16]: -kMagic * the first scale of a group
-  float* differences;  // [blocks][16]: a block's scale less the next one's in the group
-  float* mins;         // [blocks][16]
+  float* differences;  // [subs][16]: a sub-block's scale less the next one's in the group
+  float* mins;         // [subs][16]
 
   // Of blocks of 256, in the same memory: they have eight sub-blocks or more, so it is enough.
   float* scales;         // [blocks][16]

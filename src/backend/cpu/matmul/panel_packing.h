@@ -18,7 +18,8 @@ namespace quire {
 template <class Format, class Layout>
 class PanelPacking {
   using Packed = typename Layout::Packed;
-  using Raw = std::conditional_t<Packed::kHasSubScales, Codes256, Codes32>;
+  using Raw = std::conditional_t<Packed::kHasSubScales, Codes256,
+                                 std::conditional_t<Packed::kHasSubFloats, format::Codes64, Codes32>>;
 
  public:
   static constexpr PanelFormat format() { return {.panel_bytes = bytes, .pack = pack}; }
@@ -41,7 +42,10 @@ class PanelPacking {
     Raw raw;
     Format::unpack(block, raw);
     Layout::put_codes(block, raw.codes, row, out + Packed::kStart);
-    if constexpr (Packed::kHasExponent) {
+    if constexpr (Packed::kHasSubFloats) {
+      for (size_t j = 0; j < Packed::kSubs; ++j)
+        out[Packed::kScaleBytes * j + row] = Format::scale_bits(block[j]);
+    } else if constexpr (Packed::kScale == WeightCodes::Scale::exponent) {
       out[row] = block[0];
     } else {
       format::store_f16(raw.scale, out + 2 * row);

@@ -13,6 +13,7 @@
 //     static Rows load_i8(const uint8_t*);
 //     static Rows load_i8_of_pairs(const uint8_t*, size_t which);  // the first or second of each two
 //     static Rows load_exponents(const uint8_t*);  // as format::Mxfp4::half_power
+//     static Rows load_e4m3(const uint8_t*);  // 2^-8 of them: what they are as the bits 7 to 14 of an f16
 //     void store(float*) const;
 //     void add(const Rows& rows, float times);  // each rounded once
 //   };
@@ -59,13 +60,19 @@ struct PanelScales {
   using Uniform = typename Packed::Uniform;
   static constexpr size_t kSub = Packed::kSub, kSubs = Packed::kSubs;
 
-  // Of a block, without the share of widened codes.
-  static ALWAYS_INLINE Rows whole_scales(const uint8_t* block) {
-    if constexpr (Packed::kHasExponent) {
-      return Rows::load_exponents(block);
+  // Of a block, or of the sub-block that they stand for, without the share of codes.
+  static ALWAYS_INLINE Rows whole_scales(const uint8_t* scales) {
+    if constexpr (Packed::kScale == WeightCodes::Scale::exponent) {
+      return Rows::load_exponents(scales);
+    } else if constexpr (Packed::kScale == WeightCodes::Scale::e4m3) {
+      return Rows::load_e4m3(scales);
     } else {
-      return Rows::load_f16(block);
+      return Rows::load_f16(scales);
     }
+  }
+  // The same, of what begins at a column.
+  static ALWAYS_INLINE Rows whole_scales_at(const uint8_t* panel, size_t column) {
+    return whole_scales(block_at<Packed>(panel, column) + Packed::float_scales_at(column % Packed::kValues));
   }
   static ALWAYS_INLINE Rows block_scales(const uint8_t* block) {
     const Rows rows = whole_scales(block);
@@ -80,7 +87,7 @@ struct PanelScales {
   static ALWAYS_INLINE Rows scales(const uint8_t* panel, size_t column) {
     const uint8_t* block = block_at<Packed>(panel, column);
     if constexpr (!Packed::kHasSubScales) {
-      return block_scales(block);
+      return block_scales(block + Packed::float_scales_at(column % Packed::kValues));
     } else {
       return times(block_scales(block),
                    Rows::load_i8(block + Packed::kSubScales + kPanelRows * sub_of(column)));
@@ -103,13 +110,13 @@ struct PanelScales {
 
   // All of them, for columns in groups that share a scale of the activations.
   static ALWAYS_INLINE void open(const uint8_t* panel, size_t cols, size_t group, const OpenPanel& out) {
-    for (size_t c = 0; c < cols; c += 32) {
+    for (size_t c = 0; c < cols; c += kSub) {
       const Rows scale = scales(panel, c);
       if (c % group == 0) times(scale, -kMagic).store(out.starts + kPanelRows * (c / group));
-      const size_t after = c + 32;
+      const size_t after = c + kSub;
       const bool is_last = after % group == 0 || after == cols;
       const Rows difference = is_last ? scale : minus(scale, scales(panel, after));
-      difference.store(out.differences + kPanelRows * (c / 32));
+      difference.store(out.differences + kPanelRows * (c / kSub));
       if constexpr (Uniform::kHasMin) mins(panel, c).store(out.mins + kPanelRows * (c / 32));
     }
   }

@@ -23,10 +23,18 @@ void put_merged(U8x16 bytes, uint8_t* place) {
   std::memcpy(place, &four, kFour);
 }
 
-// Half bytes of a table format as the file has them, at the end of a block: the same order as in a step.
+// Half bytes of a table format, as the file has them at the end of a block, in the order of a step. Sub-blocks of sixteen have their own
+// last eight columns in the upper halves, and not those of the next one.
 template <class Format>
 U8x16 table_indexes(const uint8_t* block, size_t step) {
-  return load16(block + Format::kBytes - Format::kValues / 2 + 16 * step);
+  const U8x16 halves = load16(block + Format::kBytes - Format::kValues / 2 + 16 * step);
+  if constexpr (kSubValues<Format> == 32) return halves;
+  uint64_t subs[2], ordered[2];
+  std::memcpy(subs, &halves, sizeof(subs));
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0f;
+  ordered[0] = (subs[0] & kLow) | (subs[1] & kLow) << 4;
+  ordered[1] = (subs[0] >> 4 & kLow) | (subs[1] & ~kLow);
+  return load16(reinterpret_cast<const uint8_t*>(ordered));
 }
 
 // The place in the table of every code that a book can hold.

@@ -9,7 +9,7 @@
 // columns of four, eight or sixteen rows. A panel is a sequence of blocks of as many columns as the format's own; a
 // block holds its scales by row, and then its codes in steps of 32 columns:
 //
-//   f16 scale[16], or u8 exponent[16] (mxfp4)
+//   f16 scale[16], or u8 exponent[16] (mxfp4), or u8 e4m3[4][16] (nvfp4: of a sub-block; no sign, no NaN)
 //   f16 offset[16] (q4_1, q5_1), or f16 min_scale[16] (blocks of 256 with minimums)
 //   i8 sub_scale[subs][16], i8 sub_min[subs / 2][16][2] (blocks of 256)
 //   u8 codes[values / 32][kStepBytes]
@@ -30,10 +30,12 @@ struct PackedBlock {
   static constexpr size_t kSub = Uniform::kSub;
   static constexpr size_t kSubs = kValues / kSub;
   static constexpr Coding kCodes = kCoding<Format>;
-  static constexpr bool kHasExponent = kWeightCodes<Format>.scale == WeightCodes::Scale::exponent;
-  static constexpr bool kHasSubScales = kValues == 256;
+  static constexpr WeightCodes::Scale kScale = kWeightCodes<Format>.scale;
+  static constexpr bool kHasSubScales = kValues == 256;  // whole numbers
+  static constexpr bool kHasSubFloats = HasSubFloats<Format>;
 
-  static constexpr size_t kSecond = kHasExponent ? 16 : 32;  // offset or min_scale
+  static constexpr size_t kScaleBytes = kScale == WeightCodes::Scale::f16 ? 32 : 16;    // of sixteen rows
+  static constexpr size_t kSecond = kHasSubFloats ? kSubs * kScaleBytes : kScaleBytes;  // offset or min_scale
   static constexpr size_t kSubScales = kSecond + (Uniform::kHasMin ? 32 : 0);
   static constexpr size_t kSubMins = kSubScales + (kHasSubScales ? 16 * kSubs : 0);
   static constexpr size_t kStart = kSubMins + (kHasSubScales && Uniform::kHasMin ? 16 * kSubs : 0);
@@ -43,6 +45,10 @@ struct PackedBlock {
                                                                 : 256;
   static constexpr size_t kBytes = kStart + kValues / 32 * kStepBytes;
 
+  // Where the floats of the sub-block are to which a column of the block belongs.
+  static constexpr size_t float_scales_at(size_t column) {
+    return kHasSubFloats ? column / kSub * kScaleBytes : 0;
+  }
   // Where the minimum of a row's sub-block is.
   static constexpr size_t sub_min_at(size_t row, size_t sub) {
     return kSubMins + 32 * (sub / 2) + 2 * row + sub % 2;

@@ -6,8 +6,8 @@
 #include "backend/cpu/matmul/weight_codes.h"
 
 // Every quantized weight as the matrix kernels see it: int8 codes, and for each sub-block of 16 or 32 values a
-// scale and perhaps a minimum, value = scale * code - minimum. In blocks of 32 values both are floats; in blocks of 256
-// they are whole numbers, times a float of the block each.
+// scale and perhaps a minimum, value = scale * code - minimum. In blocks of 256 both are whole numbers, times a float of the block each;
+// in others (blocks of 32 are one sub-block) they are floats.
 //
 // What differs from the file's own codes: some are widened (weight_codes.h), and what they are moved by goes into the minimum.
 
@@ -32,6 +32,27 @@ struct UniformBlock {
     }
     scales[0] = raw.scale * kScaleShare;
     if constexpr (kHasMin) mins[0] = -(raw.offset + float(kMoved<Format>) * raw.scale);
+  }
+};
+
+template <HasSubFloats Format>
+struct UniformBlock<Format> {
+  static constexpr size_t kValues = Format::kValues;
+  static constexpr size_t kSub = Format::kSubValues;
+  static constexpr bool kHasMin = false;
+  // The bits of a scale, read as those of an f16, are 2^-8 of it; codes are twice the float and more.
+  static constexpr float kScaleShare = 128.0f / float(kWeightCodes<Format>.times);
+
+  int8_t codes[kValues];
+  float scales[kValues / kSub];
+  float mins[1];
+
+  void unpack(const uint8_t* block) {
+    constexpr int kTimes = kWeightCodes<Format>.times;
+    format::Codes64 raw;
+    Format::unpack(block, raw);
+    for (size_t i = 0; i < kValues; ++i) codes[i] = int8_t(raw.codes[i] * kTimes);
+    for (size_t j = 0; j < kValues / kSub; ++j) scales[j] = raw.scales[j] / float(kTimes);
   }
 };
 

@@ -23,25 +23,40 @@ inline constexpr bool kHasMin = Format::kHasOffset;
 template <In256 Format>
 inline constexpr bool kHasMin<Format> = Format::kHasMin;
 
+// Values that share a scale.
+template <class Format>
+inline constexpr size_t kSubValues = 32;
+template <class Format>
+requires requires {
+  Format::kSubValues;
+}
+inline constexpr size_t kSubValues<Format> = Format::kSubValues;
+
 struct WeightCodes {
-  enum class Scale : uint8_t { f16, exponent };  // of a block
+  enum class Scale : uint8_t { f16, exponent, e4m3 };  // of a block; e4m3: of each of its sub-blocks
 
   int bits = 8;                      // of a code, or of the index that stands for it
   int lowest = -128, highest = 127;  // codes, as the format unpacks them
   bool is_table = false;             // they stand in `table`, in the order of indexes
   int8_t table[16] = {};
   Scale scale = Scale::f16;
+  int times = 1;  // of a table: what it holds for a code of the format
 
   // What an index, or a code less the lowest, stands for.
   constexpr int8_t code(size_t index) const { return is_table ? table[index] : int8_t(int(index) + lowest); }
 };
 
 constexpr WeightCodes table_codes(int8_t (*code)(size_t index),
-                                  WeightCodes::Scale scale = WeightCodes::Scale::f16) {
-  WeightCodes codes = {
-      .bits = 4, .lowest = 127, .highest = -128, .is_table = true, .table = {}, .scale = scale};
+                                  WeightCodes::Scale scale = WeightCodes::Scale::f16, int times = 1) {
+  WeightCodes codes = {.bits = 4,
+                       .lowest = 127,
+                       .highest = -128,
+                       .is_table = true,
+                       .table = {},
+                       .scale = scale,
+                       .times = times};
   for (size_t i = 0; i < 16; ++i) {
-    codes.table[i] = code(i);
+    codes.table[i] = int8_t(code(i) * times);
     if (codes.table[i] < codes.lowest) codes.lowest = codes.table[i];
     if (codes.table[i] > codes.highest) codes.highest = codes.table[i];
   }
@@ -106,6 +121,10 @@ inline constexpr WeightCodes kWeightCodes<format::Iq4Xs> = iq4_codes();
 template <>
 inline constexpr WeightCodes kWeightCodes<format::Mxfp4> =
     table_codes([](size_t index) { return format::Mxfp4::code(int(index)); }, WeightCodes::Scale::exponent);
+// Twice, so that sums lose less where kMagic goes along (uniform_blocks.h); more would be too much for AVX2.
+template <>
+inline constexpr WeightCodes kWeightCodes<format::Nvfp4> =
+    table_codes([](size_t index) { return format::Mxfp4::code(int(index)); }, WeightCodes::Scale::e4m3, 2);
 template <>
 inline constexpr WeightCodes kWeightCodes<format::Iq3Xxs> = table_codes([](size_t index) {
   constexpr int8_t kCodes[16] = {-62, -52, -44, -36, -28, -20, -12, -4, 4, 12, 20, 28, 36, 44, 52, 62};
@@ -120,6 +139,11 @@ inline constexpr WeightCodes kWeightCodes<format::LowBook<sub_values>> = table_c
   constexpr int8_t kCodes[16] = {-43, -25, -9, -8, -7, -1, 1, 7, 8, 9, 25, 43};
   return kCodes[index];
 });
+
+// Blocks whose sub-blocks have floats for scales.
+template <class Format>
+concept HasSubFloats = kWeightCodes<Format>
+.scale == WeightCodes::Scale::e4m3;
 
 // Whether codes are four-bit numbers that are moved to -8..7 and taken sixteen times, their scale a sixteenth: then both halves of
 // a byte become codes by one instruction each (a shift, a mask). Not where minimums are whole numbers, into which what is

@@ -11,7 +11,7 @@
 namespace quire {
 namespace {
 
-// ---- blocks of 32 --------------------------------------------------------------------------------------------------
+// ---- blocks whose scales are floats --------------------------------------------------------------------------------------------------
 
 template <size_t kTokens>
 struct DirectSums {
@@ -72,13 +72,15 @@ ALWAYS_INLINE void add_mins(const PerRow& min, size_t index, const Q8Row* inputs
   }
 }
 
-// A group of activations: `steps` blocks of 32 columns from `first` on, the weights' from `block` on. Scales are used
-// without the share of widened codes, which is a power of two and is given to the activations' scale instead.
+// A group of activations: `steps` steps of 32 columns from `first` on, the weights' from `block` on. Scales are used
+// without the share of codes, which is a power of two and is given to the activations' scale instead.
 template <class Format, ActivationForm kForm, class Fetch, size_t kTokens>
 ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, int8x16_t table,
                              const Q8Row* inputs, DirectSums<kTokens>& sums) {
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
+  constexpr size_t kSub = Packed::kSub;
+  static_assert(kSub == 32 || !Packed::Uniform::kHasMin);
   PerRow scale = Read::whole_scales(block);
   for (size_t t = 0; t < kTokens; ++t) {
     for (size_t i = 0; i < kVectors; ++i) {
@@ -86,15 +88,29 @@ ALWAYS_INLINE void add_group(const uint8_t* block, size_t first, size_t steps, i
       sums.scaled[t][i] = vmulq_n_f32(scale.v[i], -kMagic);
     }
   }
-  for (size_t s = 0; s < steps; ++s, block += Packed::kBytes) {
-    const size_t c = first + 32 * s;
-    add_step<Format, Fetch>(block + Packed::kStart, c, table, inputs, sums.prefix, [] {});
-    const PerRow next = s + 1 < steps ? Read::whole_scales(block + Packed::kBytes) : PerRow{};
-    add_scaled(scale, next, sums);
-    if constexpr (Packed::Uniform::kHasMin) {
-      add_mins(Read::moved_mins(block, scale), c / 32, inputs, sums);
+  if constexpr (kSub == 32) {
+    for (size_t s = 0; s < steps; ++s, block += Packed::kBytes) {
+      const size_t c = first + 32 * s;
+      add_step<Format, Fetch>(block + Packed::kStart, c, table, inputs, sums.prefix, [] {});
+      const PerRow next = s + 1 < steps ? Read::whole_scales(block + Packed::kBytes) : PerRow{};
+      add_scaled(scale, next, sums);
+      if constexpr (Packed::Uniform::kHasMin) {
+        add_mins(Read::moved_mins(block, scale), c / 32, inputs, sums);
+      }
+      scale = next;
     }
-    scale = next;
+  } else {
+    const auto end_sub = [&](size_t after) __attribute__((always_inline)) {
+      const PerRow next = after < 32 * steps ? Read::whole_scales_at(block, after) : PerRow{};
+      add_scaled(scale, next, sums);
+      scale = next;
+    };
+    for (size_t c = 0; c < 32 * steps; c += 32) {
+      add_step<Format, Fetch>(
+          step_at<Packed>(block, c), first + c, table, inputs,
+          sums.prefix, [&]() __attribute__((always_inline)) { end_sub(c + kSub); });
+      end_sub(c + 32);
+    }
   }
   for (size_t t = 0; t < kTokens; ++t) {
     const float factor = inputs[t].scales[first / group_values(kForm)] * Packed::Uniform::kScaleShare;

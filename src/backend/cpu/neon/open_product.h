@@ -26,26 +26,28 @@ ALWAYS_INLINE void open_columns(const uint8_t* step, int8x16_t table, uint8_t* c
   }
 }
 
-// Blocks of 32: their scales are floats. Each is read once, for conversions are slow.
+// Of sub-blocks with floats. Each is read once, for conversions are slow.
 template <class Format>
 void open_scales(const uint8_t* panel, size_t cols, size_t group, const OpenPanel& out) {
   using Packed = PackedBlock<Format>;
   using Read = Reader<Format>;
   constexpr float kShare = Packed::Uniform::kScaleShare;
+  constexpr size_t kSub = Packed::kSub;
   PerRow whole = Read::whole_scales(panel);
-  for (size_t c = 0; c < cols; c += 32, panel += Packed::kBytes) {
-    const PerRow next = c + 32 < cols ? Read::whole_scales(panel + Packed::kBytes) : PerRow{};
+  for (size_t c = 0; c < cols; c += kSub) {
+    const size_t after = c + kSub;
+    const PerRow next = after < cols ? Read::whole_scales_at(panel, after) : PerRow{};
     const PerRow scale = times(whole, kShare);
     PerRow difference = scale;
-    if ((c + 32) % group != 0) {
+    if (after % group != 0) {
       const PerRow less = times(next, kShare);
       for (size_t i = 0; i < kVectors; ++i) difference.v[i] = vsubq_f32(scale.v[i], less.v[i]);
     }
     if constexpr (Packed::Uniform::kHasMin) {
-      Read::moved_mins(panel, whole).store(out.mins + kPanelRows * (c / 32));
+      Read::moved_mins(block_at<Packed>(panel, c), whole).store(out.mins + kPanelRows * (c / 32));
     }
     if (c % group == 0) times(scale, -kMagic).store(out.starts + kPanelRows * (c / group));
-    difference.store(out.differences + kPanelRows * (c / 32));
+    difference.store(out.differences + kPanelRows * (c / kSub));
     whole = next;
   }
 }
@@ -117,7 +119,7 @@ ALWAYS_INLINE void add_to(float* sum, float32x4_t scaled, float factor) {
   vst1q_f32(sum, vfmaq_n_f32(vld1q_f32(sum), scaled, factor));
 }
 
-// ---- blocks of 32 --------------------------------------------------------------------------------------------------
+// ---- blocks whose scales are floats --------------------------------------------------------------------------------------------------
 
 template <size_t kTokens>
 ALWAYS_INLINE void subtract_mins(const float* min, size_t blocks, const Q8Row* inputs, size_t first,
@@ -143,7 +145,7 @@ template <size_t kSub, ActivationForm kForm, bool kHasMin, size_t kTokens>
 void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Row* inputs,
                    float (*out)[kPanelRows]) {
   constexpr size_t kGroup = group_values(kForm);
-  static_assert(kSub == 32);
+  static_assert(kSub == 32 || !kHasMin);
   const int8_t* values[kTokens];
   const float* scales[kTokens];
   for (size_t t = 0; t < kTokens; ++t) {
@@ -165,9 +167,9 @@ void multiply_tile(const OpenPanel& panel, size_t first, size_t cols, const Q8Ro
         scaled[t][i] = vld1q_f32(start + 4 * i);
       }
     }
-    for (size_t c = begin; c < end; c += 32, codes += 32 * kPanelRows) {
+    for (size_t c = begin; c < end; c += kSub, codes += kSub * kPanelRows) {
       add_opened(codes, values, c, prefixes);
-      add_opened(codes + 16 * kPanelRows, values, c + 16, prefixes);
+      if constexpr (kSub == 32) add_opened(codes + 16 * kPanelRows, values, c + 16, prefixes);
       const float32x4_t low = vld1q_f32(differences), high = vld1q_f32(differences + 4);
       for (size_t t = 0; t < kTokens; ++t) {
         scaled[t][0] = vfmaq_f32(scaled[t][0], vreinterpretq_f32_s32(prefixes.v[t][0]), low);

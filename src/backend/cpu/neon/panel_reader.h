@@ -49,6 +49,15 @@ struct PerRow {
     return from(vld2q_s8(reinterpret_cast<const int8_t*>(bytes)).val[which]);
   }
 
+  static ALWAYS_INLINE PerRow load_e4m3(const uint8_t* bytes) {
+    const uint8x16_t all = vld1q_u8(bytes);
+    const uint16x8_t low = vshll_n_u8(vget_low_u8(all), 7), high = vshll_n_u8(vget_high_u8(all), 7);
+    return {{vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(low))),
+             vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(low))),
+             vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(high))),
+             vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(high)))}};
+  }
+
   static ALWAYS_INLINE PerRow load_exponents(const uint8_t* bytes) {
     const uint8x16_t all = vld1q_u8(bytes);
     const uint16x8_t low = vmovl_u8(vget_low_u8(all)), high = vmovl_u8(vget_high_u8(all));

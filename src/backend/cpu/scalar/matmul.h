@@ -46,7 +46,7 @@ void matmul_bf16(const MatmulArgs& args);
 // the scales of the block, and the activations' scale a:
 //   scaled = float(sum of s_b * S_b) * d, less by fma float(sum of m_b * A_b) * e;
 //   sum = fma(scaled, a, sum) for each block.
-// In blocks of 32, with MAGIC = kMagic, P_b the integer sum over a group's
+// In others, with MAGIC = kMagic, P_b the integer sum over a group's
 // sub-blocks up to b, d_b and m_b their scales and minimums, and a group's activation scale a:
 //   scaled = -MAGIC * d_0, then fma(MAGIC + P_b, d_b - d_{b+1}, scaled) for each sub-block of the group;
 //   sum = fma(scaled, a, sum) for each group;

@@ -14,6 +14,7 @@ constexpr size_t kChunkTokens = 64;  // share a row's unpacking; their inputs st
 template <class Format>
 struct UniformRow {
   using Block = UniformBlock<Format>;
+  static constexpr size_t kSubs = Block::kValues / Block::kSub;
   std::vector<int8_t> codes;
   std::vector<float> scales;  // one more: 0
   std::vector<float> mins;
@@ -26,7 +27,7 @@ struct UniformRow {
     for (size_t b = 0; b < cols / Block::kValues; ++b) {
       block.unpack(bytes + b * Format::kBytes);
       std::memcpy(codes.data() + b * Block::kValues, block.codes, Block::kValues);
-      scales[b] = block.scales[0];
+      std::copy(std::begin(block.scales), std::end(block.scales), scales.begin() + ptrdiff_t(b * kSubs));
       if constexpr (Block::kHasMin) mins[b] = block.mins[0];
     }
   }

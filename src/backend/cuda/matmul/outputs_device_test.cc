@@ -218,6 +218,7 @@ double expected_gated(const Gate& function, double gate, double up) {
     case Nonlinearity::xielu:
     case Nonlinearity::sigmoid:
     case Nonlinearity::squared_relu:
+    case Nonlinearity::softplus:
     case Nonlinearity::product:
       ADD_FAILURE() << "no gated unit has it";
   }
