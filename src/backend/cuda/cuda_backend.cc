@@ -70,6 +70,8 @@ BackendTraits CudaBackend::traits() const {
                      .latent_rows = false,
                      .all_gates = false,
                      .side_streams = false,
+                     .compressed_rows = false,
+                     .experts_by_token = false,
                      .column_taps = false}};
 }
 
