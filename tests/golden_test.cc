@@ -87,13 +87,16 @@ TEST_P(Goldens, GreedyAnswerIsThatOfTransformers) {
 INSTANTIATE_TEST_SUITE_P(EveryArchitecture, Goldens, testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
-// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 3n, those with latent rows or ALiBi, and
-// MiMo's for its small heads of 12.
+// What a GPU cannot compute it refuses before anything is loaded; of the goldens, Llama 4, Gemma 3n, those with latent rows, rows of several
+// tokens or ALiBi, and MiMo's for its small heads of 12.
 bool is_refused(const std::string& name, const Backend& gpu) {
   const std::shared_ptr<ModelFile> file = open_model_file(golden_folder(name));
   const ModelSpec spec = read_model_spec(*file);
   const bool refused = !refusal_of(*file, spec, gpu.traits()).empty();
-  const auto latent = [](const LayerSpec& layer) { return std::holds_alternative<LatentSpec>(layer.mixer); };
+  const auto latent = [](const LayerSpec& layer) {
+    return std::holds_alternative<LatentSpec>(layer.mixer) ||
+           std::holds_alternative<CompressedSpec>(layer.mixer);
+  };
   EXPECT_EQ(refused, name == "llama4" || name == "bloom" || name == "mpt" || name == "mimo_v2_flash" ||
                          name.starts_with("gemma3n") || std::ranges::any_of(spec.layers, latent));
   return refused;
