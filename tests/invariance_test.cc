@@ -286,6 +286,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"gates_of_values", "muse_glimmer", exact_kernels, KvFormat::f32},
         Case{"scaled_nvfp4", "llama_modelopt_nvfp4", fastest_kernels, KvFormat::f16},
         Case{"nvfp4", "synth:nvfp4", fastest_kernels, KvFormat::f16},
+        Case{"rows_of_tokens", "deepseek_v4", exact_kernels, KvFormat::f32},
+        Case{"rows_of_tokens_fast", "deepseek_v4", fastest_kernels, KvFormat::bf16},
+        Case{"rows_of_tokens_int8_pages", "deepseek_v4", fastest_kernels, KvFormat::int8},
         Case{"q4_0", "synth:q4_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
         Case{"q8_0_bf16_pages", "synth:q8_0", fastest_kernels, KvFormat::bf16},
@@ -352,13 +355,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"split_both", "gpt_oss_mxfp4", nullptr, KvFormat::bf16, 0, {1, 1}}),
     [](const auto& info) { return info.param.name; });
 
-INSTANTIATE_TEST_SUITE_P(Models, LongPrompts,
-                         testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
-                                         Case{"slopes", "mpt", fastest_kernels, KvFormat::f16},
-                                         Case{"windows", "gemma3", fastest_kernels, KvFormat::int8},
-                                         Case{"latent_rows", "deepseek_v2_groups", fastest_kernels,
-                                              KvFormat::f16}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, LongPrompts,
+    testing::Values(Case{"q8_0", "synth:q8_0", fastest_kernels, KvFormat::f16},
+                    Case{"rows_of_tokens", "deepseek_v4", fastest_kernels, KvFormat::f16},
+                    Case{"slopes", "mpt", fastest_kernels, KvFormat::f16},
+                    Case{"windows", "gemma3", fastest_kernels, KvFormat::int8},
+                    Case{"latent_rows", "deepseek_v2_groups", fastest_kernels, KvFormat::f16}),
+    [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(OnAGpu, LongPrompts,
                          testing::Values(Case{"bf16", "synth:bf16", nullptr, KvFormat::bf16},

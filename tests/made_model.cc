@@ -329,6 +329,7 @@ void MadeFile::set(const std::string& name, const std::vector<float>& values) {
 }
 
 void MadeFile::make(const Role& role, DType type) {
+  if (role.below > 0) return make_numbers(role);
   TensorEntry tensor{role.tensor, type, role.shape, 0};
   const size_t rows = rows_of(tensor), cols = tensor.shape.back();
   std::vector<std::byte>& bytes = bytes_[tensor.name];
@@ -345,6 +346,20 @@ void MadeFile::make(const Role& role, DType type) {
     quantize_row(type, values, bytes.data() + row * row_bytes(type, cols));
   }
   tensor.bytes = bytes.size();
+  add_tensor(std::move(tensor));
+}
+
+void MadeFile::make_numbers(const Role& role) {
+  TensorEntry tensor{role.tensor, DType::i32, role.shape, 0};
+  std::vector<std::byte>& bytes = bytes_[tensor.name];
+  tensor.bytes = rows_of(tensor) * tensor.shape.back() * sizeof(int32_t);
+  bytes.resize(tensor.bytes);
+  for (size_t row = 0, at = 0; row < rows_of(tensor); ++row) {
+    for (size_t i = 0; i < tensor.shape.back(); ++i, at += sizeof(int32_t)) {  // no two of a row the same
+      const int32_t number = int32_t((row * 5 + i) % role.below);
+      std::memcpy(bytes.data() + at, &number, sizeof(number));
+    }
+  }
   add_tensor(std::move(tensor));
 }
 
@@ -384,6 +399,42 @@ Metadata small_llama() {
       {"vocab_size", 40},
   };
   for (const auto& [key, value] : kCounts) metadata.set(std::string("llama.") + key, value);
+  return metadata;
+}
+
+Metadata small_compressed() {
+  Metadata metadata("made");
+  metadata.set("general.architecture", std::string("deepseek4"));
+  const std::pair<const char*, uint64_t> kCounts[] = {
+      {"block_count", 4},
+      {"context_length", 1024},
+      {"embedding_length", 32},
+      {"attention.head_count", 4},
+      {"attention.head_count_kv", 1},
+      {"attention.key_length", 16},
+      {"attention.value_length", 16},
+      {"attention.q_lora_rank", 12},
+      {"attention.output_group_count", 2},
+      {"attention.output_lora_rank", 8},
+      {"attention.sliding_window", 10},
+      {"attention.indexer.head_count", 8},
+      {"attention.indexer.key_length", 8},
+      {"attention.indexer.top_k", 5},
+      {"rope.dimension_count", 4},
+      {"expert_count", 6},
+      {"expert_used_count", 2},
+      {"expert_feed_forward_length", 16},
+      {"expert_shared_count", 1},
+      {"hash_layer_count", 1},
+      {"hyper_connection.count", 3},
+      {"hyper_connection.sinkhorn_iterations", 5},
+      {"vocab_size", 40},
+  };
+  for (const auto& [key, value] : kCounts) metadata.set(std::string("deepseek4.") + key, value);
+  metadata.set("deepseek4.attention.compress_ratios", std::vector<uint64_t>{0, 4, 128, 4});
+  metadata.set("deepseek4.swiglu_clamp_exp", std::vector<double>{0.5, 0.5, 0.5, 0.5});
+  metadata.set("llama.vocab_size", uint64_t(40));
+  metadata.set("llama.embedding_length", uint64_t(32));
   return metadata;
 }
 

@@ -37,6 +37,7 @@ class MadeFile : public ModelFile {
 
  private:
   void make(const Role& role, DType type);
+  void make_numbers(const Role& role);
 
   ModelSpec spec_;
   std::map<std::string, std::vector<std::byte>> bytes_;
@@ -44,6 +45,9 @@ class MadeFile : public ModelFile {
 
 // A llama of 4 layers, width 32, 4 heads of 8, 2 of them with keys and values, an MLP of 48, a vocabulary of 40.
 Metadata small_llama();
+// A DeepSeek V4 of 4 layers, width 32, 4 heads of 16, a window of 10, rows of four tokens in two layers and of 128 in one; experts of tokens
+// in the first.
+Metadata small_compressed();
 
 // What one mixer or MLP makes of the normed stream, [tokens][dim]; nothing: what its spec says.
 using PlainRows = std::vector<std::vector<double>>;

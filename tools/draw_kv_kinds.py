@@ -8,10 +8,10 @@ import json
 import math
 import subprocess
 
-SHAPES = ["deepseek-v3", "kimi-k2", "glm-4.7-flash", "deepseek-v2-lite", "mistral-small-4", "qwen3-235b-a22b", "llama-70b"]
-KINDS = [("full heads", "#c44e52"), ("grouped", "#dd8452"), ("one KV head", "#8c8c8c"), ("latent rows", "#4c72b0")]
+SHAPES = ["deepseek-v3", "deepseek-v4-flash", "deepseek-v4-pro", "kimi-k2", "glm-4.7-flash", "deepseek-v2-lite", "mistral-small-4", "qwen3-235b-a22b", "llama-70b"]
+KINDS = [("full heads", "#c44e52"), ("grouped", "#dd8452"), ("one KV head", "#8c8c8c"), ("latent rows", "#4c72b0"), ("rows of several tokens", "#55a868")]
 LEFT, TOP, ROW, BAR, WIDTH = 150, 46, 62, 11, 520
-LEAST, MOST = 1e4, 1e7
+LEAST, MOST = 1e3, 2e7
 
 
 def rows_of(quire, shape):
@@ -31,9 +31,9 @@ def draw(quire):
     for index, (kind, color) in enumerate(KINDS):
         out.append(f'<rect x="{LEFT + index * 120}" y="12" width="12" height="12" fill="{color}"/>'
                    f'<text x="{LEFT + index * 120 + 17}" y="22">{kind}</text>')
-    for power in range(4, 8):
+    for power in range(3, 8):
         x = LEFT + place(10 ** power)
-        label = {4: "10 kB", 5: "100 kB", 6: "1 MB", 7: "10 MB"}[power]
+        label = {3: "1 kB", 4: "10 kB", 5: "100 kB", 6: "1 MB", 7: "10 MB"}[power]
         out.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{height - 26}" stroke="#ddd"/>'
                    f'<text x="{x:.1f}" y="{height - 10}" text-anchor="middle" fill="#666">{label}</text>')
     for at, shape in enumerate(SHAPES):
@@ -43,7 +43,7 @@ def draw(quire):
             row = next((row for row in rows_of(quire, shape) if row["name"].startswith(kind)), None)
             if row is None:
                 continue
-            y, width, size = top + index * (BAR + 1), place(row["bytes_per_token"]), row["bytes_per_token"]
+            y, width, size = top + min(index, 3) * (BAR + 1), place(row["bytes_per_token"]), row["bytes_per_token"]
             mark = ' font-weight="bold"' if row["chosen"] else ' fill="#666"'
             out.append(f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{color}" opacity="{1 if row["chosen"] else 0.45}"/>'
                        f'<text x="{LEFT + width + 5:.1f}" y="{y + BAR - 1}" font-size="11"{mark}>{size:,}</text>')

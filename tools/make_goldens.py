@@ -39,7 +39,7 @@ class Golden:
     """One model: its configuration, how it is stored, and what makes it unlike a plain one."""
 
     def __init__(self, config, *, released=None, dtype=torch.float32, shard=None, gain=None, pack=None, tokenizer=False,
-                 margin=CHOICE_MARGIN, prompt_tokens=PROMPT_TOKENS, nested=None):
+                 margin=CHOICE_MARGIN, prompt_tokens=PROMPT_TOKENS, nested=None, row_tokens=1):
         self.config = config          # a function, so that no two attempts share one
         self.released = released      # keys of config.json as published models write them; None: as Transformers 5 does
         self.dtype = dtype            # of the stored tensors
@@ -50,6 +50,7 @@ class Golden:
         self.margin = margin          # of choices that are not made among logits
         self.prompt_tokens = prompt_tokens
         self.nested = nested          # model_type of a checkpoint of text and images, whose text part it is
+        self.row_tokens = row_tokens  # that a row is of, where rows are chosen
 
 
 def base(**changes):
@@ -206,6 +207,10 @@ def randomize(model, golden, seed):
                 buffer.copy_(1 + 0.2 * torch.randn(buffer.shape, generator=generator))
             elif scale is not None:
                 buffer.copy_(scale * torch.randn(buffer.shape, generator=generator))
+        for name, buffer in sorted(model.named_buffers()):
+            if name.endswith("tid2eid"):  # of each token its experts, no two of them the same
+                experts = model.config.num_local_experts
+                buffer.copy_(torch.stack([torch.randperm(experts, generator=generator)[:buffer.shape[1]] for _ in buffer]))
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             factor = next((value for part, value in golden.gain.items() if part in name), None)
@@ -216,10 +221,10 @@ def randomize(model, golden, seed):
                 parameter.copy_(norm_center + (factor or 0.0) + 0.25 * noise)
             elif name.endswith((".dt_bias", "dt_proj.bias", ".D")) and factor is not None:
                 parameter.copy_(factor + 0.5 * noise)
-            elif name.endswith(("router.scale", "per_expert_scale")):
+            elif name.endswith(("router.scale", "per_expert_scale", "hc.scale", "hc_scale")):
                 parameter.copy_(1 + 0.25 * noise)
             elif parameter.dim() == 1 or name.endswith("bias"):
-                parameter.copy_((factor if name.endswith(("sinks", "correction_bias", "expert_bias")) else 0.25) * noise)
+                parameter.copy_((factor if name.endswith(("sinks", "correction_bias", "expert_bias", "position_bias")) else 0.25) * noise)
             elif any(part in name for part in ("embed_tokens", "wte", "wpe", "embed_in", "word_embeddings", "embeddings")):
                 parameter.copy_((factor or 1.0) * 0.5 * noise)
             else:
@@ -302,8 +307,9 @@ def pack_fp8(state, seed):
 class RouterMargin:
     """Watches how far the last expert chosen is from the first one left out, and the same of groups of them."""
 
-    def __init__(self, model, least_choice):
+    def __init__(self, model, least_choice, row_tokens):
         self.least_choice = least_choice
+        self.row_tokens = row_tokens
         self.smallest = self.smallest_choice = self.smallest_row = math.inf
         self.sees_logits = False
         for module in model.modules():
@@ -320,8 +326,8 @@ class RouterMargin:
             ranked = values.sort(-1, descending=True).values
             if k < values.shape[-1] and not self.sees_logits:
                 gap = ranked[..., k - 1] - ranked[..., k]
-                if values.dim() == 3 and values.shape[-1] == values.shape[-2]:  # rows, of which a token sees those up to its own
-                    chooses = torch.arange(values.shape[-1]) >= k
+                if values.dim() == 3 and values.shape[-1] == values.shape[-2] // self.row_tokens:  # rows, of which a token sees those up to its own
+                    chooses = (torch.arange(values.shape[-2]) + 1) // self.row_tokens > k
                     share = gap / ranked[..., 0].abs().clamp_min(1e-9)
                     self.smallest_row = min(self.smallest_row, share[:, chooses].min().item())
                 else:
@@ -343,7 +349,7 @@ class RouterMargin:
 
 def reference(model, golden, prompt):
     """The prompt's logits and the greedy continuation, or None if a choice is too close or dull."""
-    margin = RouterMargin(model, golden.margin)
+    margin = RouterMargin(model, golden.margin, golden.row_tokens)
     tokens, prompt_logits = list(prompt), None
     for _ in range(GREEDY_TOKENS):
         logits = margin.run(model, tokens)

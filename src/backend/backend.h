@@ -43,12 +43,13 @@ enum class Nonlinearity : uint8_t {
   squared_relu,  // max(x, 0)^2
   softplus,      // ln(1 + e^x)
   product,       // x itself: of a gate and an up their product
+  limited_silu,  // silu(min(gate, limit)) * up, which is clamped to `limit`
 };
 
 // What an MLP does between its two products: f(gate) * up, or f(gate) where there is no up.
 struct Gate {
   Nonlinearity kind = Nonlinearity::silu;
-  float limit = 7;  // of clamped_swiglu and xielu
+  float limit = 7;  // of clamped_swiglu, limited_silu and xielu
   float slope = 1.702f;
 };
 
@@ -102,6 +103,7 @@ struct RopeTableParams {
   Rows sin;
   std::span<const float> inverse_frequencies;  // by pair
   float scale = 1;                             // multiplies cos and sin (yarn, longrope)
+  uint32_t step = 1;                           // positions are rounded down to multiples of it
 };
 
 enum class RopePairing : uint8_t { interleaved, halves };  // (2i, 2i+1), or (i, i + pairs)
@@ -138,6 +140,30 @@ struct RopeStoreParams {
   KvView kv;
 };
 
+// Turns some values of each head, in place: those from `first` on, two for each pair of the angles. Or turns them back, as if the position
+// were below 0.
+struct RotateHeadsParams {
+  enum class Turn : uint8_t { forth, back };
+  Rows rows;  // [tokens, heads * head_dim]
+  uint32_t head_dim = 0;
+  uint32_t first = 0;
+  Rows cos, sin;  // [tokens, pairs]
+  RopePairing pairing = RopePairing::interleaved;
+  Turn turn = Turn::forth;
+};
+
+// Rows of several tokens, as many as the stride of `kv` says: each is written with the last of them. Value by value it is the mean of what
+// the tokens have kept, under the softmax of their gates; normed, and the end of it rotated. Of inputs that are twice as wide the first half
+// is for the row after the token's own and the second for that: such a row is of twice as many tokens, and the first of those there are.
+struct CompressRowsParams {
+  KvView inputs;  // f32: what rows are made of (keys), and its gates (values). REQUIRES: they are stored
+  Weight bias;    // [stride, width of an input]: what gates get by the token's place among those of its row
+  Norm norm;      // of a row
+  Rows cos, sin;  // [tokens, pairs]: of a row's last token the angles of the row
+  RopePairing pairing = RopePairing::interleaved;
+  KvView kv;  // where rows go: one head, of keys alone or of values alone
+};
+
 // Rows that tokens attend to where they do not attend to all that they see: the
 // `most` with the largest scores. A score is the sum over the heads of
 // weights[h] * max(query[h] . key, 0); of equal ones the earlier row comes
@@ -159,8 +185,11 @@ struct AttendParams {
   uint32_t chunk = 0;  // a token sees those of its own chunk of so many alone; 0: there are no chunks
   float scale = 1;
   float soft_cap = 0;  // 0: none
-  // Of tokens that see more than `most` rows those that they attend to, [tokens, most]; 0: they attend to all. REQUIRES: one KV head, no
-  // window, no chunks.
+  // Rows of another stream that are attended to after those, in the same softmax; or nothing. They may be of several tokens, and are
+  // seen from the last of them on. REQUIRES: heads as those of `kv`, no window and no chunks there, and no slopes.
+  KvView beside = {};
+  // Of tokens that see more than `most` rows (of `beside`, if it is there) those that they attend to, [tokens, most]; 0: they attend to all.
+  // REQUIRES: one KV head, no window, no chunks.
   std::span<const uint32_t> chosen = {};
   uint32_t most = 0;
   Weight sinks;  // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
@@ -290,6 +319,9 @@ struct RouteExpertsParams {
   Weight bias;          // [experts], or nothing
   Weight choice_bias;   // [experts], or nothing: added to scores where experts are chosen, and not in shares
   Weight share_scales;  // [experts], or nothing: multiply the shares of the chosen, last of all
+  // [vocabulary, used], i32: the experts of a token, which are not chosen then; or nothing. Tokens that it has no row for have the first.
+  // REQUIRES: all of them are below the number of experts.
+  Weight by_token = {};
   Routing routing = {};
   uint32_t used = 0;
   std::span<uint32_t> experts;  // [tokens, used]
@@ -331,6 +363,33 @@ struct MixStreamsParams {
   Weight scale = {};          // [dim], of correct
   Rows out = {};              // [tokens, dim], of both: what is to be added to the stream
   Activation corrected = {};  // [tokens, dim], of correct: the stream with it, times scale
+};
+
+// Several streams that each block reads a mix of, and gives what it made to (hyper-connections). Of a token with streams x_s, made `y`:
+//
+//   give   x_k = post_k y + sum over j of comb_jk x_j
+//   take   of a product of all streams, [pre, post, comb]: pre_s = sigmoid(scale_0 pre_s + base) + epsilon, post_s = 2 sigmoid(scale_1
+//          post_s + base), and comb's rows are the softmax of scale_2 comb + base, plus epsilon; whose columns, and then rows and columns
+//          in turn, `iterations` times in all, are divided by their sums plus epsilon. What is read is the sum of pre_s x_s
+//   close  the same without post and comb
+struct ConnectStreamsParams {
+  enum class What : uint8_t {
+    open,  // every stream becomes `stream`, and what is given next leaves them as they are
+    give,
+    take,
+    close
+  };
+  What what = What::open;
+  Rows stream;  // [tokens, dim]: what is given, or what is read
+  Rows
+      streams;  // [tokens, width(dim, count)]: the streams, and behind them post and comb for what is given next
+  uint32_t count = 0;
+  uint32_t iterations = 1;
+  float epsilon = 0;
+  Rows routed = {};              // [tokens, (2 + count) * count], of close [tokens, count]: the product
+  Weight scale = {}, base = {};  // [3] and as wide as the product; of close [1]
+
+  static size_t width(size_t dim, size_t count) { return count * dim + count + count * count; }
 };
 
 struct LogitsParams {
@@ -441,6 +500,9 @@ class Backend {
   virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
   virtual void project_heads(const ProjectHeadsParams& /*params*/) { CHECK(false); }
   virtual void choose_rows(const ChooseRowsParams& /*params*/) { CHECK(false); }
+  virtual void rotate_heads(const RotateHeadsParams& /*params*/) { CHECK(false); }
+  virtual void compress_rows(const CompressRowsParams& /*params*/) { CHECK(false); }
+  virtual void connect_streams(const ConnectStreamsParams& /*params*/) { CHECK(false); }
   virtual void mix_streams(const MixStreamsParams& /*params*/) { CHECK(false); }
   // Each row less its mean and so many times its standard deviation, and what is then below 0 becomes 0.
   virtual void cut_below(const Rows& /*rows*/, float /*spread*/) { CHECK(false); }

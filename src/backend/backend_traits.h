@@ -36,9 +36,11 @@ struct KernelLimits {
   bool scaled_stream = true;          // NormQuantizeParams::stream_scale
   bool scaled_shares = true;          // RouteExpertsParams::share_scales
   bool norms_of_parts = true;         // norm_quantize of rows that are no tokens: heads, or parts of a row
-  bool side_streams = true;           // mix_streams, cut_below
-  bool column_taps = true;            // Backend::tap_columns, and sums of project_experts
-  bool own_gates = true;              // of attention, by a matrix of their own; ActivateParams::span
+  bool side_streams = true;           // mix_streams, cut_below, connect_streams
+  bool compressed_rows = true;   // rotate_heads, compress_rows, AttendParams::beside, RopeTableParams::step
+  bool experts_by_token = true;  // RouteExpertsParams::by_token
+  bool column_taps = true;       // Backend::tap_columns, and sums of project_experts
+  bool own_gates = true;         // of attention, by a matrix of their own; ActivateParams::span
 };
 
 // What a backend says of itself.

@@ -113,6 +113,8 @@ struct InspectCommand {
         block = layer.attention();
       } else if constexpr (std::is_same_v<BlockSpec, LatentSpec>) {
         block = std::get_if<LatentSpec>(&layer.mixer);
+      } else if constexpr (std::is_same_v<BlockSpec, CompressedSpec>) {
+        block = std::get_if<CompressedSpec>(&layer.mixer);
       } else {
         block = std::get_if<BlockSpec>(&layer.mlp);
         if (const auto* both = std::get_if<ParallelMlpSpec>(&layer.mlp)) block = part_of<BlockSpec>(*both);
@@ -135,6 +137,34 @@ struct InspectCommand {
     if (values.empty()) return 0;
     if (std::ranges::count(values, values.front()) == ptrdiff_t(values.size())) return values.front();
     return values;
+  }
+
+  // Of how many tokens rows are, and how many layers have such.
+  static std::map<uint32_t, uint32_t> layers_by_stride(const ModelSpec& spec) {
+    std::map<uint32_t, uint32_t> layers;
+    for (const uint32_t stride : of_layers(spec, &CompressedSpec::stride)) ++layers[stride];
+    return layers;
+  }
+
+  static void print_rows(const ModelSpec& spec) {
+    std::string text =
+        fmt::format("the last {} tokens each; ", spanned(of_layers(spec, &CompressedSpec::window)));
+    for (const auto& [stride, layers] : layers_by_stride(spec)) {
+      if (stride == 0) {
+        text += fmt::format("nothing else in {} of {} layers, ", layers, spec.layers.size());
+        continue;
+      }
+      text += fmt::format("rows of {} tokens in {}, ", stride, layers);
+      for (const LayerSpec& layer : spec.layers) {
+        const auto* rows = std::get_if<CompressedSpec>(&layer.mixer);
+        if (rows == nullptr || rows->stride != stride || !rows->index) continue;
+        text += fmt::format("of which an index chooses {}, ", rows->index->most);
+        break;
+      }
+    }
+    fmt::print("  rows          {}\n", text.substr(0, text.size() - 2));
+    if (spec.hyper)
+      fmt::print("  streams       {} in place of one, which each block reads a mix of\n", spec.hyper->count);
   }
 
   static void print_mlps(const ModelSpec& spec) {
@@ -184,6 +214,11 @@ struct InspectCommand {
       fmt::print("  layers        {}, width {}, {}, which share a latent row of {} values and {} rotated\n",
                  spec.layers.size(), spec.dim, spanned(of_layers(spec, &GqaSpec::heads), "query head"),
                  spanned(of_layers(spec, &GqaSpec::value_dim)), spanned(of_layers(spec, &GqaSpec::key_dim)));
+    } else if (const std::vector<uint32_t> heads = of_layers(spec, &CompressedSpec::heads); !heads.empty()) {
+      fmt::print("  layers        {}, width {}, {} of {}, which share rows that are key and value at once\n",
+                 spec.layers.size(), spec.dim, spanned(heads, "query head"),
+                 spanned(of_layers(spec, &CompressedSpec::head_dim)));
+      print_rows(spec);
     } else {
       fmt::print("  layers        {}, width {}, {} and {} of {}\n", spec.layers.size(), spec.dim,
                  spanned(of_layers(spec, &GqaSpec::heads), "query head"),
@@ -215,8 +250,12 @@ struct InspectCommand {
       fmt::print("  predicts      {} further, for --draft mtp\n", counted(*more, "token"));
     fmt::print("  vocabulary    {}\n", spec.vocab);
     fmt::print("  context       {} tokens\n", spec.context);
-    fmt::print("  KV cache      {} per token in {}, {} at the full context\n",
-               human_bytes(layout.bytes_per_token()), kv, human_bytes(full_context_bytes(spec, layout)));
+    const size_t lasting = lasting_bytes_per_token(layout);
+    fmt::print("  KV cache      {} per token in {}, {} at the full context\n", human_bytes(lasting), kv,
+               human_bytes(full_context_bytes(spec, layout)));
+    if (lasting != layout.bytes_per_token())
+      fmt::print("  windows       {} more for each token that a window still sees\n",
+                 human_bytes(layout.bytes_per_token() - lasting));
     const size_t left = left_memory(sum);
     if (const size_t all = all_memory()) {
       fmt::print("  {}  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",
@@ -263,7 +302,7 @@ struct InspectCommand {
                           {"context", spec.context},
                           {"kv",
                            {{"format", kv},
-                            {"bytes_per_token", layout.bytes_per_token()},
+                            {"bytes_per_token", lasting_bytes_per_token(layout)},
                             {"bytes_at_full_context", full_context_bytes(spec, layout)}}},
                           {"memory",
                            {{"available_bytes", all_memory()},
@@ -274,6 +313,13 @@ struct InspectCommand {
       object["head_dim"] = plain.front() + spec.layers.front().gqa().key_dim;
       object["latent"] = {{"values", alike(of_layers(spec, &GqaSpec::value_dim))},
                           {"rotated", alike(of_layers(spec, &GqaSpec::key_dim))}};
+    }
+    if (const std::vector<uint32_t> heads = of_layers(spec, &CompressedSpec::heads); !heads.empty()) {
+      object["heads"] = alike(heads);
+      object["kv_heads"] = 1;
+      object["head_dim"] = alike(of_layers(spec, &CompressedSpec::head_dim));
+      object["row_tokens"] = of_layers(spec, &CompressedSpec::stride);
+      object["kv"]["window_bytes_per_token"] = layout.bytes_per_token() - lasting_bytes_per_token(layout);
     }
     if (layout.has_states()) {
       object["recurrent_layers"] = std::ranges::count_if(spec.layers, &LayerSpec::is_recurrent);

@@ -24,9 +24,20 @@ uint32_t grouped_heads(const GqaSpec& gqa) {
   return 0;
 }
 
+// The heads of a layer, whatever they read.
+GqaSpec heads_of(const LayerSpec& layer) {
+  if (const auto* rows = std::get_if<CompressedSpec>(&layer.mixer))
+    return {.heads = rows->heads,
+            .kv_heads = 1,
+            .key_dim = rows->head_dim,
+            .value_dim = rows->head_dim,
+            .scale = rows->scale};
+  return layer.gqa();
+}
+
 // The same heads with keys and values as such heads have them, and without a window.
 GqaSpec full_heads(const LayerSpec& layer) {
-  GqaSpec gqa = layer.gqa();
+  GqaSpec gqa = heads_of(layer);
   if (const auto* latent = std::get_if<LatentSpec>(&layer.mixer)) {
     gqa.key_dim += latent->plain_dim;
     gqa.value_dim = latent->value_dim;
@@ -78,7 +89,8 @@ std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats,
                                        size_t bytes) {
   const bool windows = std::ranges::any_of(spec.layers, [](const LayerSpec& l) { return l.window() > 0; });
   const bool is_latent = std::holds_alternative<LatentSpec>(spec.layers.front().mixer);
-  const GqaSpec own = spec.layers.front().gqa();
+  const bool is_compressed = std::holds_alternative<CompressedSpec>(spec.layers.front().mixer);
+  const GqaSpec own = heads_of(spec.layers.front());
   std::vector<GqaSpec> heads;
   for (const LayerSpec& layer : spec.layers) heads.push_back(full_heads(layer));
   std::vector<KvPlanRow> rows;
@@ -101,21 +113,22 @@ std::vector<KvPlanRow> kv_by_attention(ModelSpec spec, const KvFormats& formats,
     });
   };
   if (is_latent) add_latent(true);
+  if (is_compressed) add("rows of several tokens beside a window", true);
   if (windows) add("as it is, with its windows", true);
   const auto add_heads = [&](const char* what, uint32_t kv_heads) {
     share(kv_heads);
     add(fmt::format("{}: {} for {}", what, counted(kv_heads, "KV head"), own.heads),
-        !windows && !is_latent && kv_heads == own.kv_heads);
+        !windows && !is_latent && !is_compressed && kv_heads == own.kv_heads);
   };
   add_heads("full heads", own.heads);
-  const uint32_t grouped = grouped_heads(is_latent ? heads.front() : own);
+  const uint32_t grouped = grouped_heads(is_latent || is_compressed ? heads.front() : own);
   if (grouped > 0) add_heads("grouped", grouped);
   if (own.heads > 1) add_heads("one KV head", 1);
-  if (!is_latent) {
+  if (!is_latent && !is_compressed) {
     set_layers([](size_t, const GqaSpec& gqa) -> MixerSpec { return latent_of(gqa); });
     add_latent(false);
   }
-  const uint32_t usual_heads = !is_latent ? own.kv_heads : std::max(grouped, 1u);
+  const uint32_t usual_heads = !is_latent && !is_compressed ? own.kv_heads : std::max(grouped, 1u);
   const auto see = [&](const auto& window) {
     set_layers([&](size_t layer, GqaSpec gqa) -> MixerSpec {
       gqa.kv_heads = usual_heads;

@@ -101,8 +101,11 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
   }
   // In f32, and a third more for the inputs that are quantized as well.
   const size_t inputs = spec.layer_inputs.width * spec.layers.size();
-  const size_t streams = spec.streams > 1 ? spec.streams * size_t(spec.dim) : 0;
-  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + (2 * inputs + streams + lent_width) * sizeof(float);
+  const size_t streams = spec.hyper         ? 3 * spec.hyper->count * size_t(spec.dim)
+                         : spec.streams > 1 ? spec.streams * size_t(spec.dim)
+                                            : 0;
+  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) +
+         (2 * inputs + streams + lent_width) * sizeof(float);
 }
 
 // For those sums, of the layer that needs most.
@@ -175,10 +178,21 @@ MemoryPlan plan_memory(const ModelFile& file, const ModelSpec& spec, const Engin
   return plan;
 }
 
+size_t lasting_bytes_per_token(const KvLayout& layout) {
+  size_t lasting = 0;
+  bool compressed = false;
+  for (const KvGroupLayout& group : layout.groups) {
+    if (group.is_state || !group.keeps_all()) continue;
+    lasting += group.bytes_per_token();
+    for (const KvLayerLayout& layer : group.layers) compressed |= layer.shape.stride > 1;
+  }
+  return compressed ? lasting : layout.bytes_per_token();
+}
+
 KvRoom kv_room(const ModelSpec& spec, const KvFormats& formats, uint32_t context, size_t bytes) {
   const KvLayout layout = make_kv_layout(kv_shapes(spec, formats));
   const uint32_t chunk = std::min(EngineOptions{}.prefill_chunk, context);
-  KvRoom room{.bytes_per_token = layout.bytes_per_token(),
+  KvRoom room{.bytes_per_token = lasting_bytes_per_token(layout),
               .sequence_bytes = kv_bytes(layout, pages_for(layout, context, chunk, 1))};
   room.sequences = double(bytes) / double(room.sequence_bytes);
   const std::vector<uint32_t> pages =

@@ -31,8 +31,10 @@ size_t kv_bytes_on(Side side, const KvLayout& layout, std::span<const uint32_t> 
 std::vector<uint32_t> kv_pages(const KvLayout& layout, const EngineOptions& options);
 
 // What a memory holds of the keys and values of a model in one format.
+// What a token that every layer still sees takes; or, where rows are of several tokens, what is kept of it once no window sees it any more.
+size_t lasting_bytes_per_token(const KvLayout& layout);
 struct KvRoom {
-  size_t bytes_per_token = 0;  // that every layer still sees
+  size_t bytes_per_token = 0;  // lasting
   size_t sequence_bytes = 0;   // of one sequence of the whole context, in pages
   double sequences = 0;        // of the whole context
   uint64_t tokens = 0;         // of however many sequences

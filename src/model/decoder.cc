@@ -28,7 +28,8 @@ void Decoder::begin(Pass& pass) {
     backend.rope_table({.cos = w.angles[i].cos,
                         .sin = w.angles[i].sin,
                         .inverse_frequencies = spec_.ropes[i].inverse_frequencies,
-                        .scale = spec_.ropes[i].scale});
+                        .scale = spec_.ropes[i].scale,
+                        .step = spec_.ropes[i].step});
   }
 }
 
@@ -90,6 +91,42 @@ void Decoder::close_streams(Pass& pass) {
                        .stream = w.stream,
                        .streams = w.streams,
                        .count = spec_.streams});
+}
+
+void Decoder::open_connected(const Pass& pass) {
+  Workspace& w = workspace(pass.side);
+  backend_.side(pass.side).connect_streams({.what = ConnectStreamsParams::What::open,
+                                            .stream = w.stream,
+                                            .streams = w.streams,
+                                            .count = spec_.hyper->count});
+}
+
+void Decoder::close_connected(Pass& pass) {
+  using What = ConnectStreamsParams::What;
+  Workspace& w = workspace(pass.side);
+  Backend& backend = backend_.side(pass.side);
+  const HyperSpec& hyper = *spec_.hyper;
+  add_branch(pass);
+  ConnectStreamsParams params{.what = What::give,
+                              .stream = w.stream,
+                              .streams = w.streams,
+                              .count = hyper.count,
+                              .epsilon = hyper.epsilon};
+  backend.connect_streams(params);
+  const Norm of_all{.kind = hyper.norm.kind, .epsilon = hyper.norm.epsilon, .weight = {}, .bias = {}};
+  backend.norm_quantize({.stream = w.streams.columns(0, hyper.count * size_t(spec_.dim)),
+                         .branch = {},
+                         .branch_gate = {},
+                         .norm = &of_all,
+                         .rows = {},
+                         .out = w.connected});
+  const Projection routed[] = {{weights_.connection, {}, w.connection}};
+  backend.project({w.connected, routed});
+  params.what = What::close;
+  params.routed = w.connection;
+  params.scale = weights_.connection_scale;
+  params.base = weights_.connection_base;
+  backend.connect_streams(params);
 }
 
 void Decoder::add_branch(Pass& pass) {
@@ -212,6 +249,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   }
   if (weights_.layer_table) read_layer_inputs(pass);
   if (spec_.streams > 1) open_streams(pass);
+  if (spec_.hyper) open_connected(pass);
   if (weights_.join) join(pass, hidden.before);
 
   // What a block computed waits in `branch` until the next norm adds it to the stream.
@@ -252,6 +290,7 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   }
   CHECK((batch.logit_rows.empty() && hidden.after.empty()) || layers >= spec_.layers.size());
   if (spec_.streams > 1 && layers >= spec_.layers.size()) close_streams(pass);
+  if (spec_.hyper && layers >= spec_.layers.size()) close_connected(pass);
   if (!hidden.after.empty()) tell_hidden(pass, hidden.after);
   if (batch.logit_rows.empty()) return device_.logits;
   if (pass.side != Side::device) cross(pass, Side::device);

@@ -60,6 +60,9 @@ class Decoder {
   // Makes the other streams of the embedding; and the stream of all that they have become.
   void open_streams(const Pass& pass);
   void close_streams(Pass& pass);
+  // The same of streams that are connected.
+  void open_connected(const Pass& pass);
+  void close_connected(Pass& pass);
   Rows layer_input(const Workspace& w, size_t layer) const;
   // Where the columns are summed up that the block's products read, by role; and does so, of those whose rows are there still.
   std::span<const ColumnSums> sums_of(size_t block, const Taps& taps);

@@ -46,6 +46,8 @@ class Converter {
       add_hf_hybrid(config_, out_);
     else if (is_hf_latent(*out_.family))
       add_latent();
+    else if (is_hf_compressed(*out_.family))
+      add_compressed();
     else
       add_rotated();
     set("vocab_size", count("vocab_size"));
@@ -109,6 +111,13 @@ class Converter {
     set("feed_forward_length", count("n_inner", 4 * embedding));
     set("attention.head_count", out_.heads);
     set("attention.layer_norm_epsilon", positive("layer_norm_epsilon", 1e-5));
+  }
+
+  void add_compressed() {
+    add_hf_compressed(config_, out_);
+    add_epsilon();
+    add_hf_experts(config_, out_);
+    add_hf_compressed_routing(config_, out_);
   }
 
   void add_latent() {

@@ -61,6 +61,10 @@ void add_hf_gemma4(const HfObject& config, uint64_t head_dim, HfConfig& out);
 // The measures of latent rows and of the heads that read them, and their rope.
 bool is_hf_latent(const HfFamily& family);
 void add_hf_latent(const HfObject& config, HfConfig& out);
+// All of DeepSeek V4 but its experts, and what they have that others have not.
+bool is_hf_compressed(const HfFamily& family);
+void add_hf_compressed(const HfObject& config, HfConfig& out);
+void add_hf_compressed_routing(const HfObject& config, HfConfig& out);
 // What Gemma 3n has that others have not, once all else is said.
 void add_hf_gemma3n(const HfObject& config, HfConfig& out);
 void add_hf_window(const HfObject& config, HfConfig& out);

@@ -127,6 +127,7 @@ class Experts {
     const uint64_t step = std::max<uint64_t>(
         number({"decoder_sparse_step", "moe_layer_interval", "interleave_moe_layer_step"}, 1), 1);
     std::vector<bool> dense(layers);
+    if (is_hf_compressed(*out_.family)) return dense;  // its "mlp_layer_types" speak of something else
     for (uint64_t i = 0; i < layers; ++i) dense[i] = i < first || (i + 1) % step != 0;
     for (const uint64_t layer : config_.numbers("mlp_only_layers")) {
       if (layer >= layers)

@@ -182,6 +182,7 @@ inline constexpr HfFamily kHfFamilies[] = {
     {.model_type = "deepseek_v3", .architecture = "deepseek2", .score = HfScore::sigmoid},
     {.model_type = "kimi_k2", .architecture = "deepseek2", .score = HfScore::sigmoid},
     {.model_type = "glm4_moe_lite", .architecture = "deepseek2", .score = HfScore::sigmoid},
+    {.model_type = "deepseek_v4", .architecture = "deepseek4"},
     {.model_type = "deepseek_v32", .architecture = "deepseek32", .score = HfScore::sigmoid},
     {.model_type = "glm_moe_dsa", .architecture = "glm-dsa", .score = HfScore::sigmoid},
     {.model_type = "kimi_linear", .architecture = "kimi-linear", .score = HfScore::sigmoid},

@@ -32,6 +32,15 @@ inline constexpr HfName kHfModelNames[] = {
     {"final_layer_norm", "output_norm"},
     {"lm_head", "output"},
     {"embed_out", "output"},
+    {"embed", "token_embd"},  // of DeepSeek V4
+    {"head", "output"},
+};
+
+// Tensors of a model that are not called weight or bias.
+inline constexpr HfName kHfModelTensors[] = {
+    {"hc_head_fn", "output_hc_fn.weight"},       {"hc_head.hc_fn", "output_hc_fn.weight"},
+    {"hc_head_base", "output_hc_base.weight"},   {"hc_head.hc_base", "output_hc_base.weight"},
+    {"hc_head_scale", "output_hc_scale.weight"}, {"hc_head.hc_scale", "output_hc_scale.weight"},
 };
 
 // Of a layer; "feed_forward." and "ffn." are read as "mlp.".
@@ -61,6 +70,23 @@ inline constexpr HfName kHfLayerNames[] = {
     {"self_attn.indexer.weights_proj", "indexer.proj"},
     {"self_attn.g_proj", "attn_gate"},
     {"self_attn.gate_proj", "attn_gate"},
+    {"attn_norm", "attn_norm"},  // of DeepSeek V4
+    {"attn.wq_a", "attn_q_a"},
+    {"attn.q_norm", "attn_q_a_norm"},
+    {"attn.wq_b", "attn_q_b"},
+    {"attn.wkv", "attn_kv"},
+    {"attn.kv_norm", "attn_kv_a_norm"},
+    {"attn.norm", "attn_kv_a_norm"},  // as Transformers saves it
+    {"attn.wo_a", "attn_output_a"},
+    {"attn.wo_b", "attn_output_b"},
+    {"attn.compressor.wkv", "attn_compressor_kv"},
+    {"attn.compressor.wgate", "attn_compressor_gate"},
+    {"attn.compressor.norm", "attn_compressor_norm"},
+    {"attn.indexer.wq_b", "indexer.attn_q_b"},
+    {"attn.indexer.weights_proj", "indexer.proj"},
+    {"attn.indexer.compressor.wkv", "indexer_compressor_kv"},
+    {"attn.indexer.compressor.wgate", "indexer_compressor_gate"},
+    {"attn.indexer.compressor.norm", "indexer_compressor_norm"},
     {"self_attn.qkv_proj", "attn_qkv"},
     {"attention.query_key_value", "attn_qkv"},
     {"self_attention.query_key_value", "attn_qkv"},
@@ -166,13 +192,22 @@ inline constexpr HfName kHfLayerTensors[] = {
     {"altup.correct_output_scale", "altup_correct_scale.weight"},
     {"router.scale", "ffn_gate_inp.scale"},
     {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"attn.attn_sink", "attn_sinks.weight"},
+    {"attn.compressor.ape", "attn_compressor_ape.weight"},
+    {"attn.indexer.compressor.ape", "indexer_compressor_ape.weight"},
+    {"hc_attn_fn", "hc_attn_fn.weight"},
+    {"hc_attn_base", "hc_attn_base.weight"},
+    {"hc_attn_scale", "hc_attn_scale.weight"},
+    {"hc_ffn_fn", "hc_ffn_fn.weight"},
+    {"hc_ffn_base", "hc_ffn_base.weight"},
+    {"hc_ffn_scale", "hc_ffn_scale.weight"},
+    {"mlp.gate.tid2eid", "ffn_gate_tid2eid.weight"},
 };
 
 // Of an MLP that stands beside the experts.
 inline constexpr HfName kHfSharedNames[] = {
-    {"gate_proj", "ffn_gate_shexp"},
-    {"up_proj", "ffn_up_shexp"},
-    {"down_proj", "ffn_down_shexp"},
+    {"gate_proj", "ffn_gate_shexp"}, {"up_proj", "ffn_up_shexp"}, {"down_proj", "ffn_down_shexp"},
+    {"w1", "ffn_gate_shexp"},        {"w3", "ffn_up_shexp"},      {"w2", "ffn_down_shexp"},
 };
 
 inline constexpr HfName kHfExpertNames[] = {

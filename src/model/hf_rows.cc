@@ -96,6 +96,7 @@ class Scales {
   void read(const SafetensorsTensor& scale) {
     uint64_t count = 1;
     for (const uint64_t size : scale.shape) count *= size;
+    if (scale.type == SafetensorsType::f8_e8m0 && count > 0) return read_powers(scale, count);
     const bool readable = scale.type == SafetensorsType::f32 || scale.type == SafetensorsType::f16 ||
                           scale.type == SafetensorsType::bf16;
     if (!readable || count == 0)
@@ -103,6 +104,14 @@ class Scales {
                   scale.type_name);
     values_.resize(count);
     to_f32(scale.type, scale.bytes.data(), values_);
+  }
+
+  void read_powers(const SafetensorsTensor& scale, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const int exponent = int(uint8_t(scale.bytes[i]));
+      if (exponent == 255) throw Error("tensor {} has a scale that is no number", in_quotes(scale.name));
+      values_.push_back(std::ldexp(1.0f, exponent - 127));
+    }
   }
 
   std::vector<float> values_;
@@ -160,6 +169,7 @@ class RowMaker {
       std::memcpy(out, in, tensor_.cols * value_bytes_);
       return out + tensor_.cols * value_bytes_;
     }
+    if (type_ == SafetensorsType::i64) return make_numbers(in, out);
     if (is_rounded()) return make_rounded(row, in, out);
     const std::span<float> values(reinterpret_cast<float*>(out), tensor_.cols);
     to_f32(type_, in, values);
@@ -169,6 +179,17 @@ class RowMaker {
       for (float& value : values) value = -std::exp(value);
     }
     return out + values.size_bytes();
+  }
+
+  // Whole numbers in half the bytes: what does not fit becomes one that no table can have.
+  std::byte* make_numbers(const std::byte* in, std::byte* out) const {
+    for (uint64_t col = 0; col < tensor_.cols; ++col, in += sizeof(int64_t), out += sizeof(int32_t)) {
+      int64_t wide = 0;
+      std::memcpy(&wide, in, sizeof(wide));
+      const int32_t number = wide >= 0 && wide <= INT32_MAX ? int32_t(wide) : -1;
+      std::memcpy(out, &number, sizeof(number));
+    }
+    return out;
   }
 
   float factor_of(uint64_t row) const {

@@ -83,6 +83,25 @@ PackedPtr make_float4(const HfModule& module) {
   return matrix;
 }
 
+PackedPtr make_fp4(const HfModule& module) {
+  const SafetensorsTensor *packed = module.find(".weight"), *scale = module.find(".scale");
+  if (packed == nullptr || scale == nullptr) return nullptr;
+  if (packed->type != SafetensorsType::i8 && packed->type != SafetensorsType::u8) return nullptr;
+  HfModule::expect(*packed, packed->shape.size() == 2 && !packed->bytes.empty(), "is no matrix");
+  auto matrix = std::make_unique<Float4Matrix>();
+  matrix->packed = packed;
+  matrix->scale = scale;
+  matrix->rows = packed->shape[0];
+  matrix->cols = packed->shape[1] * 2;
+  matrix->has_exponents = matrix->is_mxfp4 = true;
+  matrix->group = 32;
+  HfModule::expect(*packed, matrix->cols % matrix->group == 0, "does not divide into groups");
+  module.get(".scale", {matrix->rows, matrix->cols / matrix->group},
+             {SafetensorsType::u8, SafetensorsType::f8_e8m0});
+  matrix->stored = {packed->bytes, scale->bytes};
+  return matrix;
+}
+
 namespace {
 
 constexpr size_t kMaxStateBytes = 1 << 16;

@@ -74,6 +74,8 @@ inline bool are_fields(uint64_t bits) {
 using PackedPtr = std::unique_ptr<PackedMatrix>;
 PackedPtr make_compressed(const HfModule& module);
 PackedPtr make_float4(const HfModule& module);  // NVFP4 and MXFP4 of compressed-tensors and of modelopt
+PackedPtr make_fp4(
+    const HfModule& module);  // what stands beside FP8: two values in a byte and exponents (DeepSeek V4)
 PackedPtr make_awq(const HfModule& module);
 PackedPtr make_gptq(const HfModule& module);
 PackedPtr make_bitsandbytes(const HfModule& module);

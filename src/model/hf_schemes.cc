@@ -18,6 +18,7 @@ constexpr Scheme kSchemes[] = {
     {"gptq", {make_gptq, nullptr}},
     {"bitsandbytes", {make_bitsandbytes, nullptr}},
     {"mlx", {make_mlx, nullptr}},
+    {"fp8", {make_fp4, nullptr}},  // of which only experts are packed; the rest is read as FP8 always is
 };
 // Whose tensors are read one by one: FP8 with scales, and the blocks of gpt-oss.
 constexpr std::string_view kOwnReaders[] = {"fp8", "mxfp4"};
@@ -38,6 +39,7 @@ constexpr std::string_view kSuffixes[] = {".weight_packed",
                                           ".g_idx",
                                           ".biases",
                                           ".SCB",
+                                          ".scale",
                                           ".weight_format",
                                           ".weight.absmax",
                                           ".weight.quant_map",
@@ -101,11 +103,15 @@ HfQuantization read_hf_quantization(const HfObject& config) {
   const auto quantization = config.maybe_object("quantization_config");
   if (!quantization) return {};
   const std::string method = quantization->maybe_text("quant_method").value_or("none");
+  const std::string experts =
+      quantization->maybe_text("expert_dtype").value_or(config.maybe_text("expert_dtype").value_or("fp8"));
+  if (method == "fp8" && experts == "fp4") return {.method = method, .groups = {}};
   if (std::ranges::count(kOwnReaders, method) > 0) return {};
   const auto* scheme = std::ranges::find(kSchemes, method, &Scheme::method);
   if (scheme == std::end(kSchemes) || method == "mlx") {
     std::string known = fmt::format("{}", fmt::join(kOwnReaders, ", "));
-    for (const Scheme& one : kSchemes) known += fmt::format(", {}", one.method);
+    for (const Scheme& one : kSchemes)
+      if (one.method != "fp8") known += fmt::format(", {}", one.method);
     throw Error("{} has weights quantized by {}, which is not supported; known are {}", config.where(),
                 in_quotes(method), known);
   }

@@ -32,7 +32,9 @@ std::optional<uint64_t> take_index(std::string_view& text) {
 }
 
 bool is_scale(std::string_view name) {
-  if (name.ends_with(".per_expert_scale") || name.ends_with(".correct_output_scale")) return false;
+  for (const char* own : {".per_expert_scale", ".correct_output_scale", "hc_attn_scale", "hc_ffn_scale",
+                          "hc_head_scale", ".hc_scale"})
+    if (name.ends_with(own)) return false;
   return name.ends_with("_scale_inv") || name.ends_with("_scale") || name.ends_with("_scales");
 }
 
@@ -60,7 +62,8 @@ class Planner {
 
   std::vector<HfTensor> plan() {
     for (const auto& [name, tensor] : files_.tensors())
-      if (!is_ignored(name, config_.more_layers) && !is_scale(name) && !packed_.parts.contains(name))
+      if (!is_ignored(name, config_.more_layers) && !is_scale(name) && !is_scale_beside(name) &&
+          !packed_.parts.contains(name))
         place(tensor);
     for (const auto& [name, tensor] : packed_.tensors)
       if (!is_ignored(name, config_.more_layers)) place(tensor);
@@ -84,6 +87,18 @@ class Planner {
   }
 
  private:
+  static bool is_fp8(const SafetensorsTensor& tensor) {
+    return tensor.type == SafetensorsType::f8_e4m3 || tensor.type == SafetensorsType::f8_e5m2;
+  }
+  // "wq_a.scale" beside "wq_a.weight", as DeepSeek V4 has them.
+  bool is_scale_beside(std::string_view name) const {
+    constexpr std::string_view kEnd = ".scale";
+    if (!name.ends_with(kEnd)) return false;
+    const SafetensorsTensor* weight =
+        files_.find(std::string(name.substr(0, name.size() - kEnd.size())) + ".weight");
+    return weight != nullptr && is_fp8(*weight);
+  }
+
   bool makes_vectors() const {
     return config_.metadata.has(fmt::format("{}.pooling_type", config_.family->architecture));
   }
@@ -118,6 +133,8 @@ class Planner {
     if (apart) return place_predictor(tensor, config_.layers, rest);
     for (const char* stack : {"altup_projections.", "altup_unembed_projections."})
       if (take_prefix(rest, stack)) return place_stream(tensor, stack, rest);
+    for (const HfName& whole : kHfModelTensors)
+      if (rest == whole.hf) return place_plain(tensor, std::string(whole.gguf));
     const auto [module, suffix] = split_suffix(rest);
     const HfName* name = find_name(kHfModelNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
@@ -175,6 +192,8 @@ class Planner {
     if (rest == "linear_attn.in_proj_qkvz.weight") return place_mixed(tensor, block);
     if (rest == "self_attn.kv_b_proj.weight" && config_.latent_plain_dim > 0)
       return place_latent_heads(tensor, block);
+    if (rest == "mlp.gate.bias" && is_hf_compressed(*config_.family))
+      return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "mlp.expert_bias") return place_plain(tensor, block + "exp_probs_b.bias");
     if (rest == "mixer.D") return place_plain(tensor, block + "ssm_d");
     if (rest == "linear_attn.dt_bias" || rest == "mixer.dt_bias" || rest == "self_attn.dt_bias")
@@ -359,9 +378,11 @@ class Planner {
       if (!part.scale) refuse(tensor, "has no \"_scales\" beside it");
       return part;
     }
-    if (tensor.type != SafetensorsType::f8_e4m3 && tensor.type != SafetensorsType::f8_e5m2) return part;
+    if (!is_fp8(tensor)) return part;
     for (const char* suffix : {"_scale_inv", "_scale"})
       if (!part.scale) part.scale = files_.find(tensor.name + suffix);
+    if (const auto [module, suffix] = split_suffix(tensor.name); !part.scale && suffix == ".weight")
+      part.scale = files_.find(std::string(module) + ".scale");
     if (!part.scale) refuse(tensor, "is FP8 and has no scale beside it");
     return part;
   }
@@ -477,7 +498,8 @@ class Planner {
   static bool is_small(const HfTensor& tensor) {
     const std::string& name = tensor.entry.name;
     return tensor.entry.shape.size() == 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
-           name.ends_with(".ffn_gate_inp.weight") || name.find(".ssm_conv1d") != std::string::npos ||
+           name.ends_with(".ffn_gate_inp.weight") || name.find("_compressor_ape.") != std::string::npos ||
+           name.find("hc_") != std::string::npos || name.find(".ssm_conv1d") != std::string::npos ||
            name.ends_with(".shortconv.conv.weight") || name == "position_embd.weight";
   }
 
@@ -514,7 +536,16 @@ class Planner {
     entry.shape = {config_.state_groups, values / config_.state_groups};
   }
 
+  static bool holds_numbers(const HfTensor& tensor) {
+    return tensor.entry.name.ends_with(".ffn_gate_tid2eid.weight");
+  }
+
   DType result_type(const HfTensor& tensor, const SafetensorsTensor& source) const {
+    if (holds_numbers(tensor)) {
+      if (source.type != SafetensorsType::i64 && source.type != SafetensorsType::i32)
+        refuse(source, fmt::format("is of type {}, and whole numbers were expected", source.type_name));
+      return DType::i32;
+    }
     const bool small = is_small(tensor);
     switch (source.type) {
       case SafetensorsType::f32:
@@ -533,7 +564,8 @@ class Planner {
   }
 
   static uint64_t type_bytes(const SafetensorsTensor& tensor) {
-    if (tensor.type == SafetensorsType::f32) return 4;
+    if (tensor.type == SafetensorsType::i64) return 8;
+    if (tensor.type == SafetensorsType::f32 || tensor.type == SafetensorsType::i32) return 4;
     return tensor.type == SafetensorsType::f16 || tensor.type == SafetensorsType::bf16 ? 2 : 1;
   }
 

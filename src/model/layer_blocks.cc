@@ -64,11 +64,21 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
                         .residual_scale = layer.residual_scale,
                         .side = side});
     };
+    const auto connect = [&](const char* tensor, const std::string& norm_tensor, Side side) {
+      if (!spec.hyper) return;
+      CHECK(norms.pre && !norms.post && layer.residual_scale == 1);
+      add(make_connection_block(*spec.hyper, spec.dim, tensor, norm_tensor, norms.norm), BlockInput::stream,
+          "", "", side);
+      blocks.back().residual_scale = -1;  // what it reads it takes away
+    };
+    const auto input_of = [&](BlockInput input) { return spec.hyper ? BlockInput::shared : input; };
     if (layer.streams)
       add(make_predict_block(*layer.streams, spec.dim), BlockInput::stream, "", "", layer.sides.mixer);
-    if (!std::holds_alternative<AbsentSpec>(layer.mixer))
-      add(block_of(layer.mixer, spec.dim), BlockInput::stream, norms.mixer_tensor,
+    if (!std::holds_alternative<AbsentSpec>(layer.mixer)) {
+      connect("hc_attn", norms.mixer_tensor, layer.sides.mixer);
+      add(block_of(layer.mixer, spec.dim), input_of(BlockInput::stream), norms.mixer_tensor,
           norms.post ? "post_attention_norm" : "", layer.sides.mixer);
+    }
     if (!std::holds_alternative<AbsentSpec>(layer.mixer)) blocks.back().residual_scale *= layer.mixer_scale;
     CHECK(!layer.beside || !norms.post);
     if (layer.beside) {
@@ -80,9 +90,11 @@ std::vector<LayerBlock> layer_blocks(const ModelSpec& spec) {
       add(make_block(*layer.low_rank, spec.dim), BlockInput::shared, "", "", layer.sides.mixer);
       blocks.back().stream_scale = std::sqrt(0.5f);
     }
-    if (!std::holds_alternative<AbsentSpec>(layer.mlp))
-      add(block_of(layer.mlp, spec.dim), norms.mlp_input, norms.mlp_tensor, norms.post ? "post_ffw_norm" : "",
-          layer.sides.mlp);
+    if (!std::holds_alternative<AbsentSpec>(layer.mlp)) {
+      connect("hc_ffn", norms.mlp_tensor, layer.sides.mlp);
+      add(block_of(layer.mlp, spec.dim), input_of(norms.mlp_input), norms.mlp_tensor,
+          norms.post ? "post_ffw_norm" : "", layer.sides.mlp);
+    }
     CHECK(!layer.shared || !norms.post);
     if (!std::holds_alternative<AbsentSpec>(layer.mlp)) blocks.back().residual_scale *= layer.mlp_scale;
     if (layer.shared) {
@@ -129,6 +141,17 @@ std::array<Role, 2> stream_roles(const ModelSpec& spec) {
   return {stack("streams in", "altup_proj.weight"), stack("streams out", "altup_unembd_proj.weight")};
 }
 
+std::array<Role, 3> connection_roles(const ModelSpec& spec) {
+  const Presence presence = spec.hyper ? Presence::required : Presence::absent;
+  const uint64_t count = spec.hyper ? spec.hyper->count : 0;
+  return {Role{.name = "connection",
+               .tensor = "output_hc_fn.weight",
+               .shape = {count, count * spec.dim},
+               .presence = presence},
+          vector_role("connection scale", "output_hc_scale.weight", 1, presence),
+          vector_role("connection base", "output_hc_base.weight", count, presence)};
+}
+
 std::array<Role, 3> joining_roles(const ModelSpec& spec) {
   const Presence presence = spec.joins ? Presence::required : Presence::absent;
   const auto tensor = [&](const char* name) {
@@ -162,6 +185,7 @@ ModelRoles model_roles(const ModelSpec& spec) {
           spec.embedding_norm && spec.embedding_norm->has_weights ? Presence::required : Presence::absent),
       .layer_inputs = layer_input_roles(spec),
       .streams = stream_roles(spec),
+      .connection = connection_roles(spec),
       .joining = joining_roles(spec),
       .output_norm = norm_roles("output norm", spec.output_norm_tensor, dim),
       .head = {.name = "head",
@@ -179,6 +203,7 @@ std::vector<Role> all_roles(const ModelSpec& spec) {
   all.insert(all.end(), model.embedding_norm.begin(), model.embedding_norm.end());
   all.insert(all.end(), model.layer_inputs.begin(), model.layer_inputs.end());
   all.insert(all.end(), model.streams.begin(), model.streams.end());
+  all.insert(all.end(), model.connection.begin(), model.connection.end());
   all.insert(all.end(), model.joining.begin(), model.joining.end());
   for (const LayerBlock& block : layer_blocks(spec)) {
     const auto add_norm = [&](const char* name, const std::string& tensor) {

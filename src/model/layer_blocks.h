@@ -40,6 +40,7 @@ struct ModelRoles {
   std::array<Role, 2> embedding_norm;
   std::array<Role, 3> layer_inputs;  // table, matrix, norm
   std::array<Role, 2> streams;       // what makes the others of the embedding, and what they end with
+  std::array<Role, 3> connection;    // of hyper-connections, how streams end: matrix, scale, base
   std::array<Role, 3>
       joining;  // of a model that joins: matrix, norm of tokens, norm of what it reads beside them
   std::array<Role, 2> output_norm;

@@ -83,6 +83,7 @@ std::string positions_identity(const ModelSpec& spec) {
     hash.add(uint32_t(rope.pairing));
     hash.add(rope.inverse_frequencies);
     hash.add(rope.scale);
+    if (rope.step != 1) hash.add(rope.step);
   }
   for (const LayerSpec& layer : spec.layers) {
     const GqaSpec* attention = layer.attention();

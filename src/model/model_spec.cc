@@ -67,6 +67,7 @@ constexpr Architecture kArchitectures[] = {
     {"dots1", arch::dots1_spec},
     {"deepseek2", arch::deepseek2_spec},
     {"deepseek32", arch::deepseek32_spec},
+    {"deepseek4", arch::deepseek4_spec},
     {"glm-dsa", arch::glm_dsa_spec},
     {"mistral4", arch::mistral4_spec},
     {"kimi-linear", arch::kimi_linear_spec},
@@ -139,6 +140,9 @@ const GqaSpec* LayerSpec::attention() const {
 
 const GqaSpec& LayerSpec::gqa() const {
   if (const GqaSpec* own = attention()) return *own;
+  if (std::holds_alternative<CompressedSpec>(mixer))
+    throw Error(
+        "a layer of this model attends to rows of several tokens, which what was asked for does not know");
   throw Error(
       "a layer of this model is recurrent, or has no mixer: it has no attention heads, and what was asked "
       "for "
@@ -152,7 +156,7 @@ GqaSpec& LayerSpec::gqa() {
 bool LayerSpec::is_recurrent() const {
   if (beside) return true;
   return attention() == nullptr && !std::holds_alternative<AbsentSpec>(mixer) &&
-         !std::holds_alternative<BlockPtr>(mixer);
+         !std::holds_alternative<CompressedSpec>(mixer) && !std::holds_alternative<BlockPtr>(mixer);
 }
 
 uint32_t LayerSpec::window() const {

@@ -8,10 +8,12 @@
 
 #include "backend/backend.h"
 #include "kv/layout/kv_formats.h"
+#include "model/blocks/compressed_attention.h"
 #include "model/blocks/delta_net.h"
 #include "model/blocks/dense_mlp.h"
 #include "model/blocks/expert_mlp.h"
 #include "model/blocks/gqa.h"
+#include "model/blocks/hyper_connection.h"
 #include "model/blocks/kimi_delta.h"
 #include "model/blocks/latent_attention.h"
 #include "model/blocks/layer_input.h"
@@ -29,6 +31,7 @@ struct RopeSpec {
   std::vector<float>
       inverse_frequencies;  // by pair; fewer than head_dim / 2: the rest of a head is not rotated
   float scale = 1;          // multiplies cos and sin
+  uint32_t step = 1;        // positions are rounded down to multiples of it
 };
 
 // A layer may have a mixer alone, or an MLP.
@@ -37,8 +40,8 @@ BlockPtr make_block(const AbsentSpec& spec, uint32_t dim);  // that does nothing
 
 // What a layer is made of. A new kind of block is an alternative here and a file in blocks/; one that is nobody's but a
 // test's goes in as it is.
-using MixerSpec = std::variant<GqaSpec, LatentSpec, DeltaNetSpec, KimiDeltaSpec, StateSpaceSpec,
-                               SelectiveScanSpec, ShortConvolutionSpec, AbsentSpec, BlockPtr>;
+using MixerSpec = std::variant<GqaSpec, LatentSpec, CompressedSpec, DeltaNetSpec, KimiDeltaSpec,
+                               StateSpaceSpec, SelectiveScanSpec, ShortConvolutionSpec, AbsentSpec, BlockPtr>;
 using MlpSpec = std::variant<DenseMlpSpec, ExpertMlpSpec, ParallelMlpSpec, AbsentSpec, BlockPtr>;
 
 // What a block reads of the residual stream.
@@ -117,6 +120,7 @@ struct ModelSpec {
   LayerInputs layer_inputs;
   uint32_t streams =
       1;  // side by side: the others are made of the embedding, and the output is of the mean of all
+  std::optional<HyperSpec> hyper = {};  // several in place of the residual stream: all begin as the embedding
   // A model that predicts further tokens of another: it reads, beside each token, what that made of the token before; both are
   // normed so, and a matrix joins them. Embedding and head are the other's.
   std::optional<NormSpec> joins = {};

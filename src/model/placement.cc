@@ -34,7 +34,7 @@ std::string ranges(const ModelSpec& spec, Side LayerSides::*block) {
 }  // namespace
 
 bool can_be_divided(const ModelSpec& spec) {
-  if (spec.layer_inputs.width > 0) return false;
+  if (spec.layer_inputs.width > 0 || spec.hyper) return false;
   return std::ranges::none_of(spec.layers, [&](const LayerSpec& layer) {
     return layer.beside || std::ranges::any_of(block_of(layer.mixer, spec.dim)->cached(), &KvStream::state);
   });

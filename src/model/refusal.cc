@@ -93,6 +93,8 @@ Refusal of_gate(bool gated, const Gate& gate, const KernelLimits& limits) {
 Refusal of_experts(const ExpertMlpSpec& experts, const KernelLimits& limits) {
   if (Refusal why = too_many("experts", experts.count, limits.experts)) return why;
   if (Refusal why = too_many("experts for each token", experts.used, limits.experts_used)) return why;
+  if (experts.by_token > 0 && !limits.experts_by_token)
+    return "has experts that a token's number names, which are not there yet";
   if (experts.share_use == ShareUse::of_inputs && !limits.scaled_inputs)
     return "has experts with scaled inputs, which are not there yet";
   if ((!experts.gated || experts.gate.kind == Nonlinearity::squared_relu) && !limits.plain_experts)
@@ -153,6 +155,9 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
     return sentence("the model", "has inputs for each layer, which are not there yet", "use --device cpu");
   if (spec.streams > 1 && !limits.side_streams)
     return sentence("the model", "has streams side by side, which are not there yet", "use --device cpu");
+  if (spec.hyper && !limits.side_streams)
+    return sentence("the model", "has several residual streams (hyper-connections), which are not there yet",
+                    "use --device cpu");
   for (size_t l = 0; l < spec.layers.size(); ++l) {
     const LayerSpec& layer = spec.layers[l];
     if (layer.sides.mixer == Side::device) {
@@ -164,6 +169,10 @@ std::string refusal_of(const ModelFile& file, const ModelSpec& spec, const Backe
       if (const Refusal why = of_latent(*latent, limits))
         return sentence(fmt::format("layer {}", l), *why, "use --device cpu");
     }
+    if (std::holds_alternative<CompressedSpec>(layer.mixer) && layer.sides.mixer == Side::device &&
+        !limits.compressed_rows)
+      return sentence(fmt::format("layer {}", l), "attends to rows of several tokens, which is not there yet",
+                      "use --device cpu");
     Refusal why;
     if (const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
         gqa != nullptr && layer.sides.mixer == Side::device)

@@ -54,7 +54,7 @@ class SynthHead : public ModelFile {
   SynthHead(const SynthShape& shape, const TypeMix& mix) : ModelFile(shape.name) {
     metadata_ = synth_metadata(shape, mix);
     const auto add = [&](const Role& role) {
-      TensorEntry tensor{role.tensor, DType::f32, role.shape, 0};
+      TensorEntry tensor{role.tensor, role.below > 0 ? DType::i32 : DType::f32, role.shape, 0};
       tensor.dtype = mix.type_for(tensor, shape.layers, shape.tied);
       tensor.bytes = all_rows(tensor) * row_bytes(tensor.dtype, tensor.shape.back());
       add_tensor(std::move(tensor));
@@ -155,6 +155,40 @@ Keys indexed(uint64_t heads, uint64_t key_dim, uint64_t most, Keys keys) {
   keys = with(std::move(keys), "attention.indexer.head_count", heads);
   keys = with(std::move(keys), "attention.indexer.key_length", key_dim);
   return with(std::move(keys), "attention.indexer.top_k", most);
+}
+
+// DeepSeek V4: rows of 512 values, 64 of which rotate, and of 4 or 128 tokens beside a window of 128; `ratios` of its layers.
+struct V4Heads {
+  uint64_t query_rank, groups, group_rank, rotated, window, index_heads, index_dim, index_most;
+};
+Keys v4(const V4Heads& heads, std::vector<uint64_t> ratios, double scale) {
+  Keys keys = {{"attention.q_lora_rank", heads.query_rank},
+               {"attention.output_group_count", heads.groups},
+               {"attention.output_lora_rank", heads.group_rank},
+               {"attention.sliding_window", heads.window},
+               {"attention.compress_ratios", ratios},
+               {"attention.compress_rope_freq_base", 160000.0},
+               {"rope.dimension_count", heads.rotated},
+               {"rope.scaling.type", std::string("yarn")},
+               {"rope.scaling.factor", 16.0},
+               {"rope.scaling.original_context_length", uint64_t(65536)},
+               {"expert_gating_func", uint64_t(4)},
+               {"expert_weights_norm", true},
+               {"expert_weights_scale", scale},
+               {"expert_shared_count", uint64_t(1)},
+               {"hash_layer_count", uint64_t(std::min<size_t>(3, ratios.size() / 2))},
+               {"swiglu_clamp_exp", std::vector<double>(ratios.size(), 10.0)},
+               {"hyper_connection.count", uint64_t(4)},
+               {"hyper_connection.sinkhorn_iterations", uint64_t(20)},
+               {"hyper_connection.epsilon", 1e-6}};
+  return indexed(heads.index_heads, heads.index_dim, heads.index_most, std::move(keys));
+}
+
+// The first two layers, and then 4 and 128 in turn.
+std::vector<uint64_t> v4_ratios(size_t layers, uint64_t first) {
+  std::vector<uint64_t> ratios(layers, first);
+  for (size_t l = 2; l < layers; ++l) ratios[l] = l % 2 == 0 ? 4 : 128;
+  return ratios;
 }
 
 // A number for each letter of a pattern: `value` where it is that letter, else 0.
@@ -339,6 +373,12 @@ const std::vector<SynthShape>& synth_shapes() {
        experts(256, 8, 2048,
                indexed(64, 128, 2048,
                        latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1))))},
+      {"tiny-v4", 256, 4, 4, 1, 64, 512, 512, 8192, false, 10000, "deepseek4",
+       experts(8, 2, 128, v4({128, 2, 64, 16, 64, 16, 32, 32}, v4_ratios(4, 0), 1.5))},
+      {"deepseek-v4-flash", 4096, 43, 64, 1, 512, 2048, 129280, 1048576, false, 10000, "deepseek4",
+       experts(256, 6, 2048, v4({1024, 8, 1024, 64, 128, 64, 128, 512}, v4_ratios(43, 0), 1.5))},
+      {"deepseek-v4-pro", 7168, 61, 128, 1, 512, 3072, 129280, 1048576, false, 10000, "deepseek4",
+       experts(384, 6, 3072, v4({1536, 16, 1024, 64, 128, 64, 128, 1024}, v4_ratios(61, 128), 2.5))},
       {"kimi-k2", 7168, 61, 64, 1, 192, 18432, 163840, 131072, false, 50000, "deepseek2",
        experts(384, 8, 2048,
                latent({1536, 512, 128, 64, 128}, yarn(v3_routing(1, 2.827, 1, 1), 32, 4096, 0.1)))},
@@ -422,7 +462,14 @@ void write_synthetic_model(const SynthShape& shape, const TypeMix& mix, const st
     const size_t distinct = std::min(rows, kDistinctRows);
     const size_t bytes = row_bytes(tensor.dtype, cols);
     std::vector<std::byte> block(distinct * bytes);
-    pool.parallel_for(distinct, 1, [&](size_t begin, size_t end) {
+    if (tensor.dtype == DType::i32) {  // of each row numbers of experts, no two of them the same
+      const uint64_t count = head.metadata().number(shape.architecture + ".expert_count");
+      for (size_t i = 0; i < distinct * cols; ++i) {
+        const int32_t number = int32_t(i % count);
+        std::memcpy(block.data() + i * sizeof(number), &number, sizeof(number));
+      }
+    }
+    pool.parallel_for(tensor.dtype == DType::i32 ? 0 : distinct, 1, [&](size_t begin, size_t end) {
       std::vector<float> values(cols);
       for (size_t row = begin; row < end; ++row) {
         if (tensor.shape.size() == 1 || tensor.shape.back() == 1 || tensor.name.ends_with("_norm.weight")) {

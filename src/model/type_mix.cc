@@ -122,11 +122,12 @@ TypeMix::TypeMix(std::string_view name) : name_(name) {
 
 DType TypeMix::type_for(const TensorEntry& tensor, uint32_t layers, bool tied) const {
   const std::string& name = tensor.name;
+  if (tensor.dtype == DType::i32) return DType::i32;
   if (tensor.shape.size() < 2 || !name.ends_with(".weight")) return DType::f32;
   // Small, and everything depends on them.
-  for (const char* part :
-       {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d", ".shortconv.conv.", ".ssm_alpha.",
-        ".ssm_beta.", ".ssm_ba.", ".ssm_x.", ".ssm_dt.", "_norm.weight", ".altup_"}) {
+  for (const char* part : {"ffn_gate_inp", "position_embd.weight", ".ssm_conv1d", ".shortconv.conv.",
+                           ".ssm_alpha.", ".ssm_beta.", ".ssm_ba.", ".ssm_x.", ".ssm_dt.", "_norm.weight",
+                           ".altup_", "hc_attn_", "hc_ffn_", "output_hc_", "_compressor_ape."}) {
     if (name.find(part) != std::string::npos) return DType::f32;
   }
   if (main_ == DType::f32) return DType::f32;

@@ -54,6 +54,9 @@ class Loader {
       weights.streams_in.push_back(in.slice((s - 1) * size_t(spec_.dim), spec_.dim));
       weights.streams_out.push_back(out.slice((s - 1) * size_t(spec_.dim), spec_.dim));
     }
+    weights.connection = find(roles.connection[0]);
+    weights.connection_scale = find(roles.connection[1]);
+    weights.connection_base = find(roles.connection[2]);
     weights.head = find(roles.head);
     if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding, 1);
     weights.head_bias = find(roles.head_bias);
@@ -98,6 +101,7 @@ class Loader {
     if (role.presence == Presence::absent) return {};
     if (is_part(role, *file_)) return part_of(role);
     if (role.presence == Presence::optional && file_->find(role.tensor) == nullptr) return {};
+    if (role.below > 0) return load_numbers(role);
     const Weight weight = load(role.tensor, role.shape, role.kind);
     return role.factor == 1 ? weight : times(weight, role.factor);
   }
@@ -160,13 +164,39 @@ class Loader {
     return {view, copy};
   }
 
-  Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
+  const TensorEntry& entry_of(const std::string& name, const std::vector<uint64_t>& shape) const {
     const TensorEntry* entry = file_->find(name);
     if (entry == nullptr) throw Error("{}: the tensor {} is missing", file_->path(), name);
-    if (without_ones(entry->shape) != without_ones(shape)) {
+    const std::vector<uint64_t>& own = entry->shape;
+    // The matrices of a stack may follow each other in one.
+    const bool flat =
+        own.size() == 2 && shape.size() == 3 && own[0] == shape[0] * shape[1] && own[1] == shape[2];
+    if (!flat && without_ones(own) != without_ones(shape)) {
       throw Error("{}: the tensor {} has the shape [{}], and [{}] was expected", file_->path(), name,
-                  fmt::join(entry->shape, ", "), fmt::join(shape, ", "));
+                  fmt::join(own, ", "), fmt::join(shape, ", "));
     }
+    return *entry;
+  }
+
+  // A table of whole numbers, each of which is looked at: they are places of something.
+  Weight load_numbers(const Role& role) {
+    const TensorEntry& entry = entry_of(role.tensor, role.shape);
+    if (entry.dtype != DType::i32)
+      throw Error("{}: the tensor {} is {}, and i32 was expected", file_->path(), entry.name,
+                  traits(entry.dtype).name);
+    const Weight weight = load(entry, role.shape.front(), role.shape.back());
+    for (size_t i = 0; !checking_ && i < weight.view.rows * weight.view.cols; ++i) {
+      int32_t number = 0;
+      std::memcpy(&number, weight.view.data + i * sizeof(number), sizeof(number));
+      if (number < 0 || uint64_t(number) >= role.below)
+        throw Error("{}: the tensor {} has {} in row {}, and there are {}", file_->path(), entry.name, number,
+                    i / weight.view.cols, role.below);
+    }
+    return weight;
+  }
+
+  Weight load(const std::string& name, const std::vector<uint64_t>& shape, RoleKind kind) {
+    const TensorEntry* entry = &entry_of(name, shape);
     if (entry->dtype == DType::i32) throw Error("{}: the tensor {} holds integers", file_->path(), name);
     size_t rows = 1;
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
@@ -316,6 +346,9 @@ void for_each_weight(Weights& weights, const Visit& visit) {
   for (std::vector<Weight>* streams : {&weights.streams_in, &weights.streams_out}) {
     for (Weight& one : *streams) visit(Side::device, one, WeightUse{WeightUse::product});
   }
+  visit(weights.last_side(), weights.connection, WeightUse{WeightUse::product});
+  visit(weights.last_side(), weights.connection_scale, WeightUse{WeightUse::vector});
+  visit(weights.last_side(), weights.connection_base, WeightUse{WeightUse::vector});
   visit(weights.first_side(), weights.join, WeightUse{WeightUse::product});
   norm(weights.first_side(), weights.token_norm);
   norm(weights.first_side(), weights.result_norm);

@@ -35,6 +35,8 @@ struct Weights {
   Norm layer_norm;          // of the width
   // Of a model of several streams, for each but the first: what it begins with, and what it ends with. [dim, dim]
   std::vector<Weight> streams_in, streams_out;
+  // Of a model of hyper-connections, before its head: [count, count * dim], [1], [count].
+  Weight connection, connection_scale, connection_base;
   // Of a model that joins.
   Weight join;  // [dim, 2 * dim]
   Norm token_norm, result_norm;
@@ -51,6 +53,7 @@ struct Weights {
 
   // Who begins: it reads the embedding. The head is always the device's.
   Side first_side() const { return blocks.empty() ? Side::device : blocks.front().side; }
+  Side last_side() const { return blocks.empty() ? Side::device : blocks.back().side; }
   bool has_any_on(Side side) const {
     return std::ranges::any_of(blocks, [side](const BlockWeights& block) { return block.side == side; });
   }

@@ -69,6 +69,7 @@ Workspace::Workspace(Backend& backend, const ModelSpec& spec, const Weights& wei
     normed_forms_ |= backend_.form_for(weights.layer_projection.view.dtype);
   for (const Weight& one : weights.streams_in) normed_forms_ |= backend_.form_for(one.view.dtype);
   for (const Weight& one : weights.streams_out) normed_forms_ |= backend_.form_for(one.view.dtype);
+  if (weights.connection) connected_forms_ |= backend_.form_for(weights.connection.view.dtype);
   if (weights.join) joined_forms_ |= backend_.form_for(weights.join.view.dtype);
   if (weights.head && side == Side::device) final_forms_ |= backend_.form_for(weights.head.view.dtype);
 }
@@ -93,7 +94,7 @@ void Workspace::reserve(size_t tokens, size_t logit_rows) {
 void Workspace::fit(size_t tokens, size_t logit_rows) {
   reserve(tokens, logit_rows);
   for (Rows* r : {&stream, &branch, &branch_gate, &normed.f32, &joined.f32, &layer_inputs, &layer_products,
-                  &streams, &lent})
+                  &streams, &connected.f32, &connection, &lent})
     r->rows = tokens;
   for (RopeAngles& a : angles) a.cos.rows = a.sin.rows = tokens;
   for (std::vector<Activation>& block : scratch) {
@@ -111,7 +112,12 @@ size_t Workspace::cut(std::byte* memory, size_t tokens, size_t logit_rows) {
   const size_t layer_inputs_width = spec_.layer_inputs.width * spec_.layers.size();
   layer_inputs = pieces.rows(tokens, layer_inputs_width);
   layer_products = pieces.rows(tokens, layer_inputs_width);
-  streams = pieces.rows(tokens, spec_.streams > 1 ? size_t(spec_.streams) * spec_.dim : 0);
+  const size_t count = spec_.hyper ? spec_.hyper->count : 0;
+  streams = pieces.rows(tokens, count > 0           ? ConnectStreamsParams::width(spec_.dim, count)
+                                : spec_.streams > 1 ? size_t(spec_.streams) * spec_.dim
+                                                    : 0);
+  connected = pieces.activation(tokens, count * spec_.dim, connected_forms_);
+  connection = pieces.rows(tokens, count);
   lent = pieces.rows(tokens, lent_width_);
   joined = pieces.activation(tokens, spec_.joins ? 2 * size_t(spec_.dim) : 0, joined_forms_);
   logits = pieces.rows(logit_rows, spec_.vocab);

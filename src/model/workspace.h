@@ -19,18 +19,20 @@ class Workspace {
   // out before is then no longer valid.
   void fit(size_t tokens, size_t logit_rows);
 
-  Rows stream;                                   // [tokens, dim]: the residual stream
-  Rows branch;                                   // [tokens, dim]: what a block adds to it
-  Rows branch_gate;                              // [tokens, 1]: of blocks that gate what they add
-  Rows layer_inputs;                             // [tokens, layers * width]: what is read for each layer
-  Rows layer_products;                           // the same: what its matrix makes of the embedding
-  Rows streams;                                  // [tokens, streams * dim]: of a model that has several
-  Rows lent;                                     // [tokens, lent_rows()]: what blocks leave for others
-  Activation joined;                             // [tokens, 2 * dim]: of a model that joins
-  Rows logits;                                   // [logit_rows, vocab]
-  Activation normed;                             // [tokens, dim]: input of the blocks
-  Activation final;                              // [logit_rows, dim]: input of the head
-  std::vector<RopeAngles> angles;                // by rope of the spec
+  Rows stream;          // [tokens, dim]: the residual stream
+  Rows branch;          // [tokens, dim]: what a block adds to it
+  Rows branch_gate;     // [tokens, 1]: of blocks that gate what they add
+  Rows layer_inputs;    // [tokens, layers * width]: what is read for each layer
+  Rows layer_products;  // the same: what its matrix makes of the embedding
+  Rows streams;  // [tokens, streams * dim]: of a model that has several, with what connects them behind
+  Activation connected;            // [tokens, streams * dim]: the norm of all that are connected
+  Rows connection;                 // [tokens, streams]: what their end is told by
+  Rows lent;                       // [tokens, lent_rows()]: what blocks leave for others
+  Activation joined;               // [tokens, 2 * dim]: of a model that joins
+  Rows logits;                     // [logit_rows, vocab]
+  Activation normed;               // [tokens, dim]: input of the blocks
+  Activation final;                // [logit_rows, dim]: input of the head
+  std::vector<RopeAngles> angles;  // by rope of the spec
   std::vector<std::vector<Activation>> scratch;  // by block, as its scratch() says; all in the same memory
 
   size_t bytes() const { return memory_.size(); }
@@ -48,7 +50,7 @@ class Workspace {
   Side side_;
   Backend& backend_;  // of that side
   const ModelSpec& spec_;
-  FormSet normed_forms_, final_forms_, joined_forms_;
+  FormSet normed_forms_, final_forms_, joined_forms_, connected_forms_;
   bool gates_ = false;                     // some block does
   size_t lent_width_ = 0;                  // of either side's blocks: it crosses with the stream
   std::vector<std::vector<Want>> wanted_;  // by block; those of the other side want nothing

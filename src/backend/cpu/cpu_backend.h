@@ -48,6 +48,9 @@ class CpuBackend : public Backend {
   void selective_scan(const SelectiveScanParams& params) override;
   void project_heads(const ProjectHeadsParams& params) override;
   void choose_rows(const ChooseRowsParams& params) override;
+  void rotate_heads(const RotateHeadsParams& params) override;
+  void compress_rows(const CompressRowsParams& params) override;
+  void connect_streams(const ConnectStreamsParams& params) override;
   void mix_streams(const MixStreamsParams& params) override;
   void cut_below(const Rows& rows, float spread) override;
   void route_experts(const RouteExpertsParams& params) override;

@@ -77,6 +77,13 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
       }
       return;
     }
+    case Nonlinearity::limited_silu: {
+      for (size_t i = 0; i < count; ++i) {
+        const float g = std::min(gate[i], function.limit);
+        out[i] = silu(all4(g))[0] * std::clamp(up[i], -function.limit, function.limit);
+      }
+      return;
+    }
     case Nonlinearity::xielu: {
       for (size_t i = 0; i < count; ++i) {
         const float x = gate[i];

@@ -6,20 +6,21 @@
 #include "base/check.h"
 
 namespace quire {
-namespace {
 
-void rotate(float* head, const float* cos, const float* sin, size_t pairs, RopePairing pairing) {
+void rotate_pairs(float* values, const float* cos, const float* sin, size_t pairs, RopePairing pairing) {
   const size_t step = pairing == RopePairing::interleaved ? 2 : 1;
   const size_t partner = pairing == RopePairing::interleaved ? 1 : pairs;
   for (size_t i = 0; i < pairs; ++i) {
-    float& a = head[i * step];
-    float& b = head[i * step + partner];
+    float& a = values[i * step];
+    float& b = values[i * step + partner];
     const float x = a;
     const float y = b;
     a = x * cos[i] - y * sin[i];
     b = x * sin[i] + y * cos[i];
   }
 }
+
+namespace {
 
 void norm_heads(const Norm* norm, const RopeStoreParams& params, float* row, size_t width) {
   if (norm == nullptr) return;
@@ -36,7 +37,7 @@ void turn_heads(const RopeStoreParams& params, const Norm* norm, float* row, siz
   if (params.norm_order == HeadNormOrder::before_rotation) norm_heads(norm, params, row, width);
   if (params.cos) {
     for (size_t h = 0; h < width; h += head_dim)
-      rotate(row + h, params.cos.row(token), params.sin.row(token), params.cos.width, params.pairing);
+      rotate_pairs(row + h, params.cos.row(token), params.sin.row(token), params.cos.width, params.pairing);
   }
   if (params.norm_order == HeadNormOrder::after_rotation) norm_heads(norm, params, row, width);
 }
@@ -54,12 +55,28 @@ void CpuBackend::rope_table(const RopeTableParams& params) {
   for (size_t t = 0; t < batch_.tokens.size(); ++t) {
     float* cos = params.cos.row(t);
     float* sin = params.sin.row(t);
+    const double position = double(batch_.positions[t] / params.step * params.step);
     for (size_t i = 0; i < pairs; ++i) {
-      const double angle = double(batch_.positions[t]) * double(params.inverse_frequencies[i]);
+      const double angle = position * double(params.inverse_frequencies[i]);
       cos[i] = float(std::cos(angle) * params.scale);
       sin[i] = float(std::sin(angle) * params.scale);
     }
   }
+}
+
+void CpuBackend::rotate_heads(const RotateHeadsParams& params) {
+  const size_t pairs = params.cos.width, dim = params.head_dim;
+  CHECK(params.first + 2 * pairs <= dim && params.rows.width % dim == 0);
+  pool_.parallel_for(params.rows.rows, 1, [&](size_t begin, size_t end) {
+    std::vector<float> sines(pairs);
+    for (size_t t = begin; t < end; ++t) {
+      const float sign = params.turn == RotateHeadsParams::Turn::back ? -1.0f : 1.0f;
+      for (size_t i = 0; i < pairs; ++i) sines[i] = sign * params.sin.row(t)[i];
+      float* row = params.rows.row(t);
+      for (size_t h = 0; h < params.rows.width; h += dim)
+        rotate_pairs(row + h + params.first, params.cos.row(t), sines.data(), pairs, params.pairing);
+    }
+  });
 }
 
 void CpuBackend::rope_store(const RopeStoreParams& params) {

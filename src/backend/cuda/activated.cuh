@@ -48,6 +48,8 @@ __device__ __forceinline__ float activated(const Gate& function, float gate, con
       break;
     case Nonlinearity::clamped_swiglu:
       return clamped_swiglu(gate, *up, function);
+    case Nonlinearity::limited_silu:  // refused before (KernelLimits::all_gates), as it is the CPU's so far
+      return silu(fminf(gate, function.limit)) * fminf(fmaxf(*up, -function.limit), function.limit);
     case Nonlinearity::xielu:
       value = xielu(gate, function);
       break;

@@ -72,8 +72,10 @@ BackendTraits CudaBackend::traits() const {
                      .chosen_rows = false,
                      .all_gates = false,
                      .side_streams = false,
+                     .compressed_rows = false,
+                     .experts_by_token = false,
                      .column_taps = false,
-                     .own_gates = false}};
+                      .own_gates = false}};
 }
 
 size_t CudaBackend::available_memory() const {

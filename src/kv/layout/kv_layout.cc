@@ -37,6 +37,7 @@ std::string_view name(KvFormat format) {
 }
 
 size_t kv_row_bytes(KvFormat format, size_t values) {
+  if (values == 0) return 0;  // as keys that are their values alone
   switch (format) {
     case KvFormat::f32:
       return values * 4;

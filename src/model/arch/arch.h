@@ -33,6 +33,7 @@ struct RopeDefaults {
   RopePairing pairing = RopePairing::halves;
   float base = 10000.0f;
   bool yarn_truncates = true;  // rounds the range of interpolated pairs to whole ones
+  const char* base_key = "rope.freq_base";
 };
 // Of heads of `key_dim` values.
 RopeSpec read_rope(const ModelFile& file, uint32_t key_dim, const SpecOptions& options,
@@ -133,6 +134,7 @@ ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec deepseek32_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec deepseek4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec glm_dsa_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec kimi_linear_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec mistral4_spec(const ModelFile& file, const SpecOptions& options);

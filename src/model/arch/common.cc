@@ -123,6 +123,12 @@ uint32_t read_layer_count(const Keys& keys, const SpecOptions& options) {
   const uint32_t blocks = keys.count("block_count");
   const uint64_t predicting = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
   if (blocks > 4096) throw Error("{}: {} layers are more than any model has", keys.all().file_name(), blocks);
+  // Some files count them apart, and list what all of them have.
+  const MetadataValue* ratios = keys.all().find(keys("attention.compress_ratios"));
+  const auto lists_more = [&](const auto* list) { return list != nullptr && list->size() > blocks; };
+  if (ratios != nullptr && (lists_more(std::get_if<std::vector<uint64_t>>(ratios)) ||
+                            lists_more(std::get_if<std::vector<int64_t>>(ratios))))
+    return blocks;
   if (predicting >= blocks)
     throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys("nextn_predict_layers"),
                 predicting, blocks);

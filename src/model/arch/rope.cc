@@ -65,7 +65,7 @@ RopeSpec read_rope(const ModelFile& file, uint32_t key_dim, const SpecOptions& o
   if (dims > key_dim || dims % 2 != 0) {
     throw Error("{}: {} of {} values of a head cannot be rotated", file.path(), dims, key_dim);
   }
-  const double base = keys.real("rope.freq_base", defaults.base);
+  const double base = keys.real(defaults.base_key, defaults.base);
   std::vector<double> frequencies(dims / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = std::pow(base, -2.0 * double(i) / dims);
 

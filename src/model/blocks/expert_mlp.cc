@@ -28,7 +28,8 @@ class ExpertMlpBlock : public Block {
     kChoiceBias,
     kLatentIn,
     kLatentOut,
-    kShareScales
+    kShareScales,
+    kByToken
   };
   enum : uint8_t { kChosenRows, kShareRows, kLatentRows, kMadeRows };  // scratch
 
@@ -61,14 +62,21 @@ std::vector<Role> ExpertMlpBlock::roles() const {
       biases("gate biases", "ffn_gate_exps.bias", width),
       biases("up biases", "ffn_up_exps.bias", width),
       biases("down biases", "ffn_down_exps.bias", own),
-      vector_role("choice bias", "exp_probs_b.bias", count),
+      vector_role("choice bias", "exp_probs_b.bias", count,
+                  spec_.by_token > 0 ? Presence::absent : Presence::optional),
       {.name = "latent in", .tensor = "ffn_latent_down.weight", .shape = {own, dim_}, .presence = latent},
       {.name = "latent out",
        .tensor = "ffn_latent_up.weight",
        .shape = {dim_, own},
        .presence = latent,
        .reads = kMadeRows},
-      vector_role("share scales", "ffn_down_exps.scale", count, scales)};
+      vector_role("share scales", "ffn_down_exps.scale", count, scales),
+      {.name = "experts of tokens",
+       .tensor = "ffn_gate_tid2eid.weight",
+       .shape = {spec_.by_token, spec_.used},
+       .kind = RoleKind::table,
+       .presence = spec_.by_token > 0 ? Presence::required : Presence::absent,
+       .below = count}};
   roles[kGate].meets_next = spec_.gated;
   roles[kGate].presence = gate;
   if (!spec_.gated) roles[kGateBias].presence = Presence::absent;
@@ -91,6 +99,7 @@ void ExpertMlpBlock::forward(const BlockStep& step) const {
                               .bias = w[kRouterBias],
                               .choice_bias = w[kChoiceBias],
                               .share_scales = w[kShareScales],
+                              .by_token = w[kByToken],
                               .routing = spec_.routing,
                               .used = spec_.used,
                               .experts = chosen,

@@ -16,6 +16,8 @@ struct ExpertMlpSpec {
   ShareUse share_use = ShareUse::of_outputs;
   Gate gate = {};
   bool scales_shares = false;  // each expert has a factor of its own
+  uint32_t by_token =
+      0;  // tokens of a table that says which experts each has, in place of choosing; 0: they are chosen
 };
 
 BlockPtr make_block(const ExpertMlpSpec& spec, uint32_t dim);

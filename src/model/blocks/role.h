@@ -31,7 +31,8 @@ struct Role {
       false;          // of a gate: its results and those of the role after it meet in Backend::activate alone
   uint32_t used = 1;  // of a product of experts: how many of them a token takes part in
 
-  float factor = 1;  // of a vector: multiplies its values
+  float factor = 1;    // of a vector: multiplies its values
+  uint64_t below = 0;  // of a table of whole numbers: all of them are; 0: it is of other numbers
 
   // Where a file has no tensor `unless`, the role may be `shape` from `begin` on of a longer tensor that several share.
   struct Part {

@@ -122,7 +122,7 @@ class PagesAttention {
     const auto row_of = [&](size_t lane) {
       return args_.queries[tile.first + (lane < tile.live ? lane : tile.live - 1)].row;
     };
-    key_.template gather<N>(row_of, args_.scale, queries_of(tile));
+    if (key_.dim() > 0) key_.template gather<N>(row_of, args_.scale, queries_of(tile));
     if (!shape_.key_goes_on) return;
     more_key_.template gather<N>([&](size_t lane) { return row_of(lane) + shape_.key_dim; }, args_.scale,
                                  more_queries_of(tile));
@@ -232,11 +232,13 @@ class PagesAttention {
 
   template <size_t N>
   void score(const QueryTile<N>& tile, const Page& page, const PageScores<N>& scores) {
+    PageRows more = page.values;
+    more.ahead = 0;       // they are fetched where they are values
+    if (key_.dim() == 0)  // a key is its value's row alone
+      return more_key_.template score<N>(more_queries_of(tile), more, page.value_scales, scores);
     const PageRows keys = key_.multiplies() ? rows_for(tile, page.keys) : page.keys;
     key_.template score<N>(queries_of(tile), keys, page.key_scales, scores);
     if (!shape_.key_goes_on) return;
-    PageRows more = page.values;
-    more.ahead = 0;  // they are fetched where they are values
     const PageScores<N> rest{args_.more_scores, scores.begin, scores.end};
     more_key_.template score<N>(more_queries_of(tile), more, page.value_scales, rest);
     for (size_t r = scores.begin; r < scores.end; ++r)

@@ -31,6 +31,8 @@ constexpr uint32_t kChosenBlockHeads =
     32;                             // of one token that chooses rows, where blocks are few: each gathers
                                     // them
 constexpr size_t kReadBeyond = 64;  // what a vector may read beyond the last row
+// Of pages that gathered rows become, where pages have too few rows for kernels.
+constexpr uint32_t kGatheredRows = 32;
 
 size_t round_up(size_t n, size_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -39,8 +41,14 @@ size_t round_up(size_t n, size_t multiple) {
 // A block of queries: some tokens of one run, some of the query heads of one KV head.
 struct Block {
   uint32_t run, first_token, tokens, kv_head, first_head, heads;
-  const uint32_t* chosen = nullptr;  // of one token: it attends to these rows alone
+  const uint32_t* chosen =
+      nullptr;  // of one token: it attends to these rows alone, of the rows that are chosen from
 };
+
+// Where rows are that a token may choose from.
+const KvView& chosen_from(const AttendParams& params) {
+  return params.beside.layer != nullptr ? params.beside : params.kv;
+}
 
 // What a thread works in; it grows and stays.
 struct Scratch {
@@ -50,14 +58,18 @@ struct Scratch {
   std::vector<std::byte> gathered;
 };
 
+// A block's attention to the rows of one stream.
 class BlockAttention {
  public:
-  BlockAttention(const AttendParams& params, const BatchView& batch, const Block& block)
+  BlockAttention(const AttendParams& params, const KvView& kv, const BatchView& batch, const Block& block)
       : params_(params),
+        kv_(kv),
         batch_(batch),
-        layer_(*params.kv.layer),
-        page_tokens_(params.kv.group->layout->page_tokens),
+        layer_(*kv.layer),
+        page_rows_(layer_.page_rows % 4 == 0 ? layer_.page_rows : kGatheredRows),
         block_(block),
+        chosen_(&kv == &chosen_from(params) ? block.chosen : nullptr),
+        gathers_(chosen_ != nullptr || page_rows_ != layer_.page_rows),
         segment_tokens_(segment_tokens(layer_.shape)),
         queries_(block.tokens * block.heads),
         key_width_(round_up(layer_.shape.key_dim, kAttendLanes)),
@@ -66,8 +78,9 @@ class BlockAttention {
   static uint32_t segment_tokens(const KvLayerShape& shape) {
     return shape.key_goes_on ? kLatentSegmentTokens : kSegmentTokens;
   }
-  uint32_t first_segment() const { return first_visible(row(0)) / segment_tokens_; }
-  uint32_t last_segment() const { return row(block_.tokens - 1) / segment_tokens_; }
+  uint32_t first_segment() const { return first_visible(0) / segment_tokens_; }
+  // Of rows of several tokens there may be none.
+  uint32_t end_segment() const { return (end(block_.tokens - 1) + segment_tokens_ - 1) / segment_tokens_; }
 
   size_t queries() const { return queries_; }
   size_t value_width() const { return value_width_; }
@@ -78,27 +91,25 @@ class BlockAttention {
     thread_local Scratch scratch;
     const bool goes_on = layer_.shape.key_goes_on;
     const size_t query_width = key_width_ + (goes_on ? value_width_ : 0);
-    const size_t page_scores = (page_tokens_ + 1) * kAttendLanes;
+    const size_t page_scores = (page_rows_ + 1) * kAttendLanes;
     scratch.query_lanes.resize(round_up(queries_, kAttendLanes) * query_width);
-    scratch.key_rows.resize(page_tokens_ * (key_width_ + kRowGap));
-    scratch.value_rows.resize(page_tokens_ * (value_width_ + kRowGap));
+    scratch.key_rows.resize(page_rows_ * (key_width_ + kRowGap));
+    scratch.value_rows.resize(page_rows_ * (value_width_ + kRowGap));
     scratch.scores.resize((goes_on ? 2 : 1) * page_scores);
     list_queries(scratch.queries);
-    const uint32_t begin = std::max(first_visible(row(0)), segment * segment_tokens_);
-    const uint32_t end = row(block_.tokens - 1) + 1;
-    const uint32_t begin_page = begin / page_tokens_, last_page = (end - 1) / page_tokens_;
-    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * segment_tokens_ / page_tokens_);
-    const uint32_t fetch_end_page =
-        block_.chosen != nullptr ? end_page : std::min(last_page + 1, end_page + pages_beyond);
+    const uint32_t begin = std::max(first_visible(0), segment * segment_tokens_);
+    const uint32_t begin_page = begin / page_rows_, last_page = (end(block_.tokens - 1) - 1) / page_rows_;
+    const uint32_t end_page = std::min(last_page + 1, (segment + 1) * segment_tokens_ / page_rows_);
+    const uint32_t fetch_end_page = gathers_ ? end_page : std::min(last_page + 1, end_page + pages_beyond);
     scratch.pages.clear();
-    if (block_.chosen != nullptr) {
+    if (gathers_) {
       gather(scratch, begin_page, end_page);
     } else {
       for (uint32_t page = begin_page; page < fetch_end_page; ++page)
-        scratch.pages.push_back(params_.kv.head_page(block_.run, block_.kv_head, page));
+        scratch.pages.push_back(kv_.head_page(block_.run, block_.kv_head, page));
     }
     attend({.shape = &layer_.shape,
-            .page_tokens = page_tokens_,
+            .page_tokens = page_rows_,
             .pages = scratch.pages.data(),
             .begin_page = begin_page,
             .end_page = end_page,
@@ -134,33 +145,38 @@ class BlockAttention {
   }
 
  private:
-  // Chosen rows become pages, as if there were no others.
+  // Chosen rows become pages, as if there were no others; or all rows do.
   void gather(Scratch& scratch, uint32_t begin_page, uint32_t end_page) const {
-    scratch.gathered.resize((end_page - begin_page) * layer_.head_bytes + kReadBeyond);
+    const size_t page_bytes = page_rows_ * (layer_.key_row_bytes + layer_.value_row_bytes);
+    const uint32_t all = end(block_.tokens - 1);
+    scratch.gathered.resize((end_page - begin_page) * page_bytes + kReadBeyond);
     for (uint32_t page = begin_page; page < end_page; ++page) {
-      std::byte* to = scratch.gathered.data() + (page - begin_page) * layer_.head_bytes;
+      std::byte* to = scratch.gathered.data() + (page - begin_page) * page_bytes;
       scratch.pages.push_back(to);
-      const uint32_t first = page * page_tokens_, count = std::min(page_tokens_, params_.most - first);
+      const uint32_t first = page * page_rows_, count = std::min(page_rows_, all - first);
       for (uint32_t r = 0; r < count; ++r) {
-        const uint32_t from = block_.chosen[first + r];
-        std::memcpy(to + r * layer_.key_row_bytes, params_.kv.key_row(block_.run, block_.kv_head, from),
+        const uint32_t from = chosen_ != nullptr ? chosen_[first + r] : first + r;
+        std::memcpy(to + r * layer_.key_row_bytes, kv_.key_row(block_.run, block_.kv_head, from),
                     layer_.key_row_bytes);
-        std::memcpy(to + page_tokens_ * layer_.key_row_bytes + r * layer_.value_row_bytes,
-                    params_.kv.value_row(block_.run, block_.kv_head, from), layer_.value_row_bytes);
+        std::memcpy(to + page_rows_ * layer_.key_row_bytes + r * layer_.value_row_bytes,
+                    kv_.value_row(block_.run, block_.kv_head, from), layer_.value_row_bytes);
       }
     }
   }
 
-  // By its place among the rows that it attends to.
-  uint32_t row(uint32_t token) const {
-    if (block_.chosen != nullptr) return params_.most - 1;
-    return params_.kv.head_row(block_.run, block_.kv_head,
-                               batch_.runs[block_.run].row_of(block_.first_token + token));
+  // How many rows there are up to the token, its own included; or that it has chosen.
+  uint32_t end(uint32_t token) const {
+    if (chosen_ != nullptr) return params_.most;
+    const uint32_t row =
+        kv_.head_row(block_.run, block_.kv_head, batch_.runs[block_.run].row_of(block_.first_token + token));
+    return (row + 1) / layer_.shape.stride;
   }
   size_t head(size_t query) const { return block_.first_head + query % block_.heads; }
 
-  uint32_t first_visible(uint32_t row) const {
-    const uint32_t window = layer_.shape.window, chunk = params_.chunk;
+  uint32_t first_visible(uint32_t token) const {
+    const uint32_t window = layer_.shape.window, chunk = &kv_ == &params_.kv ? params_.chunk : 0;
+    if (window == 0 && chunk == 0) return 0;
+    const uint32_t row = end(token) - 1;
     const uint32_t first = window == 0 || row < window ? 0 : row + 1 - window;
     return chunk == 0 ? first : std::max(first, row / chunk * chunk);
   }
@@ -170,16 +186,19 @@ class BlockAttention {
     for (size_t q = 0; q < queries_; ++q) {
       const uint32_t token = uint32_t(q / block_.heads);
       queries.push_back({params_.query.row(block_.first_token + token) + head(q) * layer_.shape.query_dim(),
-                         first_visible(row(token)), row(token) + 1,
+                         first_visible(token), end(token),
                          params_.slopes.empty() ? 0.0f : params_.slopes[head(q)]});
     }
   }
 
   const AttendParams& params_;
+  const KvView& kv_;
   const BatchView& batch_;
   const KvLayerLayout& layer_;
-  const uint32_t page_tokens_;
+  const uint32_t page_rows_;  // as kernels see them
   const Block block_;
+  const uint32_t* chosen_;  // of these rows
+  const bool gathers_;
   const uint32_t segment_tokens_;
   const size_t queries_;
   const size_t key_width_, value_width_;
@@ -194,8 +213,10 @@ std::vector<Block> attention_blocks(const AttendParams& params, const BatchView&
     const TokenRun& run = batch.runs[r];
     uint32_t choosing = run.count;  // tokens from here on see more than they attend to
     if (params.most > 0) {
-      const uint32_t row = params.kv.head_row(r, 0, run.row_of(run.begin));
-      choosing = row >= params.most ? 0 : std::min(run.count, params.most - row);
+      const KvView& from = chosen_from(params);
+      const uint64_t row = from.head_row(r, 0, run.row_of(run.begin));
+      const uint64_t first = (uint64_t(params.most) + 1) * from.layer->shape.stride - 1;  // that chooses
+      choosing = row >= first ? 0 : uint32_t(std::min<uint64_t>(run.count, first - row));
     }
     for (uint32_t t = run.count; t > choosing; --t) {
       const uint32_t token = run.begin + t - 1, most = few ? kChosenBlockHeads : kMostBlockQueries;
@@ -218,25 +239,32 @@ std::vector<Block> attention_blocks(const AttendParams& params, const BatchView&
   return blocks;
 }
 
+// A block's attention to what there is for it: one stream, or two.
+using BlockStreams = std::span<const BlockAttention>;
+
 // The whole context of a block, segment after segment.
-void attend_block(const BlockAttention& block, void (*attend)(const AttendArgs& args)) {
+void attend_block(BlockStreams streams, void (*attend)(const AttendArgs& args)) {
   thread_local SoftmaxRoom room;
+  const BlockAttention& block = streams.front();
   room.resize(2, round_up(block.queries(), kAttendLanes), block.value_width());
   const Softmax all = room[0], later = room[1];
   block.compute_segment(block.first_segment(), attend, all, kPagesBeyond);
-  for (uint32_t s = block.first_segment() + 1; s <= block.last_segment(); ++s) {
-    block.compute_segment(s, attend, later, kPagesBeyond);
-    for (size_t q = 0; q < block.queries(); ++q) all.join(q, later);
+  for (const BlockAttention& stream : streams) {
+    const uint32_t begin = stream.first_segment() + (&stream == &block ? 1 : 0);
+    for (uint32_t s = begin; s < stream.end_segment(); ++s) {
+      stream.compute_segment(s, attend, later, kPagesBeyond);
+      for (size_t q = 0; q < block.queries(); ++q) all.join(q, later);
+    }
   }
   for (size_t q = 0; q < block.queries(); ++q) block.finish(q, all);
 }
 
 // Blocks too few for all threads: their segments apart, then joined in order, query by query. What the segments came to lies in
 // the caches of other cores, and one thread alone would fetch it for as long as they all took to compute it.
-void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const AttendArgs& args),
-                   ThreadPool& pool) {
+void attend_pieces(std::span<const BlockAttention> attention, size_t streams,
+                   void (*attend)(const AttendArgs& args), ThreadPool& pool) {
   struct Piece {
-    size_t block;
+    size_t block, stream;
     uint32_t segment;
   };
   struct Query {
@@ -245,24 +273,28 @@ void attend_pieces(std::span<const BlockAttention> blocks, void (*attend)(const 
   std::vector<Piece> pieces;
   std::vector<Query> queries;
   size_t most = 0;
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    most = std::max(most, blocks[b].queries());
-    for (size_t q = 0; q < blocks[b].queries(); ++q) queries.push_back({b, q, pieces.size()});
-    for (uint32_t s = blocks[b].first_segment(); s <= blocks[b].last_segment(); ++s) pieces.push_back({b, s});
+  for (size_t b = 0; b * streams < attention.size(); ++b) {
+    const size_t count = attention[b * streams].queries();
+    most = std::max(most, count);
+    for (size_t q = 0; q < count; ++q) queries.push_back({b, q, pieces.size()});
+    for (size_t i = b * streams; i < (b + 1) * streams; ++i) {
+      for (uint32_t s = attention[i].first_segment(); s < attention[i].end_segment(); ++s)
+        pieces.push_back({b, i, s});
+    }
   }
   thread_local SoftmaxRoom caller_room;
   SoftmaxRoom& room = caller_room;  // of this thread, in all of them
-  room.resize(pieces.size(), round_up(most, kAttendLanes), blocks[0].value_width());
+  room.resize(pieces.size(), round_up(most, kAttendLanes), attention[0].value_width());
   pool.parallel_for(pieces.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i)
-      blocks[pieces[i].block].compute_segment(pieces[i].segment, attend, room[i], 0);
+      attention[pieces[i].stream].compute_segment(pieces[i].segment, attend, room[i], 0);
   });
   pool.parallel_for(queries.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const auto [block, query, first] = queries[i];
       for (size_t p = first + 1; p < pieces.size() && pieces[p].block == block; ++p)
         room[first].join(query, room[p]);
-      blocks[block].finish(query, room[first]);
+      attention[block * streams].finish(query, room[first]);
     }
   });
 }
@@ -274,19 +306,31 @@ void CpuBackend::attend(const AttendParams& params) {
   CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.query_dim());
   CHECK(params.out.f32.width == params.heads * shape.value_dim);
   CHECK(params.slopes.empty() || params.slopes.size() == params.heads);
-  CHECK(params.kv.group->layout->page_tokens % 4 == 0 &&
-        kSegmentTokens % params.kv.group->layout->page_tokens == 0);
-  CHECK(params.most == 0 || (shape.kv_heads == 1 && shape.window == 0 && params.chunk == 0 && !params.sinks &&
+  CHECK(shape.stride == 1 && params.kv.layer->page_rows % 4 == 0 &&
+        kSegmentTokens % params.kv.layer->page_rows == 0);
+  const bool both = params.beside.layer != nullptr;
+  const KvLayerShape& choice = chosen_from(params).layer->shape;
+  CHECK(params.most == 0 || (choice.kv_heads == 1 && choice.window == 0 && (both || params.chunk == 0) &&
                              params.chosen.size() >= params.query.rows * params.most));
+  CHECK(!both || (choice.kv_heads == shape.kv_heads && choice.key_dim == shape.key_dim &&
+                  choice.value_dim == shape.value_dim && choice.key_format == shape.key_format &&
+                  choice.value_format == shape.value_format && choice.key_goes_on == shape.key_goes_on &&
+                  choice.window == 0 && params.slopes.empty()));
   const std::vector<Block> blocks = attention_blocks(params, batch_, pool_.size());
+  std::vector<BlockAttention> attention;
+  attention.reserve(blocks.size() * (both ? 2 : 1));
+  for (const Block& block : blocks) {
+    attention.emplace_back(params, params.kv, batch_, block);
+    if (both) attention.emplace_back(params, params.beside, batch_, block);
+  }
+  const size_t streams = both ? 2 : 1;
   if (blocks.size() >= 2 * pool_.size()) {
     pool_.parallel_for(blocks.size(), 1, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) attend_block({params, batch_, blocks[i]}, kernels_.attend);
+      for (size_t i = begin; i < end; ++i)
+        attend_block(std::span(attention).subspan(i * streams, streams), kernels_.attend);
     });
   } else if (!blocks.empty()) {
-    std::vector<BlockAttention> attention;
-    for (const Block& block : blocks) attention.emplace_back(params, batch_, block);
-    attend_pieces(attention, kernels_.attend, pool_);
+    attend_pieces(attention, streams, kernels_.attend, pool_);
   }
   pool_.parallel_for(params.out.f32.rows, 1, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t) quantize(params.out, t);

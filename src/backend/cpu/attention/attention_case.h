@@ -236,7 +236,7 @@ class Attention {
     const std::vector<KvGroupView> groups = kv.view(tables, flat);
     stored_query_ = query_;
     backend.rope_store({.query = rows(stored_query_, 0, tokens_),
-                        .key = rows(key_, 0, tokens_),
+                        .key = key_.empty() ? Rows{value_.data(), tokens_, 0, 0} : rows(key_, 0, tokens_),
                         .value = rows(value_, 0, tokens_),
                         .head_dim = test_.shape.query_dim(),
                         .query_norm = nullptr,

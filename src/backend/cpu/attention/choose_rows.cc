@@ -28,10 +28,11 @@ struct Index {
   void (*attend)(const AttendArgs& args);
 
   const KvLayerShape& shape() const { return params.kv.layer->shape; }
-  uint32_t page_tokens() const { return params.kv.group->layout->page_tokens; }
+  uint32_t page_tokens() const { return params.kv.layer->page_rows; }
+  // That the token sees: those whose last token is no later.
   uint32_t rows_of(uint32_t token) const {
     const uint32_t run = batch.run_of_token[token];
-    return params.kv.head_row(run, 0, batch.runs[run].row_of(token)) + 1;
+    return (params.kv.head_row(run, 0, batch.runs[run].row_of(token)) + 1) / shape().stride;
   }
   uint32_t pages_of(uint32_t token) const { return (rows_of(token) + page_tokens() - 1) / page_tokens(); }
 

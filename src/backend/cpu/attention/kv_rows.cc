@@ -106,6 +106,7 @@ void turn_kv_row(std::span<float> values) {
 }
 
 void store_kv_row(KvFormat format, std::span<const float> values, std::byte* row) {
+  if (values.empty()) return;
   switch (format) {
     case KvFormat::f32:
       std::memcpy(row, values.data(), values.size_bytes());
@@ -135,6 +136,7 @@ void store_kv_row(KvFormat format, std::span<const float> values, std::byte* row
 }
 
 void load_kv_row(KvFormat format, const std::byte* row, std::span<float> values) {
+  if (values.empty()) return;
   if (!is_float(format)) return read_codes(format, row, values.size(), values.data());
   if (format == KvFormat::f32) {
     std::memcpy(values.data(), row, values.size_bytes());

@@ -89,7 +89,9 @@ void route(const RouteExpertsParams& params, std::span<float> scores, std::span<
   if (routing.score == RouterScore::sparse_mixer)
     return mix_sparsely(routing.nearness, scores, experts, shares);
   score(routing.score, scores);
-  if (params.choice_bias || routing.groups > 1) {
+  if (params.by_token) {
+    // They are there already.
+  } else if (params.choice_bias || routing.groups > 1) {
     std::vector<float> choice(scores.begin(), scores.end());
     if (params.choice_bias) {
       for (size_t e = 0; e < choice.size(); ++e) choice[e] += params.choice_bias.vector()[e];
@@ -125,6 +127,13 @@ void CpuBackend::route_experts(const RouteExpertsParams& params) {
   Product router = product(params.in, params.router, params.bias, {scores.data(), tokens, count, count});
   run({&router, 1});
   for (size_t t = 0; t < tokens; ++t) {
+    if (params.by_token) {
+      const MatrixView& table = params.by_token.view;
+      CHECK(table.dtype == DType::i32 && table.cols == params.used &&
+            params.routing.score != RouterScore::sparse_mixer);
+      const size_t row = batch_.tokens[t] < table.rows ? batch_.tokens[t] : 0;
+      std::memcpy(params.experts.data() + t * params.used, table.row(row), params.used * sizeof(uint32_t));
+    }
     route(params, {scores.data() + t * count, count}, params.experts.subspan(t * params.used, params.used),
           params.shares.subspan(t * params.used, params.used));
   }

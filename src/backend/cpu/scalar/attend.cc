@@ -110,7 +110,8 @@ float part_score(const AttendArgs& args, const float* query, const KeyRow& row) 
 
 float score_of(const AttendArgs& args, const float* query, const std::byte* key, const std::byte* value) {
   const KvLayerShape& shape = *args.shape;
-  float score = part_score(args, query, {shape.key_format, shape.key_dim, key});
+  float score = 0;  // of keys that are their values alone
+  if (shape.key_dim > 0) score = part_score(args, query, {shape.key_format, shape.key_dim, key});
   if (shape.key_goes_on)
     score += part_score(args, query + shape.key_dim, {shape.value_format, shape.value_dim, value});
   if (args.soft_cap > 0) {
