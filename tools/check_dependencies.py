@@ -13,6 +13,7 @@ ALLOWED = {
     "hub": {"base"},
     "kv": {"base", "tensor"},
     "cluster": {"base", "tensor", "kv"},
+    "remote": {"base", "tensor", "kv"},
     "backend": {"base", "tensor", "kv"},
     "device": {"base", "tensor", "kv", "backend"},
     "model": {"base", "tensor", "kv", "backend"},
@@ -24,7 +25,7 @@ ALLOWED = {
     "wire": {"base", "text", "chat", "grammar", "engine", "openai"},
     "replay": {"base", "kv", "text", "grammar", "engine"},
     "server": {"base", "kv", "text", "chat", "grammar", "engine", "openai", "wire", "replay", "cluster"},
-    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub", "cluster"},
+    "cli": {"base", "tensor", "kv", "backend", "device", "model", "runner", "text", "chat", "grammar", "engine", "eval", "explain", "replay", "server", "hub", "cluster", "remote"},
     # Of cli what opens a model (quire_opening).
     "capi": {"base", "text", "chat", "engine", "openai", "cli"},
 }

@@ -39,19 +39,13 @@ OrderedJson account_json(const Answer& answer) {
     const std::string cause(name(gap.cause));
     causes[cause] = causes.value(cause, 0) + 1;
   }
-  return {{"queue_ms", account.queue_ms},
-          {"cached_tokens", account.cached_tokens},
-          {"host_tokens", account.host_tokens},
-          {"disk_tokens", account.disk_tokens},
-          {"cache_miss", account.miss.text()},
-          {"prefill_chunks", std::move(chunks)},
-          {"gap_causes", std::move(causes)},
-          {"preemptions", account.preemptions},
-          {"drafted", account.drafted},
-          {"accepted", account.accepted},
-          {"pruned_tokens", account.pruned_tokens},
-          {"choosing_ms", account.choosing_ms},
-          {"verdict", judge(answer).lines}};
+  return {{"queue_ms", account.queue_ms},           {"cached_tokens", account.cached_tokens},
+          {"host_tokens", account.host_tokens},     {"disk_tokens", account.disk_tokens},
+          {"remote_tokens", account.remote_tokens}, {"cache_miss", account.miss.text()},
+          {"prefill_chunks", std::move(chunks)},    {"gap_causes", std::move(causes)},
+          {"preemptions", account.preemptions},     {"drafted", account.drafted},
+          {"accepted", account.accepted},           {"pruned_tokens", account.pruned_tokens},
+          {"choosing_ms", account.choosing_ms},     {"verdict", judge(answer).lines}};
 }
 
 }  // namespace

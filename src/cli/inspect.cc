@@ -256,6 +256,11 @@ struct InspectCommand {
     if (lasting != layout.bytes_per_token())
       fmt::print("  windows       {} more for each token that a window still sees\n",
                  human_bytes(layout.bytes_per_token() - lasting));
+    if (const size_t bytes = 1000 * lasting; bytes > 0)
+      fmt::print(
+          "  shared store  1,000 tokens are {} there: {:.2g} s at 1 Gbit/s, {:.2g} at 10 (serve "
+          "--kv-remote)\n",
+          human_bytes(bytes), double(bytes) / 125e6, double(bytes) / 1250e6);
     const size_t left = left_memory(sum);
     if (const size_t all = all_memory()) {
       fmt::print("  {}  {} available, {} left beside the weights: {:.1f} sequences of {} tokens\n",

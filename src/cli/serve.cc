@@ -13,6 +13,7 @@
 #include "cli/kv_choice.h"
 #include "cli/kv_event_flags.h"
 #include "cli/kv_plan.h"
+#include "cli/kv_remote_flags.h"
 #include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
@@ -48,6 +49,7 @@ struct ServeCommand {
   std::string max_snapshot_bytes;
   std::string record_bytes;
   KvEventFlags kv_events;
+  KvRemoteFlags kv_remote;
 
   std::string served_name() const { return model_name.empty() ? cli::served_name(model.model) : model_name; }
 
@@ -109,6 +111,7 @@ struct ServeCommand {
 
     if (!pooling.empty()) server.pooling = pooling_from_name(pooling);
     kv_events.check();
+    kv_remote.check();
     if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
     server.pruning = pruning.options();
     const bool wants_heads = asks_evaluator(pruning_policy_from_name(pruning.policy));
@@ -124,6 +127,8 @@ struct ServeCommand {
     opened.engine.disk_bytes = disk_bytes;
     opened.engine.disk_folder = server.kv_folder;
     const LoadedModel& loaded = *opened.model;
+    opened.engine.kv_identity = loaded.kv_identity();
+    kv_remote.apply(opened.engine, server.service);
     server.service.limits.open_answers = model.max_sequences + max_queue;
     server.evaluator = evaluator_heads(loaded, wants_heads);
     if (server.pruning) server.pruning->evaluator = server.evaluator;
@@ -137,6 +142,7 @@ struct ServeCommand {
     std::string room = describe_room(*engine, opened.engine, loaded.spec());
     publisher = kv_events.publish(*engine);
     server.kv_events = publisher.get();
+    room += kv_remote.describe(*engine, server.service);
     if (publisher) room += kv_events.describe(*publisher, server.service);
     Server service(loaded, std::move(engine), served_name(), limits, server);
     if (!service.restored().empty()) room += service.restored() + "\n";
@@ -353,6 +359,7 @@ void add_serve(CLI::App& app) {
       "its owner may read it");
   serve->add_option("--record-bytes", command->record_bytes,
                     "most bytes of that file, e.g. 1G (256M unless given); then recording ends");
+  command->kv_remote.add_to(*serve);
   command->kv_events.add_to(*serve);
   CLI::Option* restore =
       serve

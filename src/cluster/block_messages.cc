@@ -58,9 +58,11 @@ std::string_view medium_of(BlockPlace place) {
     case BlockPlace::host:
       return "CPU";
     case BlockPlace::disk:
+      return "STORAGE";
+    case BlockPlace::remote:
       break;
   }
-  return "STORAGE";
+  return "SHARED_STORAGE";
 }
 
 std::string batch_message(std::span<const BlockEvent> events, uint32_t block_tokens, double seconds) {

@@ -72,6 +72,7 @@ EngineFigures figures_of(const Engine& engine) {
   figures.unused_share = engine.unused_share();
   if (engine.host() != nullptr) figures.host = engine.host()->stats();
   if (engine.disk() != nullptr) figures.disk = engine.disk()->stats();
+  if (engine.remote() != nullptr) figures.remote = engine.remote()->stats();
   return figures;
 }
 
@@ -97,6 +98,10 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
   if (engine.host() != nullptr) view.host = engine.host()->stats();
   view.device = engine.device_memory();
   if (engine.disk() != nullptr) view.disk = engine.disk()->stats();
+  if (engine.remote() != nullptr) {
+    view.remote = engine.remote()->stats();
+    view.remote_place = engine.remote()->place();
+  }
   view.events_total = kv.events().total();
   for (size_t kind = 0; kind < kKvEventKinds; ++kind)
     view.event_counts[kind] = kv.events().count(KvEventKind(kind));
@@ -111,6 +116,9 @@ LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt) {
   view.in_host = engine.kv().lookup_in_host(prompt);
   view.on_disk = engine.kv().lookup_on_disk(prompt);
   if (engine.host() != nullptr) view.host_ms = 1000 * engine.host()->seconds_to_move(view.in_host.bytes);
+  view.in_store = engine.kv().lookup_in_store(prompt);
+  if (engine.remote() != nullptr)
+    view.store_ms = 1000 * engine.remote()->seconds_to_read(view.in_store.bytes);
   view.rest = engine.prompt_cost(uint32_t(prompt.tokens.size()), view.match.tokens);
   view.steps = engine.steps().last(CacheView::kMostEvents);
   return view;

@@ -20,6 +20,7 @@ struct EngineFigures {
   double unused_share = 0;
   std::optional<HostTier::Stats> host;  // nothing: there is none
   std::optional<DiskTier::Stats> disk;
+  std::optional<RemoteTier::Stats> remote;
   std::optional<DeviceMemory> device;  // as it was lately, if somebody asked
 };
 EngineFigures figures_of(const Engine& engine);
@@ -64,6 +65,8 @@ struct CacheView {
   std::vector<Pin> pins;
   std::optional<HostTier::Stats> host;
   std::optional<DiskTier::Stats> disk;
+  std::optional<RemoteTier::Stats> remote;
+  std::string remote_place = {};               // where that is
   std::optional<DeviceMemory> device;          // nothing: the memory is the host's
   uint64_t events_total = 0, first_event = 0;  // the number of the first that is told
   std::array<uint64_t, kKvEventKinds> event_counts{};
@@ -75,8 +78,9 @@ CacheView view_cache(const Engine& engine, uint64_t since);
 // How much of a prompt is cached, and what the rest would cost.
 struct LookupView {
   PrefixMatch match;
-  TierMatch in_host, on_disk;
-  double host_ms = 0;  // to bring what is in the host's memory
+  TierMatch in_host, on_disk, in_store;
+  double host_ms = 0;   // to bring what is in the host's memory
+  double store_ms = 0;  // to fetch what is known to be in the store
   StepCost rest;
   std::vector<StepRecord> steps;  // the last
 };

@@ -70,7 +70,11 @@ void Engine::add_tiers() {
     kv_.evict_to(*host_, std::move(ahead));
     scheduler_.wait_for(*host_loads_);
   }
-  if (options_.disk_bytes == 0) return;
+  if (options_.disk_bytes > 0) add_disk();
+  if (options_.remote.store != nullptr) add_remote();
+}
+
+void Engine::add_disk() {
   disk_ = std::make_unique<DiskTier>(
       kv_.layout(), DiskTierOptions{.folder = options_.disk_folder, .bytes = options_.disk_bytes},
       options_.disk_io);
@@ -78,6 +82,17 @@ void Engine::add_tiers() {
   kv_.evict_to(*disk_);
   if (host_) host_->write_to(*disk_);
   scheduler_.wait_for(*loads_);
+}
+
+void Engine::add_remote() {
+  RemoteTierOptions remote = options_.remote;
+  KvIdentity identity = options_.kv_identity;
+  identity.model_name.clear();  // for people: the same weights may have several
+  remote.identity = describe(identity, kv_.layout());
+  remote_ = std::make_unique<RemoteTier>(kv_.layout(), std::move(remote));
+  remote_loads_ = std::make_unique<RemoteLoads>(kv_, *remote_, options_.remote_patience);
+  kv_.send_to(*remote_);
+  scheduler_.wait_for(*remote_loads_);
 }
 
 template <class Work>
@@ -243,6 +258,7 @@ void Engine::give_up(const char* why) {
   if (drafter_) drafter_->forget_all();
   pace_.forget_all();
   kv_.forget_everything();
+  tell_handed_over();
 }
 
 void Engine::recover() {
@@ -335,6 +351,7 @@ void Engine::check_invariants() const {
   kv_.check_invariants();
   if (host_) host_->check_invariants();
   if (disk_) disk_->check_invariants();
+  if (remote_) remote_->check_invariants();
   scheduler_.check_invariants();
 }
 

@@ -14,6 +14,7 @@
 #include "engine/disk_loads.h"
 #include "engine/drafts/drafter.h"
 #include "engine/host_loads.h"
+#include "engine/remote_loads.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_view.h"
@@ -21,6 +22,7 @@
 #include "engine/step_taps.h"
 #include "engine/telemetry.h"
 #include "kv/kv_cache.h"
+#include "kv/tiers/kv_snapshot.h"
 #include "model/cost.h"
 #include "model/head_place.h"
 #include "runner/runner.h"
@@ -46,6 +48,10 @@ struct EngineOptions {
   double host_patience = 1;  // how many times longer than computing it bringing a prefix from there may take
   double disk_patience = 1;  // how many times longer than computing it reading a prefix may take
   DiskIo disk_io = {};       // for tests: disks that fail
+  RemoteTierOptions remote =
+      {};  // a store that others share; no `store`: there is none. `identity` is the model's, of kv_identity
+  KvIdentity kv_identity = {};  // whose pages they are there
+  double remote_patience = 1;   // how many times longer than computing it fetching a prefix may take
   std::function<Clock::time_point()> now = Clock::now;
   // Steps that may be on their way at once: with 2 the next is planned and launched before the last has said what it drew.
   uint32_t pipeline = 1;
@@ -104,6 +110,8 @@ class Engine {
   std::optional<Answer> take_answer(SequenceId id);
   // All that have finished since.
   std::vector<std::pair<SequenceId, Answer>> take_answers() { return std::exchange(answers_, {}); }
+  // Nobody runs or waits, and nothing is on its way: a step would do nothing.
+  bool idle() const;
   // Submits, steps until it has finished, and gives the answer.
   Answer run(Request request);
 
@@ -146,6 +154,7 @@ class Engine {
   const Scheduler& scheduler() const { return scheduler_; }  // for the engine's own loop, tests and benches
   HostTier* host() const { return host_.get(); }             // null: there is none
   DiskTier* disk() const { return disk_.get(); }             // as many
+  RemoteTier* remote() const { return remote_.get(); }       // as many
   const StepLog& steps() const { return steps_; }
   uint32_t context() const { return options_.context; }
   // Throws Error if the model has no such head.
@@ -166,6 +175,8 @@ class Engine {
   void check_embedding(const Request& request) const;
   bool compute_step();
   void add_tiers();
+  void add_disk();
+  void add_remote();
   // Asks for pages of the host tier that are wanted here, and for copies there of those that will have to go.
   void move_aside();
   // Starts the moves that no step takes along; and makes them.
@@ -224,6 +235,8 @@ class Engine {
   void add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses);
   FinishReason why_finished(Sequence& sequence, TokenId token) const;
   void finish(std::unique_ptr<Sequence> sequence);
+  // Tells those answers whose pages are in the store, or will not be there soon.
+  void tell_handed_over();
 
   EngineModel model_;
   EngineOptions options_;
@@ -234,6 +247,8 @@ class Engine {
   std::unique_ptr<HostLoads> host_loads_;
   std::unique_ptr<DiskTier> disk_;  // the same. It ends before the host's, whose pages it writes
   std::unique_ptr<DiskLoads> loads_;
+  std::unique_ptr<RemoteTier> remote_;  // the same
+  std::unique_ptr<RemoteLoads> remote_loads_;
   CostModel costs_;
   StepLog steps_;
   StepBudget budget_;
@@ -248,6 +263,15 @@ class Engine {
   std::string lost_;
   std::map<SequenceId, Pinned> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
+  // Answers that are complete, and told when what they hand over is in the store.
+  struct HandingOver {
+    SequenceId id;
+    Answer answer;
+    PromptKey prompt;
+    RemoteTier::Ticket sent = 0;
+    Clock::time_point until;
+  };
+  std::deque<HandingOver> handing_over_;
 };
 
 }  // namespace quire

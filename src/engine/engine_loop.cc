@@ -191,7 +191,7 @@ void EngineLoop::run() {
     std::vector<Job> jobs;  // which takes no memory until it is full
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return !jobs_.empty() || stopping_ || !engine_->scheduler().idle(); });
+      wake_.wait(lock, [&] { return !jobs_.empty() || stopping_ || !engine_->idle(); });
       jobs.swap(jobs_);
     }
     keep_memory_reserve();

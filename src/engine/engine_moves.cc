@@ -1,6 +1,6 @@
 #include "engine/engine.h"
 
-// Bytes of pages on their way between the device, the host's memory and the disk.
+// Bytes of pages on their way between the device, the host's memory, the disk and a store.
 
 namespace quire {
 
@@ -30,16 +30,36 @@ void Engine::take_made() {
 }
 
 bool Engine::wait_for_tiers() {
-  const bool from_disk = loads_ && loads_->any();
-  if (kv_.pages_arriving() == 0 && !from_disk) return false;
+  const bool from_disk = loads_ && loads_->any(), from_store = remote_loads_ && remote_loads_->any();
+  if (kv_.pages_arriving() == 0 && !from_disk && !from_store) return false;
   settle_moves();
   if (kv_.pages_arriving() > 0) {
     runner_.wait_for_aside();
     take_made();
   } else if (from_disk) {
     loads_->wait();
+  } else if (from_store) {
+    remote_loads_->wait();
   }
   return true;
+}
+
+bool Engine::idle() const {
+  return scheduler_.idle() && flights_.empty() && handing_over_.empty() && !(remote_ && kv_.has_moves());
+}
+
+void Engine::tell_handed_over() {
+  const Clock::time_point now = options_.now();
+  if (handing_over_.empty()) return;
+  const bool is_lost = !remote_->is_writable() || !lost_.empty();
+  while (!handing_over_.empty()) {
+    HandingOver& first = handing_over_.front();
+    const bool done = !is_lost && remote_->is_done(first.sent);
+    if (!done && !is_lost && now < first.until) return;
+    if (done) first.answer.hand_over = remote_->hand_over({first.prompt.tokens, first.prompt.salt});
+    answers_.emplace_back(first.id, std::move(first.answer));
+    handing_over_.pop_front();
+  }
 }
 
 MakeMoves Engine::make_moves() {

@@ -11,6 +11,8 @@
 namespace quire {
 namespace {
 
+constexpr std::chrono::seconds kLongestHandOver{5};  // that an answer waits for the store
+
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
   const size_t index = std::min(values.size() - 1, size_t(share * double(values.size())));
@@ -63,6 +65,7 @@ void Engine::propose_drafts() {
 
 bool Engine::compute_step() {
   end_overdue();
+  tell_handed_over();
   if (!flights_.empty() && (wants_to_wait_ || scheduler_.idle())) {
     land();
     return true;
@@ -70,7 +73,12 @@ bool Engine::compute_step() {
   if (scheduler_.idle()) {
     // Pages that nobody waits for any more: then they are cached like others.
     while (kv_.pages_arriving() > 0) wait_for_tiers();
-    return false;
+    if (!remote_) return false;
+    settle_moves();  // what was published last goes to the store now, and not with the next request
+    if (handing_over_.empty()) return false;
+    remote_->wait(std::chrono::milliseconds(2));
+    tell_handed_over();
+    return true;
   }
   const size_t before = flights_.size();
   take_off();
@@ -86,6 +94,7 @@ void Engine::take_off() {
   take_made();
   if (host_loads_) host_loads_->advance();
   if (loads_) loads_->advance();
+  if (remote_loads_) remote_loads_->advance();
   propose_drafts();
   times.planned = options_.now();
   const bool streams_run =
@@ -94,7 +103,8 @@ void Engine::take_off() {
       scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms(),
                       flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
   wants_to_wait_ = plan.wants_to_wait;
-  const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any());
+  const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any()) ||
+                              (remote_loads_ && remote_loads_->any());
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (!plan.runs.empty()) return launch(std::move(plan), times);
   move_aside();
@@ -435,7 +445,21 @@ void Engine::finish(std::unique_ptr<Sequence> sequence) {
   }
   kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::finished);
   forget_drafts(sequence->id);
-  answers_.emplace_back(sequence->id, std::move(answer));
+  if (!remote_) {
+    answers_.emplace_back(sequence->id, std::move(answer));
+    return;
+  }
+  const CacheSalt salt = sequence->request.salt;
+  kv_.send({sequence->tokens, salt});  // what found no room in the queue when it was published
+  const bool hands_over = sequence->request.hands_over && answer.finish_reason != FinishReason::cancelled;
+  Clock::time_point until = options_.now() + (hands_over ? kLongestHandOver : std::chrono::seconds(0));
+  if (sequence->request.deadline) until = std::min(until, *sequence->request.deadline);
+  if (hands_over) {
+    handing_over_.push_back(
+        {sequence->id, std::move(answer), {sequence->request.prompt, salt}, remote_->last_sent(), until});
+  } else {
+    answers_.emplace_back(sequence->id, std::move(answer));
+  }
 }
 
 }  // namespace quire

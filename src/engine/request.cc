@@ -41,6 +41,26 @@ std::string_view name(FinishReason reason) {
   return "none";
 }
 
+std::string_view text(StoreOutcome outcome) {
+  switch (outcome) {
+    case StoreOutcome::came:
+      return "pages came from the shared store";
+    case StoreOutcome::nothing:
+      return "the shared store had nothing of what was missing";
+    case StoreOutcome::slower:
+      return "fetching from the shared store would have taken longer than computing";
+    case StoreOutcome::late:
+      return "the shared store took as long as computing would have: no more was waited for";
+    case StoreOutcome::unreachable:
+      return "the shared store did not answer";
+    case StoreOutcome::refused:
+      return "a page of the shared store was not what it should be, and was computed instead";
+    case StoreOutcome::not_asked:
+      break;
+  }
+  return "the shared store was not asked";
+}
+
 std::string_view name(GapCause cause) {
   switch (cause) {
     case GapCause::prefill_of_another:

@@ -16,6 +16,7 @@
 #include "base/id.h"
 #include "engine/pruning/pruning_options.h"
 #include "kv/kv_cache.h"
+#include "kv/tiers/stored_page.h"
 #include "model/pooling.h"
 
 namespace quire {
@@ -122,6 +123,9 @@ struct Request {
   // is computed, whatever is cached. Empty: not wanted.
   std::function<void(const PromptScore&)> on_prompt_score = {};
   std::optional<EmbeddingWish> embedding = {};
+  // Somebody else will go on with its prompt: the answer is told when the prompt's pages are in the shared store, and says so.
+  bool hands_over = false;
+  std::optional<HandOver> handed_over = {};         // what another server has said of its prompt
   std::function<void(const TokenEvent&)> on_token;  // called by the engine's thread; may be empty
 };
 
@@ -130,15 +134,30 @@ enum class GapCause : uint8_t { none, prefill_of_another, preemption, eviction }
 inline constexpr size_t kGapCauses = size_t(GapCause::eviction) + 1;
 std::string_view name(GapCause cause);
 
+// What became of asking a shared store for pages of a prompt.
+enum class StoreOutcome : uint8_t {
+  not_asked,    // there is none, or all was here
+  came,         // pages came
+  nothing,      // it had none of what was missing
+  slower,       // computing was predicted to be faster
+  late,         // it took longer than computing would have
+  unreachable,  // it does not answer, or did not lately
+  refused,      // a page was not what it should be
+};
+std::string_view text(StoreOutcome outcome);
+
 // Where a request's time went, in numbers.
 struct RequestFigures {
   double queue_ms = 0;  // until its first token was computed
   uint32_t cached_tokens = 0;
-  uint32_t host_tokens = 0;  // of those: that had to be brought back from the host's memory
-  double host_ms = 0;        // of the queue: that it waited for them
-  uint32_t disk_tokens = 0;  // of those: that had to be brought back from the disk
-  double disk_ms = 0;        // of the queue: that it waited for the disk
-  PrefixMiss miss;           // why no more was cached
+  uint32_t host_tokens = 0;    // of those: that had to be brought back from the host's memory
+  double host_ms = 0;          // of the queue: that it waited for them
+  uint32_t disk_tokens = 0;    // of those: that had to be brought back from the disk
+  double disk_ms = 0;          // of the queue: that it waited for the disk
+  uint32_t remote_tokens = 0;  // of those: that came from the shared store
+  double remote_ms = 0;        // of the queue: that it waited for the store
+  StoreOutcome store = StoreOutcome::not_asked;
+  PrefixMiss miss;  // why no more was cached
   uint32_t preemptions = 0;
   uint32_t drafted = 0, accepted = 0;             // tokens of a drafter
   uint32_t pruned_tokens = 0;                     // of the prompt, in the layers that see everything
@@ -186,6 +205,7 @@ struct Answer {
   uint32_t kv_pages = 0;  // at its end
   size_t kv_bytes = 0;
   RequestAccount account;
+  std::optional<HandOver> hand_over = {};  // of a request that hands over: what is in the store by now
 };
 
 }  // namespace quire

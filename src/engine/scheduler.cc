@@ -200,9 +200,13 @@ void Scheduler::start(Sequence& sequence) {
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
     sequence.answer.account.miss = match.miss;
-    const uint32_t without_disk = std::min(match.tokens, sequence.disk.memory_tokens.value_or(match.tokens));
+    const uint32_t without_remote =
+        std::min(match.tokens, sequence.remote.memory_tokens.value_or(match.tokens));
+    const uint32_t without_disk =
+        std::min(without_remote, sequence.disk.memory_tokens.value_or(without_remote));
     const uint32_t without_host = std::min(without_disk, sequence.host.memory_tokens.value_or(without_disk));
-    sequence.answer.account.disk_tokens = match.tokens - without_disk;
+    sequence.answer.account.remote_tokens = match.tokens - without_remote;
+    sequence.answer.account.disk_tokens = without_remote - without_disk;
     sequence.answer.account.host_tokens = without_disk - without_host;
   }
 }
@@ -212,7 +216,8 @@ bool Scheduler::waits_for_tiers(Sequence& sequence) {
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   if (lead != nullptr && lead->running) return false;  // it shares what its lead has
   if (host_loads_ != nullptr && host_loads_->begin(sequence, prompt_token_ms_)) return true;
-  return loads_ != nullptr && loads_->begin(sequence, prompt_token_ms_);
+  if (loads_ != nullptr && loads_->begin(sequence, prompt_token_ms_)) return true;
+  return remote_loads_ != nullptr && remote_loads_->begin(sequence, prompt_token_ms_);
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
@@ -345,6 +350,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
 void Scheduler::drop_running() {
   if (host_loads_ != nullptr) host_loads_->forget_all();
   if (loads_ != nullptr) loads_->forget_all();
+  if (remote_loads_ != nullptr) remote_loads_->forget_all();
   running_.clear();
   std::erase(waiting_, nullptr);  // one that was on its way to the others
   for (const auto& sequence : waiting_) {
@@ -364,6 +370,7 @@ std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
   sequence->running = false;
   if (host_loads_ != nullptr) host_loads_->forget(*sequence);
   if (loads_ != nullptr) loads_->forget(*sequence);
+  if (remote_loads_ != nullptr) remote_loads_->forget(*sequence);
   auto taken = take(running_, sequence);
   return taken ? std::move(taken) : take(waiting_, sequence);
 }

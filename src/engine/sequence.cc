@@ -55,6 +55,7 @@ void Sequence::start_over() {
   prune.restart();
   host.restart();
   disk.restart();
+  remote.restart();
   running = false;
 }
 

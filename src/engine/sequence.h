@@ -86,7 +86,7 @@ struct Sequence {
     return request.watch || request.on_prompt_score || (pooled && pooled->wants_all());
   }
   uint32_t answer_tokens() const { return uint32_t(tokens.size() - request.prompt.size()); }
-  bool is_loading() const { return host.loading || disk.loading; }
+  bool is_loading() const { return host.loading || disk.loading || remote.loading; }
   bool finished() const { return answer.finish_reason != FinishReason::none; }
 
   void append(TokenId token);  // and counts it for the penalties
@@ -116,7 +116,7 @@ struct Sequence {
   std::optional<SequenceId>
       lead;  // the first of several answers to one prompt, which computes the prompt for all
   uint64_t waiting_since = 0;  // the step
-  TierWait host, disk;
+  TierWait host, disk, remote;
 
   Clock::time_point submitted;
   bool started = false;  // some token of it was computed

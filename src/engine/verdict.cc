@@ -20,7 +20,7 @@ double own_prefill_ms(const RequestAccount& account) {
 void judge_start(const Answer& answer, Verdict& verdict) {
   const RequestAccount& account = answer.account;
   const double own = own_prefill_ms(account);
-  const double waited = answer.timings.ttft_ms - own - account.host_ms - account.disk_ms;
+  const double waited = answer.timings.ttft_ms - own - account.host_ms - account.disk_ms - account.remote_ms;
   if (account.miss.why == PrefixMiss::Why::nothing) {
     verdict.lines.push_back(fmt::format("{} of {} prompt tokens were cached; the last is always computed",
                                         account.cached_tokens, answer.prompt_tokens));
@@ -36,9 +36,16 @@ void judge_start(const Answer& answer, Verdict& verdict) {
     verdict.lines.push_back(
         fmt::format("{} of them came back from the disk in {:.0f} ms", account.disk_tokens, account.disk_ms));
   }
+  if (account.remote_tokens > 0) {
+    verdict.lines.push_back(fmt::format("{} of them came from the shared store in {:.0f} ms",
+                                        account.remote_tokens, account.remote_ms));
+  } else if (account.store != StoreOutcome::not_asked && account.store != StoreOutcome::nothing) {
+    verdict.lines.push_back(fmt::format("{} ({:.0f} ms)", text(account.store), account.remote_ms));
+  }
   if (waited < kWaitNoticedMs || waited < own) return;
   verdict.slow_to_start = true;
-  const double queued = std::max(0.0, account.queue_ms - account.host_ms - account.disk_ms);
+  const double queued =
+      std::max(0.0, account.queue_ms - account.host_ms - account.disk_ms - account.remote_ms);
   const double beside = std::max(0.0, waited - queued);
   verdict.lines.push_back(fmt::format(
       "slow to start: {:.0f} of {:.0f} ms to the first token were not its own: {:.0f} in the "

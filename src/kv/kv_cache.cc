@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "kv/tiers/disk_tier.h"
 #include "kv/tiers/host_tier.h"
+#include "kv/tiers/remote_tier.h"
 
 namespace quire {
 
@@ -119,6 +120,7 @@ void KvCache::moved(const KvMoves& made) {
   on_their_way_ -= made.list.size();
   for (const KvMove& move : made.list) {
     if (move.stored_as != 0 && tier_ != nullptr) tier_->filled(move.stored_as);
+    if (move.sent_as != 0 && remote_ != nullptr) remote_->filled(move.sent_as);
     if (move.host_slot != KvMove::kNoSlot && host_ != nullptr) host_->filled(move.group, move.host_slot);
   }
 }
@@ -232,6 +234,7 @@ void KvCache::forget_everything() {
   }
   if (host_ != nullptr) host_->forget_all();
   if (tier_ != nullptr) tier_->forget_all();
+  if (remote_ != nullptr) remote_->forget_all();
   news_.all_went();
 }
 
@@ -239,6 +242,7 @@ void KvCache::tell(BlockListener* listener) {
   news_.tell(listener);
   if (host_ != nullptr) host_->tell(listener);
   if (tier_ != nullptr) tier_->tell(listener);
+  if (remote_ != nullptr) remote_->tell(listener);
 }
 
 // ---- views -------------------------------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ struct TierMatch {
 
 class DiskTier;
 class HostTier;
+class RemoteTier;
 
 // Which rows of a sequence stay when it is pruned. Each KV head of each layer has its own, and `count` of them on average:
 // one may have some pages more, at the cost of others, where the layout's cells are alike.
@@ -166,19 +167,27 @@ class KvCache {
   // both. `ahead`: by group, how many pages that are next to be evicted are copied there before they are.
   void evict_to(DiskTier& tier) { tier_ = &tier; }
   void evict_to(HostTier& tier, std::vector<uint32_t> ahead);
+  // Full pages that are published from now on go to a store as well, from where others may have them. It must outlive the cache's use.
+  void send_to(RemoteTier& tier) { remote_ = &tier; }
+  // Sends what is published of the beginning of these tokens and is not there, as far as there is room for it.
+  void send(const SaltedTokens& tokens);
   // Says which blocks are where, in memory and tiers, from now on. The listener must outlive the cache's use; null: nobody.
   void tell(BlockListener* listener);
   DiskTier* tier() const { return tier_; }
   HostTier* host() const { return host_; }
+  RemoteTier* remote() const { return remote_; }
   // Which pages there would let more of `tokens` be found. None: the tier is of no use.
   TierMatch lookup_in_host(const SaltedTokens& tokens) const;
   TierMatch lookup_on_disk(const SaltedTokens& tokens) const;
+  // The same of the store, as far as it is known what is there. What is on the disk or in the host's memory counts as missing.
+  TierMatch lookup_in_store(const SaltedTokens& tokens) const;
   // Marks what memory and tiers have of these tokens as just used; what is used from then on has this number or more.
   uint64_t touch(const SaltedTokens& tokens);
   // Puts a page that came back where it can be found, held by nobody. `prefix`: all tokens up to its node's end. Evicts only what
   // nobody holds and was used before `use`; false: there is no such room. `node_page`: which of its node.
   [[nodiscard]] bool bring_back(uint32_t node_page, const SaltedTokens& prefix,
-                                std::shared_ptr<const std::byte[]> page, uint64_t use);
+                                std::shared_ptr<const std::byte[]> page, uint64_t use,
+                                KvEventKind kind = KvEventKind::loaded);
 
   // Begins to bring pages of `tokens` from the host tier; each can be found when it is here. They take room as those from the disk
   // do, in their order: the first that is not there or finds none and all after it are left out.
@@ -201,6 +210,7 @@ class KvCache {
   void moved_aside(const KvMoves& made);
   // Moves that were taken and not yet made.
   size_t moves_on_their_way() const { return on_their_way_; }
+  bool has_moves() const { return !moves_.empty(); }  // that nobody has taken yet
 
   // Holds the full nodes of the beginning of `tokens` until the table is released.
   PageTable pin(const SaltedTokens& tokens, SequenceId owner);
@@ -262,6 +272,7 @@ class KvCache {
   std::vector<TokenId> tokens_up_to(PrefixNodeId node) const;
   void store_on_disk(uint32_t node_page, PageId page, PrefixNodeId node);
   void store_in_host(uint32_t node_page, PageId page, PrefixNodeId node);
+  void send(uint32_t node_page, PageId page, PrefixNodeId node, const SaltedTokens& prefix);
   bool copy_ahead(uint32_t group, PageId page);  // false: the tier has no slot now
   // A page that nobody has; what nobody holds and was used before `use` makes room for it.
   std::optional<PageRef> take_unused(uint32_t group, uint64_t use);
@@ -281,7 +292,7 @@ class KvCache {
   bool make_room_for(const HostCopy& copy, uint32_t group, uint64_t use, std::vector<PageRef>& room);
   uint64_t send_for(std::vector<Wanted>& wanted, std::vector<std::vector<PageRef>>& room, uint64_t use);
   void arrive(uint64_t ticket);
-  enum class Where : uint8_t { memory, host, disk, nowhere };
+  enum class Where : uint8_t { memory, host, disk, remote, nowhere };
   TierMatch match_in(Where tier, const SaltedTokens& tokens) const;
   void publish_node(PageTable& table, uint32_t depth, PrefixNodeId node);
   void publish_as(PrefixNodeId node, uint32_t node_page, PageId page, uint64_t use);
@@ -343,6 +354,7 @@ class KvCache {
   uint64_t use_ = 0;  // counts attaches and releases
   uint64_t age_ = 0;  // how often it forgot everything
   DiskTier* tier_ = nullptr;
+  RemoteTier* remote_ = nullptr;
   KvMoves moves_;
   size_t on_their_way_ = 0;
 

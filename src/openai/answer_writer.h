@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@ struct AnswerEnd {
   bool called = false;    // tools, at least one
   std::string stop = {};  // the stop text that ended it, if one did
   uint64_t tokens = 0;
+  std::optional<HandOver> hand_over = {};  // of one that somebody else goes on with
 };
 
 struct Usage {

@@ -43,7 +43,10 @@ void Answering::read(uint32_t index, const std::string& text, OutputEvents& even
 }
 
 AnswerEnd Answering::end(uint32_t index, const Answer& answer, OutputEvents& events) {
-  AnswerEnd end{.reason = answer.finish_reason, .stop = answer.stop, .tokens = answer.tokens.size()};
+  AnswerEnd end{.reason = answer.finish_reason,
+                .stop = answer.stop,
+                .tokens = answer.tokens.size(),
+                .hand_over = answer.hand_over};
   if (ask.leave_out_answer) end = {.reason = FinishReason::length, .stop = {}, .tokens = 0};
   if (parsers.empty()) return end;
   parsers[index]->finish(events);

@@ -122,6 +122,27 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Request& r
   request.pruning = pruning;
 }
 
+// Who computes the prompt, and who goes on: as vLLM has it. What a ticket says is looked into when it is used.
+void read_transfer(const JsonFields& fields, Ask& ask) {
+  const auto transfer = fields.object("kv_transfer_params");
+  if (!transfer) return;
+  ask.request.hands_over = transfer->boolean("do_remote_decode").value_or(false);
+  const bool takes_over = transfer->boolean("do_remote_prefill").value_or(false);
+  if (ask.request.hands_over && takes_over)
+    bad_field("kv_transfer_params",
+              "'kv_transfer_params': of 'do_remote_decode' and 'do_remote_prefill' one at most can be true");
+  if (ask.request.hands_over && ask.stream)
+    bad_field("kv_transfer_params.do_remote_decode",
+              "'kv_transfer_params.do_remote_decode' is for answers that are no streams: what it is about "
+              "comes at their end");
+  if (ask.request.hands_over && ask.choices > 1)
+    bad_field("kv_transfer_params.do_remote_decode",
+              "'kv_transfer_params.do_remote_decode' is for one answer");
+  const OrderedJson& ticket = transfer->get("ticket");
+  if (takes_over && ticket.is_string())
+    ask.request.handed_over = HandOver::parse(ticket.get_ref<const std::string&>());
+}
+
 Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind) {
   Ask ask;
   ask.kind = kind;
@@ -153,6 +174,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
       bad_field("stream_options", "'stream_options' is for streams only: set 'stream' to true");
     ask.include_usage = options->boolean("include_usage").value_or(false);
   }
+  read_transfer(fields, ask);
   ask.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   read_asker(fields, ask);
   const OrderedJson& own = fields.get("quire");
@@ -361,6 +383,9 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
   const OrderedJson& prompt = JsonFields(body).get("prompt");
   if (prompt.is_null()) bad_field("prompt", "'prompt' is missing");
   set_prompt(ask, prompt, model);
+  if (ask.request.hands_over && ask.answers() > 1)
+    bad_field("kv_transfer_params.do_remote_decode",
+              "'kv_transfer_params.do_remote_decode' is for one prompt");
   if (ask.answers() > kMostChoices * 2)
     bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
               ask.choices);

@@ -30,6 +30,15 @@ OrderedJson delta_of(const OutputEvent& event) {
   return delta;
 }
 
+// As the proxies know it that send a prompt to one server and what follows to another: they copy it into the request to the second.
+OrderedJson transfer_json(const std::optional<HandOver>& over) {
+  if (!over) return nullptr;
+  return {{"do_remote_prefill", true},
+          {"do_remote_decode", false},
+          {"remote_tokens", over->tokens},
+          {"ticket", over->text()}};
+}
+
 std::string text_of(const AnswerPart& part) {
   std::string text;
   for (const OutputEvent& event : part.events) {
@@ -160,6 +169,7 @@ OrderedJson OpenAiWriter::whole(std::vector<WholeAnswer> answers, const Usage& u
   OrderedJson response = response_body(head_, false, std::move(choices));
   if (ask_.return_token_ids && head_.kind == AskKind::chat) response["prompt_token_ids"] = ask_.prompts[0];
   response["usage"] = usage_json(usage);
+  if (ask_.request.hands_over) response["kv_transfer_params"] = transfer_json(answers.front().end.hand_over);
   if (!report.is_null()) response["quire"] = report;
   return response;
 }

@@ -162,6 +162,30 @@ OrderedJson disk_json(const DiskTier::Stats& disk) {
           {"read_gb_s", disk.read_bytes_per_s / 1e9}};
 }
 
+// Where it is and what it complains of is the operator's alone.
+OrderedJson remote_json(const RemoteTier::Stats& remote, const std::string& place, const Viewer& viewer) {
+  OrderedJson faults = OrderedJson::object();
+  for (size_t fault = 1; fault < kPageFaults; ++fault)
+    faults[std::string(name(PageFault(fault)))] = remote.faults[fault];
+  const bool sees_all = viewer.sees_all();
+  return {{"place", sees_all ? OrderedJson(place) : OrderedJson()},
+          {"readable", remote.readable},
+          {"writable", remote.writable},
+          {"problem", remote.problem.empty() || !sees_all ? OrderedJson() : OrderedJson(remote.problem)},
+          {"known_pages", remote.known_pages},
+          {"queued_bytes", remote.queued_bytes},
+          {"sent_pages", remote.sent_pages},
+          {"there_pages", remote.there_pages},
+          {"dropped_pages", remote.dropped_pages},
+          {"refused_pages", remote.refused_pages},
+          {"hit_pages", remote.hit_pages},
+          {"missed_pages", remote.missed_pages},
+          {"faults", std::move(faults)},
+          {"failures", remote.failures},
+          {"read_gb_s", remote.read_bytes_per_s / 1e9},
+          {"round_trip_ms", remote.round_trip_s * 1000}};
+}
+
 }  // namespace
 
 KvLook look_at_kv(const Engine& engine, const RequestBook& book, uint64_t since) {
@@ -217,6 +241,8 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"device", cache.device ? device_json(*cache.device) : OrderedJson()},
                       {"host", cache.host ? host_json(*cache.host) : OrderedJson()},
                       {"disk", cache.disk ? disk_json(*cache.disk) : OrderedJson()},
+                      {"remote", cache.remote ? remote_json(*cache.remote, cache.remote_place, report.viewer)
+                                              : OrderedJson()},
                       {"events", events_json(look, report)}};
   if (!report.viewer.sees_all()) json["others"] = {{"pins", foreign_pins}, {"pinned_tokens", foreign_tokens}};
   return json;
@@ -274,6 +300,9 @@ OrderedJson lookup_report(const LookupView& look, std::span<const TokenId> promp
       {"host_bytes", look.in_host.bytes},
       {"host_ms", look.host_ms},
       {"disk_tokens", look.on_disk.tokens - look.on_disk.memory_tokens},
+      {"remote_tokens", look.in_store.tokens - look.in_store.memory_tokens},
+      {"remote_bytes", look.in_store.bytes},
+      {"remote_ms", look.store_ms},
       {"why", match.miss.text()},
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},

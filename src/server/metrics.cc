@@ -72,10 +72,16 @@ struct Metrics::State {
   Counter *disk_written = nullptr, *disk_written_bytes = nullptr, *disk_read = nullptr,
           *disk_read_bytes = nullptr, *disk_dropped = nullptr, *disk_failed = nullptr;
   Gauge* disk_used = nullptr;
+  Counter *remote_tokens = nullptr, *remote_hits = nullptr, *remote_hit_bytes = nullptr,
+          *remote_misses = nullptr, *remote_sent = nullptr, *remote_sent_bytes = nullptr,
+          *remote_there = nullptr, *remote_dropped = nullptr, *remote_refused = nullptr,
+          *remote_failures = nullptr;
+  Gauge *remote_up = nullptr, *remote_rate = nullptr, *remote_round_trip = nullptr, *remote_queued = nullptr;
   const KvEventPublisher* events = nullptr;  // null: there is none, and the next are
   Counter *event_batches = nullptr, *events_told = nullptr, *events_dropped = nullptr;
   prometheus::Family<Gauge>*device_memory = nullptr, *vllm_cache = nullptr;
-  prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr;
+  prometheus::Family<Counter>*finished = nullptr, *refused = nullptr, *vllm_finished = nullptr,
+  *remote_faults = nullptr;
 
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({{"model_name", model}},
@@ -162,6 +168,39 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
   s.disk_failed = &s.counter("quire_kv_disk_failed_pages_total",
                              "Pages that could not be written, or not be read as they were written.");
   s.disk_used = &s.gauge("quire_kv_disk_used_ratio", "Share of the disk's pages that are in use, 0 to 1.");
+  s.remote_tokens =
+      &s.counter("quire_remote_prompt_tokens_total",
+                 "Tokens of prompts that were in the cache because they came from the shared store.");
+  s.remote_hits = &s.counter("quire_kv_remote_hit_pages_total", "Pages that came from the shared store.");
+  s.remote_hit_bytes = &s.counter("quire_kv_remote_hit_bytes_total", "Bytes of them.");
+  s.remote_misses = &s.counter(
+      "quire_kv_remote_missed_pages_total",
+      "Pages that were fetched from the shared store and were not there, or were not what they should be.");
+  s.remote_sent = &s.counter("quire_kv_remote_sent_pages_total", "Pages that the shared store took.");
+  s.remote_sent_bytes = &s.counter("quire_kv_remote_sent_bytes_total", "Bytes of them.");
+  s.remote_there = &s.counter("quire_kv_remote_there_pages_total", "Pages that it had already.");
+  s.remote_dropped =
+      &s.counter("quire_kv_remote_dropped_pages_total",
+                 "Pages that were not sent because the shared store was too slow or did not answer.");
+  s.remote_refused = &s.counter(
+      "quire_kv_remote_refused_pages_total",
+      "Pages that the shared store did not take, because it is full or for another reason of its own.");
+  s.remote_failures =
+      &s.counter("quire_kv_remote_failures_total",
+                 "Times that the shared store did not answer, not in time or not as it should.");
+  s.remote_up = &s.gauge("quire_kv_remote_up", "1 while the shared store answers, else 0.");
+  s.remote_rate =
+      &s.gauge("quire_kv_remote_bytes_per_second", "How fast pages came from the shared store lately.");
+  s.remote_round_trip = &s.gauge("quire_kv_remote_round_trip_seconds",
+                                 "How long the shared store took for an answer without pages lately.");
+  s.remote_queued = &s.gauge("quire_kv_remote_queued_bytes", "Bytes of pages that wait to be sent there.");
+  s.remote_faults =
+      &prometheus::BuildCounter()
+           .Name("quire_kv_remote_wrong_pages_total")
+           .Help(
+               "Pages of the shared store that were not what they should be: of another length, of "
+               "another model, of other tokens, without the tag of this server's key.")
+           .Register(s.registry);
   s.cancelled =
       &s.counter("quire_requests_cancelled_total", "Answers that a client or a shutdown ended early.");
   s.steps = &s.counter("quire_steps_total", "Steps of the engine.");
@@ -217,6 +256,7 @@ void Metrics::finished(const Answer& answer, double e2e_ms) {
   s.cached_tokens.increase(account.cached_tokens);
   s.host_tokens->Increment(account.host_tokens);
   s.disk_tokens->Increment(account.disk_tokens);
+  s.remote_tokens->Increment(account.remote_tokens);
   s.queried_tokens.increase(answer.prompt_tokens);
   s.drafted.increase(account.drafted);
   s.accepted.increase(account.accepted);
@@ -293,6 +333,25 @@ void Metrics::State::show(const EngineFigures& engine) {
     raise(host_dropped, engine.host->dropped_pages);
     host_used->Set(double(engine.host->used_bytes) / double(engine.host->capacity_bytes));
     host_rate->Set(engine.host->bytes_per_s);
+  }
+  if (engine.remote) {
+    const RemoteTier::Stats& remote = *engine.remote;
+    raise(remote_hits, remote.hit_pages);
+    raise(remote_hit_bytes, remote.hit_bytes);
+    raise(remote_misses, remote.missed_pages);
+    raise(remote_sent, remote.sent_pages);
+    raise(remote_sent_bytes, remote.sent_bytes);
+    raise(remote_there, remote.there_pages);
+    raise(remote_dropped, remote.dropped_pages);
+    raise(remote_refused, remote.refused_pages);
+    raise(remote_failures, remote.failures);
+    for (size_t fault = 1; fault < kPageFaults; ++fault)
+      raise(&remote_faults->Add({{"model_name", model}, {"fault", std::string(name(PageFault(fault)))}}),
+            remote.faults[fault]);
+    remote_up->Set(remote.readable && remote.writable ? 1 : 0);
+    remote_rate->Set(remote.read_bytes_per_s);
+    remote_round_trip->Set(remote.round_trip_s);
+    remote_queued->Set(double(remote.queued_bytes));
   }
   if (!engine.disk) return;
   raise(disk_written, engine.disk->written_pages);

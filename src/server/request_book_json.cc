@@ -55,6 +55,7 @@ OrderedJson head_json(const RequestEntry& entry, double submitted_ms, const Requ
           {"cached_tokens", figures.cached_tokens},
           {"host_tokens", figures.host_tokens},
           {"disk_tokens", figures.disk_tokens},
+          {"remote_tokens", figures.remote_tokens},
           {"why", figures.miss.text()},
           {"answer_tokens", answer_tokens},
           {"max_tokens", entry.max_tokens},

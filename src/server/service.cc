@@ -40,7 +40,9 @@ Service::Service(asio::io_context& io, const ServiceParts& parts, ServiceOptions
     : io_(io),
       parts_(parts),
       options_(std::move(options)),
-      salts_(parts.snapshots != nullptr ? parts.snapshots->secret() : random_bytes<sizeof(HashSecret)>(),
+      salts_(options_.salt_secret         ? *options_.salt_secret
+             : parts.snapshots != nullptr ? parts.snapshots->secret()
+                                          : random_bytes<sizeof(HashSecret)>(),
              options_.api_keys,
              options_.share_prefixes ? CacheSalts::Sharing::between_keys : CacheSalts::Sharing::within_keys),
       responses_(options_.responses),

@@ -20,9 +20,11 @@
 namespace quire {
 
 struct ServiceOptions {
-  std::vector<std::string> api_keys;    // none: everybody may ask. The first is the operator's
-  bool share_prefixes = false;          // keys find each other's pages
-  bool inspection = true;               // the cache and the requests can be looked at
+  std::vector<std::string> api_keys;  // none: everybody may ask. The first is the operator's
+  bool share_prefixes = false;        // keys find each other's pages
+  std::optional<HashSecret>
+      salt_secret;         // that several servers have; nothing: the folder's of snapshots, or one of its own
+  bool inspection = true;  // the cache and the requests can be looked at
   std::optional<int32_t> max_priority;  // of requests; nothing: with keys 0, without any
   PinLimits pins;
   std::vector<std::string> allowed_origins;  // of pages elsewhere; "*": any

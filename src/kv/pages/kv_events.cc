@@ -31,9 +31,13 @@ std::string_view name(KvEventKind kind) {
     case KvEventKind::kept:
       return "kept";
     case KvEventKind::fetched:
+      return "fetched";
+    case KvEventKind::sent:
+      return "sent";
+    case KvEventKind::received:
       break;
   }
-  return "fetched";
+  return "received";
 }
 
 std::vector<KvEvent> KvEvents::since(uint64_t since) const {

@@ -27,8 +27,10 @@ enum class KvEventKind : uint8_t {
   loaded,     // its contents came back from the disk: it can be found, and nobody holds it
   kept,       // its contents go to the host's memory; it may be evicted then, or was
   fetched,    // its contents came back from there: it can be found, and nobody holds it
+  sent,       // its contents go to the store that others share; it stays where it is
+  received,   // its contents came from that store: it can be found, and nobody holds it
 };
-inline constexpr size_t kKvEventKinds = size_t(KvEventKind::fetched) + 1;
+inline constexpr size_t kKvEventKinds = size_t(KvEventKind::received) + 1;
 std::string_view name(KvEventKind kind);
 
 struct KvEvent {
@@ -37,7 +39,7 @@ struct KvEvent {
   uint32_t group = 0;
   PageId page;
   uint32_t index = 0;   // of the page in its sequence
-  SequenceId sequence;  // of no meaning where a page is evicted, restored, stored, loaded, kept or fetched
+  SequenceId sequence;  // of no meaning where a page is evicted, restored, or went to a tier or came from one
 };
 
 // The last events, and how many of each kind there ever were. Engine thread only.

@@ -17,6 +17,7 @@ struct KvMove {
   const std::byte* host_from = nullptr;  // taken from here instead
   std::byte* host_to = nullptr;          // brought here instead
   uint64_t stored_as = 0;                // the disk tier's ticket of what it waits for; 0: nobody does
+  uint64_t sent_as = 0;                  // the remote tier's, in the same way
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   uint32_t host_slot = kNoSlot;  // the host tier's, that is filled or read
   uint64_t ticket = 0;           // of one that is made aside: each has the next

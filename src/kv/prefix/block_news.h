@@ -11,8 +11,9 @@
 
 namespace quire {
 
-// Where a block's pages are: where they are computed, in the host's memory beside a device's, or on the disk.
-enum class BlockPlace : uint8_t { memory, host, disk };
+// Where a block's pages are: where they are computed, in the host's memory beside a device's, on the disk, or in a store that others
+// share.
+enum class BlockPlace : uint8_t { memory, host, disk, remote };
 
 // A full node of the prefix index, to those who are not part of the cache.
 struct StoredBlock {

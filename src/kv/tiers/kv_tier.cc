@@ -5,8 +5,9 @@
 #include "kv/kv_cache.h"
 #include "kv/tiers/disk_tier.h"
 #include "kv/tiers/host_tier.h"
+#include "kv/tiers/remote_tier.h"
 
-// How pages go to the disk when their memory is needed, and come back.
+// How pages go to the disk when their memory is needed, and come back; and to a store, from which they come to others too.
 
 namespace quire {
 
@@ -32,6 +33,32 @@ void KvCache::store_on_disk(uint32_t node_page, PageId page, PrefixNodeId id) {
   record(KvEventKind::stored, group, page, layout_.page_index(node_page, index_.node(id).depth), {});
 }
 
+void KvCache::send(uint32_t node_page, PageId page, PrefixNodeId id, const SaltedTokens& prefix) {
+  const RemoteTier::Place place = remote_->send(node_page, prefix);
+  if (place.bytes == nullptr) return;
+  const uint32_t group = layout_.node_pages[node_page].group;
+  moves_.list.push_back({.group = group,
+                         .bytes = page_bytes(group),
+                         .from = place_of(group, page),
+                         .host_to = place.bytes,
+                         .sent_as = place.ticket});
+  record(KvEventKind::sent, group, page, layout_.page_index(node_page, index_.node(id).depth), {});
+}
+
+void KvCache::send(const SaltedTokens& tokens) {
+  if (remote_ == nullptr || !options_.sharing || !remote_->takes(tokens.salt)) return;
+  const std::vector<std::vector<bool>> there = remote_->pages_along(tokens);
+  std::optional<PrefixNodeId> at = index_.root(tokens.salt);
+  for (uint32_t node = 0; at && (node + 1) * node_tokens() <= tokens.size(); ++node) {
+    at = index_.child(*at, tokens.tokens.subspan(size_t(node) * node_tokens(), node_tokens()));
+    for (uint32_t n = 0; at && n < node_pages(); ++n) {
+      const std::optional<PageId> page = index_.node(*at).pages[n];
+      if (page && !(node < there.size() && there[node][n]))
+        send(n, *page, *at, tokens.first(size_t(node + 1) * node_tokens()));
+    }
+  }
+}
+
 TierMatch KvCache::lookup_in_host(const SaltedTokens& tokens) const {
   return match_in(Where::host, tokens);
 }
@@ -40,15 +67,23 @@ TierMatch KvCache::lookup_on_disk(const SaltedTokens& tokens) const {
   return match_in(Where::disk, tokens);
 }
 
+TierMatch KvCache::lookup_in_store(const SaltedTokens& tokens) const {
+  return match_in(Where::remote, tokens);
+}
+
 TierMatch KvCache::match_in(Where tier, const SaltedTokens& tokens) const {
   TierMatch match;
   match.memory_tokens = match.tokens = lookup(tokens).tokens;
-  const bool is_there = tier == Where::host ? host_ != nullptr : tier_ != nullptr;
+  const bool is_there = tier == Where::host   ? host_ != nullptr
+                        : tier == Where::disk ? tier_ != nullptr
+                                              : remote_ != nullptr;
   if (!is_there || !options_.sharing || tokens.size() == 0) return match;
   const SaltedTokens wanted = tokens.first(tokens.size() - 1);  // the last is always computed
   using Pages = std::vector<std::vector<bool>>;
-  const Pages in_host = host_ != nullptr ? host_->pages_along(wanted) : Pages();
+  const bool near = tier != Where::remote;
+  const Pages in_host = near && host_ != nullptr ? host_->pages_along(wanted) : Pages();
   const Pages on_disk = tier == Where::disk ? tier_->pages_along(wanted) : Pages();
+  const Pages remote = near ? Pages() : remote_->pages_along(wanted);
   const std::vector<PrefixNodeId> in_memory = find(tokens).nodes;
   const auto has = [](const Pages& pages, uint32_t page, uint32_t node) {
     return node < pages.size() && pages[node][page];
@@ -56,9 +91,10 @@ TierMatch KvCache::match_in(Where tier, const SaltedTokens& tokens) const {
   const auto where = [&](uint32_t page, uint32_t node) {
     if (node < in_memory.size() && index_.node(in_memory[node]).pages[page]) return Where::memory;
     if (has(in_host, page, node)) return Where::host;
-    return has(on_disk, page, node) ? Where::disk : Where::nowhere;
+    if (has(on_disk, page, node)) return Where::disk;
+    return has(remote, page, node) ? Where::remote : Where::nowhere;
   };
-  const uint32_t most = uint32_t(std::max({in_memory.size(), in_host.size(), on_disk.size()}));
+  const uint32_t most = uint32_t(std::max({in_memory.size(), in_host.size(), on_disk.size(), remote.size()}));
   // Nodes that could be taken up if all that is no further than this were here.
   const auto usable_with = [&](Where furthest) {
     std::vector<uint32_t> there(pools_.size(), 0);  // by group: how many pages from here back
@@ -99,6 +135,7 @@ uint64_t KvCache::touch(const SaltedTokens& tokens) {
   touch_chain(path.nodes.empty() ? PrefixIndex::kRoot : path.nodes.back());
   if (host_ != nullptr) host_->touch_along(tokens);
   if (tier_ != nullptr) tier_->touch_along(tokens);
+  if (remote_ != nullptr) remote_->touch_along(tokens);
   return use_;
 }
 
@@ -113,7 +150,7 @@ std::optional<PageRef> KvCache::take_unused(uint32_t group, uint64_t use) {
 }
 
 bool KvCache::bring_back(uint32_t node_page, const SaltedTokens& prefix,
-                         std::shared_ptr<const std::byte[]> bytes, uint64_t use) {
+                         std::shared_ptr<const std::byte[]> bytes, uint64_t use, KvEventKind kind) {
   const uint32_t group = layout_.node_pages[node_page].group;
   CHECK(options_.sharing && prefix.size() > 0 && prefix.size() % node_tokens() == 0);
   const auto walk = [&](std::optional<PrefixNodeId> at, auto&& next_of) {
@@ -140,7 +177,7 @@ bool KvCache::bring_back(uint32_t node_page, const SaltedTokens& prefix,
                          .host_from = bytes.get()});
   moves_.held.push_back(std::move(bytes));
   publish_as(id, node_page, page.id(), use);
-  record(KvEventKind::loaded, group, page.id(), layout_.page_index(node_page, index_.node(id).depth), {});
+  record(kind, group, page.id(), layout_.page_index(node_page, index_.node(id).depth), {});
   return true;
 }
 

@@ -38,6 +38,7 @@ std::optional<PrefixNodeId> TierSlots::find_node(const SaltedTokens& prefix) con
 }
 
 PrefixNodeId TierSlots::find_or_add(const SaltedTokens& prefix) {
+  CHECK(prefix.size() > 0 && prefix.size() % node_tokens_ == 0);
   PrefixNodeId at = tree_.root_or_add(prefix.salt);
   for (size_t i = 0; i < prefix.size(); i += node_tokens_) {
     const auto tokens = prefix.tokens.subspan(i, node_tokens_);
@@ -53,13 +54,13 @@ std::optional<uint32_t> TierSlots::find(uint32_t node_page, const SaltedTokens& 
   return tree_.node(*node).pages[node_page]->value;
 }
 
-uint32_t TierSlots::take(uint32_t node_page, const SaltedTokens& prefix) {
-  CHECK(prefix.size() > 0 && prefix.size() % node_tokens_ == 0);
+uint32_t TierSlots::take_at(PrefixNodeId node, uint32_t node_page) {
+  CHECK(tree_.node(node).tokens.size() == node_tokens_ && !tree_.node(node).pages[node_page]);
   Group& group = groups_[group_of(node_page)];
   const uint32_t index = group.free.back();
   group.free.pop_back();
   Slot& slot = group.slots[index];
-  slot.node = find_or_add(prefix);
+  slot.node = node;
   slot.node_page = node_page;
   slot.place = group.uses.insert(group.uses.end(), index);
   tree_.node(slot.node).pages[node_page] = PageId{index};

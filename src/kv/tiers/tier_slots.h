@@ -47,7 +47,11 @@ class TierSlots {
   // Where a page is: which of its node (KvLayout::node_pages), and all tokens up to the node's end.
   std::optional<uint32_t> find(uint32_t node_page, const SaltedTokens& prefix) const;
   // A slot for a page that has none. REQUIRES: one of its group is free.
-  uint32_t take(uint32_t node_page, const SaltedTokens& prefix);
+  uint32_t take(uint32_t node_page, const SaltedTokens& prefix) {
+    return take_at(find_or_add(prefix), node_page);
+  }
+  // The same of a node of the tree, which is full.
+  uint32_t take_at(PrefixNodeId node, uint32_t node_page);
   // Its page is not there any more. The slot is free, or `give_back` makes it so.
   enum class Then : uint8_t { free, kept };
   void forget(uint32_t group, uint32_t slot, Then then = Then::free);

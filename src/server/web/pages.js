@@ -41,7 +41,7 @@ export class PagesView {
     }
     groups.forEach((group, i) => this.#maps[i].show(group, group.page_tokens, kv));
     set_text(by_id('pages-about'), `${page_tokens} tokens to a page, ${bytes(bytes_per_token)} a token in ${format}. `
-      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_host(kv.host)}${about_disk(kv.disk)}`);
+      + `${bytes(shared_bytes)} shared; ${percent(unused_share)} of the held rows empty.${about_host(kv.host)}${about_disk(kv.disk)}${about_store(kv.remote)}`);
     this.#show_pins(kv.pins ?? []);
     this.#show_events(kv.events, groups.length);
   }
@@ -76,6 +76,9 @@ const about_host = (host) => (host
   ? ` In host memory: ${plural(host.pages, 'page')}, ${bytes(host.used_bytes)} of ${bytes(host.capacity_bytes)}.` : '');
 const about_disk = (disk) => (disk
   ? ` On the disk: ${plural(disk.pages, 'evicted page')}, ${bytes(disk.used_bytes)} of ${bytes(disk.capacity_bytes)}.` : '');
+
+const about_store = (store) => (store
+  ? ` Shared store: ${plural(store.sent_pages, 'page')} sent, ${plural(store.hit_pages, 'page')} fetched${store.readable ? '' : '; it does not answer'}.` : '');
 
 function action(words, act) {
   const button = make('button', 'quiet', words);

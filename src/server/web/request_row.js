@@ -163,11 +163,12 @@ function chunk_words(chunks, which) {
 }
 
 function account(request) {
-  const { queue_ms, prompt_tokens, cached_tokens, host_tokens, disk_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
+  const { queue_ms, prompt_tokens, cached_tokens, host_tokens, disk_tokens, remote_tokens, chunks, kv_pages, preemptions, drafted, accepted, client } = request;
   const parts = [`It waited ${ms(queue_ms)}`];
   parts.push(`${count(cached_tokens)} of ${plural(prompt_tokens, 'prompt token')} came from the cache${why_missed(request)}`);
   if (host_tokens) parts.push(`${count(host_tokens)} of them from host memory`);
   if (disk_tokens) parts.push(`${count(disk_tokens)} of them from the disk`);
+  if (remote_tokens) parts.push(`${count(remote_tokens)} of them from the shared store`);
   if (chunks.length) parts.push(`${plural(chunks.length, 'prefill chunk')}`);
   if (kv_pages) parts.push(plural(kv_pages, 'KV page'));
   if (drafted) parts.push(`${count(accepted)} of ${count(drafted)} drafted tokens accepted`);
