@@ -34,6 +34,7 @@ struct KernelLimits {
   bool scaled_shares = true;          // RouteExpertsParams::share_scales
   bool norms_of_parts = true;         // norm_quantize of rows that are no tokens: heads, or parts of a row
   bool side_streams = true;           // mix_streams, cut_below
+  bool rotated_keys = true;           // Backend::rotate_keys
   bool column_taps = true;            // Backend::tap_columns, and sums of project_experts
 };
 

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/api_keys.h"
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
 #include "cli/kv_choice.h"
@@ -30,6 +31,7 @@ constexpr size_t kHostMost =
 struct ServeCommand {
   ModelOptions model;
   PruningFlags pruning;
+  BudgetFlags budget;
   bool kv_anyway = false;
   ServerOptions server;
   std::string model_name;
@@ -111,6 +113,10 @@ struct ServeCommand {
     kv_events.check();
     if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
     server.pruning = pruning.options();
+    server.budget = budget.options(budget.budget.empty() ? "snap" : pruning.policy, pruning.window);
+    server.pins_system = budget.pins_system();
+    if (server.budget && server.pruning)
+      wrong_usage("--kv-budget bounds the prompt too: leave --kv-keep out");
     const bool wants_heads = asks_evaluator(pruning_policy_from_name(pruning.policy));
     if (server.pruning) model.prunes_with = server.pruning->policy;
     ModelOptions::Opened opened = model.open();
@@ -238,6 +244,7 @@ void add_serve(CLI::App& app) {
   command->model.add_to(*serve);
   command->model.add_draft_to(*serve);
   command->pruning.add_to(*serve);
+  command->budget.add_to(*serve);
   serve->add_flag("--kv-anyway", command->kv_anyway,
                   "serve with a KV format although the meter found it to break the model");
   ServerOptions& server = command->server;

@@ -122,6 +122,7 @@ void Completions::record(const Started& started, uint32_t index,
     kept->ignore_end = asked.ignore_end;
     kept->choice = index % started.ask.choices;
     kept->pruning = asked.pruning;
+    kept->budget = asked.budget;
     recorder_->add([kept, entry = started.entries[index], answer] {
       RecordedAnswer recorded{.id = entry->id, .index = entry->choice, .request = *kept};
       recorded.request.prompt = entry->prompt;

@@ -38,6 +38,8 @@ struct Server::State {
                                 .context = engine->context(),
                                 .created = seconds_since_1970(),
                                 .pruning = given.pruning,
+                                .budget = given.budget,
+                                .pins_system = given.pins_system,
                                 .evaluator = given.evaluator,
                                 .pooling = given.pooling ? given.pooling : said_pooling(loaded.file()),
                                 .width = loaded.spec().dim})),

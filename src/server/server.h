@@ -25,6 +25,8 @@ struct ServerOptions {
   SnapshotLimits snapshots;               // in it
   std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
   std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
+  std::optional<BudgetOptions> budget;    // the same
+  bool pins_system = true;                // where nobody says how much of a budget is pinned
   EvaluatorHeads evaluator;               // of the model, if they are known
   std::optional<Pooling> pooling;         // of texts that become vectors; nothing: as the model says
   RecorderOptions record;                 // to this file; no path: nothing is recorded

@@ -70,6 +70,7 @@ BackendTraits CudaBackend::traits() const {
                      .latent_rows = false,
                      .all_gates = false,
                      .side_streams = false,
+                     .rotated_keys = false,
                      .column_taps = false}};
 }
 
