@@ -111,9 +111,12 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   }
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
-    if (pruning->kept_of(scored) < scored)
+    if (pruning->kept_of(scored) < scored) {
       sequence->prune.scorer =
           make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
+      sequence->answer.account.kept = {
+          {pruning->policy, double(pruning->kept_of(scored)) / scored, pruning->measured}};
+    }
   }
   if (const auto& budget = sequence->request.budget) {
     sequence->budget = std::make_unique<BudgetRun>(*budget, *model_.spec, kv_.layout(), options_.context,

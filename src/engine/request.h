@@ -145,11 +145,18 @@ struct RequestFigures {
   uint32_t preemptions = 0;
   uint32_t drafted = 0, accepted = 0;  // tokens of a drafter
   uint32_t pruned_tokens = 0;          // of the prompt, in the layers that see everything
-  uint32_t budget_rows = 0,
-           budget_step = 0;       // most rows that it may have, and how many go at a time; 0: all stay
-  uint32_t forgotten_tokens = 0;  // of prompt and answer, that have no row any more
-  uint32_t counted_anew = 0;      // so often had its positions come to the context's end
-  double choosing_ms = 0;         // which of its rows stay, where that computes no token
+  // How its prompt was pruned, which share of it stayed, and the share of the answers that were kept so when somebody measured it (0:
+  // nobody did); nothing: it was not.
+  struct Kept {
+    PruningPolicy policy;
+    double share = 1, answers = 0;
+  };
+  std::optional<Kept> kept = {};
+  uint32_t budget_rows = 0;                       // most that it may have; 0: all stay
+  uint32_t budget_step = 0;                       // so many of them go at a time
+  uint32_t forgotten_tokens = 0;                  // of prompt and answer, that have no row any more
+  uint32_t counted_anew = 0;                      // so often had its positions come to the context's end
+  double choosing_ms = 0;                         // which of its rows stay, where that computes no token
   std::array<uint32_t, kGapCauses> gap_causes{};  // gaps, by their cause
 };
 

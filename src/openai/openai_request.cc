@@ -103,9 +103,19 @@ std::string read_cache_salt(const JsonFields& fields) {
 }
 
 // What chats and completions have in common.
-void read_pruning(const JsonFields& fields, const ServedModel& model, Request& request) {
+void read_pruning(const JsonFields& fields, const ServedModel& model, Ask& ask) {
   const OrderedJson& keep = fields.get("kv_keep");
   if (keep.is_null()) return;
+  Request& request = ask.request;
+  ask.chooses_kept = keep == "auto";
+  if (ask.chooses_kept) {
+    if (!model.choose_kept)
+      bad_field("quire.kv_keep",
+                "'quire.kv_keep' is 'auto', but this server was not started with --kv-keep auto");
+    request.pruning.reset();
+    request.budget.reset();
+    return;
+  }
   PruningOptions pruning = model.pruning.value_or(PruningOptions{});
   pruning.evaluator = model.evaluator;
   const char* field = "kv_keep";
@@ -123,7 +133,7 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Request& r
   request.budget.reset();
 }
 
-void read_budget(const JsonFields& fields, const ServedModel& model, Request& request) {
+void read_budget(const JsonFields& fields, const ServedModel& model, Ask& ask) {
   const OrderedJson& rows = fields.get("kv_budget");
   if (rows.is_null()) return;
   if (!fields.get("kv_keep").is_null())
@@ -139,8 +149,9 @@ void read_budget(const JsonFields& fields, const ServedModel& model, Request& re
   } catch (const Error& error) {
     bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
   }
-  request.budget = budget;
-  request.pruning.reset();
+  ask.request.budget = budget;
+  ask.request.pruning.reset();
+  ask.chooses_kept = false;
 }
 
 // Of the budget that it has or that all have.
@@ -194,8 +205,8 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     ask.resume = more->boolean("resume").value_or(false);
     if (ask.resume && !ask.stream)
       bad_field("quire.resume", "'quire.resume' is for streams only: set 'stream' to true");
-    read_pruning(*more, model, request);
-    read_budget(*more, model, request);
+    read_pruning(*more, model, ask);
+    read_budget(*more, model, ask);
     read_pinned(*more, ask);
   }
   return ask;
@@ -342,6 +353,7 @@ void set_sampling_defaults(Ask& ask, const ServedModel& model) {
   ask.request.sampling = model.text->sampling_defaults;
   ask.request.sampling.seed = uint64_t(std::random_device()()) << 32 | std::random_device()();
   ask.request.pruning = model.pruning;
+  ask.chooses_kept = model.chooses_kept;
   ask.request.budget = model.budget;
   ask.pins_system = model.pins_system;
 }

@@ -102,6 +102,11 @@ namespace {
 
 OrderedJson kv_json(const Answer& answer) {
   OrderedJson json = {{"pages", answer.kv_pages}, {"bytes", answer.kv_bytes}};
+  if (const auto& kept = answer.account.kept) {
+    json["policy"] = name(kept->policy);
+    json["kept"] = kept->share;
+    if (kept->answers > 0) json["measured_answers"] = kept->answers;
+  }
   if (const RequestAccount& account = answer.account; account.budget_rows > 0) {
     json["budget_rows"] = account.budget_rows;
     json["forgotten_tokens"] = account.forgotten_tokens;

@@ -38,6 +38,8 @@ struct Server::State {
                                 .context = engine->context(),
                                 .created = seconds_since_1970(),
                                 .pruning = given.pruning,
+                                .choose_kept = given.choose_kept,
+                                .chooses_kept = given.choose_kept != nullptr,
                                 .budget = given.budget,
                                 .pins_system = given.pins_system,
                                 .evaluator = given.evaluator,
