@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "fake_backend.h"
+#include "fake_budget.h"
 #include "golden_model.h"
 #include "late_backend.h"
 
@@ -25,11 +26,12 @@ struct Setting {
   uint32_t window_pages = 0;  // tokens of a page of layers with a window, where it is another size
   uint32_t host_tokens = 0, disk_tokens = 0;  // of the tiers; 0: there is none
   uint32_t states = 0;                        // beside those of one sequence
+  bool budgets = false;                       // half of the requests have one
 };
 
 struct Simulation {
   Simulation(const Setting& setting, uint64_t seed)
-      : model(golden_folder(setting.model), exact_kernels(), 1), random(seed) {
+      : model(golden_folder(setting.model), exact_kernels(), 1), random(seed), budgets(setting.budgets) {
     set_window_pages(model.spec, setting.window_pages);
     for (const KvLayer& layer : kv_shapes(model.spec, KvFormat::f16))
       windows.push_back(layer[0].state ? FakeBackend::kState : layer[0].window);
@@ -75,12 +77,32 @@ struct Simulation {
 
   uint32_t roll(uint32_t n) { return uint32_t(random() % n); }
   TokenId next(std::span<const TokenId> tokens, const Request& request) const {
+    if (request.budget) {
+      FakeBudget budget = fake_budget(request);
+      for (const TokenId token : tokens) budget.push(token);
+      return budget.next(request.sampling.seed, request.choice, model.spec.vocab);
+    }
     return FakeBackend::next(tokens, windows, request.sampling.seed, request.choice, model.spec.vocab);
   }
 
+  FakeBudget fake_budget(const Request& request) const {
+    const auto sees_all = [](const LayerSpec& layer) {
+      return layer.attention() != nullptr && layer.window() == 0;
+    };
+    const GqaSpec& attention = std::ranges::find_if(model.spec.layers, sees_all)->gqa();
+    return FakeBudget(*request.budget, engine->kv().layout(), windows, attention.heads / attention.kv_heads,
+                      kContext);
+  }
+
+  BudgetOptions random_budget() {
+    BudgetOptions budget{.rows = 16 + roll(30), .pinned = roll(4), .window = 1 + roll(4)};
+    if (roll(3) == 0) budget.policy = PruningPolicy::streaming;
+    return budget;
+  }
+
   // One of a few families of texts, so that many begin alike; cut or changed at a random place.
-  std::vector<TokenId> random_prompt() {
-    const uint32_t family = roll(4), length = 1 + roll(kContext - kMaxTokens - 8);
+  std::vector<TokenId> random_prompt(uint32_t most = kContext - kMaxTokens - 8) {
+    const uint32_t family = roll(4), length = 1 + roll(most);
     std::vector<TokenId> prompt;
     for (uint32_t i = 0; i < length; ++i) prompt.push_back(TokenId(mix(family, i) % model.spec.vocab));
     if (roll(2) == 0) prompt[roll(length)] = roll(model.spec.vocab);
@@ -93,7 +115,8 @@ struct Simulation {
 
   Request random_request() {
     Request request;
-    request.prompt = random_prompt();
+    if (budgets && roll(2) == 0) request.budget = random_budget();
+    request.prompt = request.budget ? random_prompt(2 * kContext) : random_prompt();
     request.max_tokens = 1 + roll(kMaxTokens);
     request.sampling.seed = roll(3);
     request.priority = roll(8) == 0 ? int32_t(roll(3)) : 0;
@@ -162,11 +185,16 @@ struct Simulation {
         continue;
       }
       const Request& request = it->second.request;
-      std::vector<TokenId> tokens = request.prompt;
-      for (TokenId token : answer->tokens) {
-        ASSERT_EQ(token, next(tokens, request));
-        tokens.push_back(token);
+      if (request.budget) {
+        check_budget(request, *answer);
+      } else {
+        std::vector<TokenId> tokens = request.prompt;
+        for (TokenId token : answer->tokens) {
+          ASSERT_EQ(token, next(tokens, request));
+          tokens.push_back(token);
+        }
       }
+      if (testing::Test::HasFatalFailure()) return;
       if (answer->finish_reason == FinishReason::length) {
         ASSERT_EQ(answer->tokens.size(), request.max_tokens);
         ++finished;
@@ -181,6 +209,27 @@ struct Simulation {
     }
   }
 
+  void check_budget(const Request& request, const Answer& answer) {
+    FakeBudget budget = fake_budget(request);
+    for (const TokenId token : request.prompt) budget.push(token);
+    for (const TokenId token : answer.tokens) {
+      ASSERT_EQ(token, budget.next(request.sampling.seed, request.choice, model.spec.vocab));
+      budget.push(token);
+    }
+    let_go += budget.times_let_go();
+    counted_anew += budget.times_counted_anew();
+  }
+
+  // Nobody has more rows than its budget.
+  void check_rows() const {
+    for (const auto& sequence : engine->scheduler().running()) {
+      if (sequence->budget) {
+        ASSERT_LE(sequence->rows(), sequence->budget->rows());
+        ASSERT_LE(sequence->table.reserved_tokens(), sequence->budget->rows());
+      }
+    }
+  }
+
   void run(uint64_t steps) {
     const uint32_t capacity = engine->kv().stats().capacity_pages;
     for (step = 0; step < steps; ++step) {
@@ -191,6 +240,7 @@ struct Simulation {
       const KvCache::Stats stats = engine->kv().stats();
       ASSERT_EQ(stats.held_pages + stats.cached_pages + stats.free_pages, capacity);
       check_answers();
+      check_rows();
       if (testing::Test::HasFatalFailure()) return;
     }
     engine->unpin_all();
@@ -208,11 +258,13 @@ struct Simulation {
   FakeBackend backend;
   LateBackend late{backend};
   std::mt19937_64 random;
+  bool budgets;
   std::vector<uint32_t> windows;
   Clock::time_point clock{};
   std::unique_ptr<Engine> engine;
   std::map<SequenceId, Open> open;
   uint64_t step = 0, finished = 0, cancelled = 0, forked = 0, overdue = 0, accepted = 0;
+  uint64_t let_go = 0, counted_anew = 0;
 };
 
 uint64_t steps_wanted() {
@@ -236,6 +288,8 @@ TEST_P(EngineSimulation, EveryAnswerIsRightNothingLeaksAndNobodyStarves) {
   EXPECT_GT(simulation.engine->kv().events().count(KvEventKind::evicted), 0u);
   EXPECT_GE(simulation.engine->scheduler().preemptions(), GetParam().pool_tokens < 200 ? 20u : 0u);
   EXPECT_GE(simulation.accepted, GetParam().drafts ? 100u : 0u);
+  EXPECT_GE(simulation.let_go, GetParam().budgets ? steps_wanted() / 20 : 0u);
+  EXPECT_GE(simulation.counted_anew, GetParam().budgets ? steps_wanted() / 100 : 0u);
   if (GetParam().host_tokens > 0) {
     const HostTier::Stats host = simulation.engine->host()->stats();
     EXPECT_GT(host.loaded_pages, steps_wanted() / 40);
@@ -271,7 +325,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"host_late_ahead", "llama3", false, 100, When::late, 2, 0, 300},
                     Setting{"host_tiny", "llama3", true, 100, When::late, 2, 0, 40},
                     Setting{"host_windows", "gemma3", true, 140, When::late, 2, 2, 300},
-                    Setting{"host_disk", "llama3", true, 100, When::late, 2, 0, 100, 400}),
+                    Setting{"host_disk", "llama3", true, 100, When::late, 2, 0, 100, 400},
+                    Setting{"budgets", "llama3", false, 100, When::at_once, 1, 0, 0, 0, 0, true},
+                    Setting{"budgets_drafts", "llama3", true, 120, When::at_once, 1, 0, 0, 0, 0, true},
+                    Setting{"budgets_late_ahead", "llama3", true, 140, When::late, 2, 0, 0, 0, 0, true},
+                    Setting{"budgets_windows", "gemma3", true, 140, When::late, 2, 2, 0, 0, 0, true},
+                    Setting{"budgets_states", "qwen3_5", true, 140, When::late, 2, 0, 0, 0, 10, true},
+                    Setting{"budgets_host_disk", "llama3", true, 100, When::late, 2, 0, 100, 400, 0, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

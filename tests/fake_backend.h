@@ -92,6 +92,16 @@ class FakeBackend : public Backend {
       }
     }
   }
+  void rotate_keys(const RotateKeysParams& params) override {
+    for (size_t row = 0; row < params.back.size(); ++row) {
+      if (params.back[row] == 0) continue;
+      std::byte* at = params.keys + row * params.layer->key_row_bytes;
+      uint64_t key = 0;
+      std::memcpy(&key, at, sizeof(key));
+      key = mix(key, params.back[row]);
+      std::memcpy(at, &key, sizeof(key));
+    }
+  }
   void expected_scores(const ExpectedScoresParams& params) override {
     for (const Rows& rows : {params.scores, params.value_norms}) {
       for (size_t h = 0; h < rows.rows; ++h) {
@@ -137,8 +147,9 @@ class FakeBackend : public Backend {
     return draw(state, seed, choice, uint32_t(n), vocab);
   }
 
- private:
   static constexpr uint64_t kStart = 42;
+
+ private:
   static uint64_t read(const KvView& kv, uint32_t run, uint32_t position) {
     uint64_t hash = 0;
     std::memcpy(&hash, kv.key_row(run, 0, position), sizeof(hash));

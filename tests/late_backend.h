@@ -139,6 +139,9 @@ class LateBackend : public Backend {
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override {
     later([=, this] { device_.tap(tap, attend, values); });
   }
+  void rotate_keys(const RotateKeysParams& params) override {
+    later([=, this] { device_.rotate_keys(params); });
+  }
   void expected_scores(const ExpectedScoresParams& params) override {
     later([=, this] { device_.expected_scores(params); });
   }

@@ -164,6 +164,15 @@ struct CompressRowsParams {
   KvView kv;  // where rows go: one head, of keys alone or of values alone
 };
 
+// Keys that are stored, made those of tokens that stand before their own.
+struct RotateKeysParams {
+  std::byte* keys = nullptr;  // of one head, one row after the other
+  const KvLayerLayout* layer = nullptr;
+  std::span<const uint32_t> back;              // by row: so many positions; 0: it stays as it is
+  std::span<const float> inverse_frequencies;  // by pair
+  RopePairing pairing = RopePairing::halves;
+};
+
 // Rows that tokens attend to where they do not attend to all that they see: the
 // `most` with the largest scores. A score is the sum over the heads of
 // weights[h] * max(query[h] . key, 0); of equal ones the earlier row comes
@@ -490,6 +499,8 @@ class Backend {
                            const ColumnSums& /*sums*/) {
     CHECK(false);
   }
+  // Between two steps. REQUIRES: the traits say that it can.
+  virtual void rotate_keys(const RotateKeysParams& /*params*/) { CHECK(false); }
   // REQUIRES: the rows are stored.
   virtual void expected_scores(const ExpectedScoresParams& params) = 0;
   // REQUIRES: the traits say that it has them.

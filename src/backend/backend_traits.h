@@ -39,6 +39,7 @@ struct KernelLimits {
   bool side_streams = true;           // mix_streams, cut_below, connect_streams
   bool compressed_rows = true;   // rotate_heads, compress_rows, AttendParams::beside, RopeTableParams::step
   bool experts_by_token = true;  // RouteExpertsParams::by_token
+  bool rotated_keys = true;      // Backend::rotate_keys
   bool column_taps = true;       // Backend::tap_columns, and sums of project_experts
   bool own_gates = true;         // of attention, by a matrix of their own; ActivateParams::span
 };

@@ -20,12 +20,27 @@ std::string answer_line(const Answer& answer, const Engine& engine) {
     line += fmt::format("[pruned: of {} tokens of prompt, {} are not in the KV cache]\n",
                         answer.prompt_tokens, answer.account.pruned_tokens);
   }
+  line += forgotten_line(answer);
   if (answer.context_full) {
     line += fmt::format("[stopped: the context of {} tokens is full; a larger one is asked for with --ctx]\n",
                         engine.context());
   }
   for (const std::string& words : judge(answer).lines) line += fmt::format("[{}]\n", words);
   return line;
+}
+
+std::string forgotten_line(const Answer& answer) {
+  const RequestAccount& account = answer.account;
+  if (account.forgotten_tokens == 0) return "";
+  // The last token was drawn and never computed.
+  const size_t computed = answer.prompt_tokens + answer.tokens.size() - 1;
+  std::string line = fmt::format("[forgotten: of {} tokens each head has let go {}, as its budget is {} rows",
+                                 computed, account.forgotten_tokens, account.budget_rows);
+  if (account.counted_anew > 0) {
+    line += fmt::format("; positions were counted anew {}",
+                        account.counted_anew == 1 ? "once" : fmt::format("{} times", account.counted_anew));
+  }
+  return line + "]\n";
 }
 
 namespace {
@@ -52,24 +67,30 @@ OrderedJson account_json(const Answer& answer) {
 
 OrderedJson answer_json(const Answer& answer, const Engine& engine, const std::string& kv_format) {
   const Timings& t = answer.timings;
-  return {{"text", answer.text},
-          {"token_ids", answer.tokens},
-          {"prompt_tokens", answer.prompt_tokens},
-          {"completion_tokens", answer.tokens.size()},
-          {"finish_reason", name(answer.finish_reason)},
-          {"context_full", answer.context_full},
-          {"timings",
-           {{"ttft_ms", t.ttft_ms},
-            {"itl_ms_p50", t.itl_ms_p50},
-            {"itl_ms_p99", t.itl_ms_p99},
-            {"prefill_tok_s", t.prefill_tok_s},
-            {"decode_tok_s", t.decode_tok_s}}},
-          {"kv",
-           {{"format", kv_format},
-            {"bytes_per_token", engine.kv().layout().bytes_per_token()},
-            {"pages", answer.kv_pages},
-            {"bytes", answer.kv_bytes}}},
-          {"account", account_json(answer)}};
+  OrderedJson json = {{"text", answer.text},
+                      {"token_ids", answer.tokens},
+                      {"prompt_tokens", answer.prompt_tokens},
+                      {"completion_tokens", answer.tokens.size()},
+                      {"finish_reason", name(answer.finish_reason)},
+                      {"context_full", answer.context_full},
+                      {"timings",
+                       {{"ttft_ms", t.ttft_ms},
+                        {"itl_ms_p50", t.itl_ms_p50},
+                        {"itl_ms_p99", t.itl_ms_p99},
+                        {"prefill_tok_s", t.prefill_tok_s},
+                        {"decode_tok_s", t.decode_tok_s}}},
+                      {"kv",
+                       {{"format", kv_format},
+                        {"bytes_per_token", engine.kv().layout().bytes_per_token()},
+                        {"pages", answer.kv_pages},
+                        {"bytes", answer.kv_bytes}}},
+                      {"account", account_json(answer)}};
+  if (const RequestAccount& account = answer.account; account.budget_rows > 0) {
+    json["kv"]["budget_rows"] = account.budget_rows;
+    json["kv"]["forgotten_tokens"] = account.forgotten_tokens;
+    json["kv"]["counted_anew"] = account.counted_anew;
+  }
+  return json;
 }
 
 }  // namespace quire::cli

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/answer_line.h"
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 #include "cli/turns.h"
@@ -18,10 +19,12 @@ std::atomic<bool> interrupted{false};
 struct ChatCommand {
   ModelOptions model;
   SamplingFlags sampling;
+  BudgetFlags budget;
   std::string system;
   bool stats = false;
 
   void operator()() const {
+    const std::optional<BudgetOptions> bound = budget.options();
     ModelOptions::Opened opened = model.open();
     const LoadedModel* loaded = opened.model.get();
     if (!loaded->text().chat_template) {
@@ -44,7 +47,7 @@ struct ChatCommand {
       if (line.empty()) continue;
       messages.push_back({{"role", "user"}, {"content", line}});
       try {
-        const std::string said = reply(*loaded, engine, messages, turns);
+        const std::string said = reply(*loaded, engine, messages, bound, turns);
         if (said.empty()) {
           messages.erase(messages.size() - 1);  // stopped before its first word: as if it had not been asked
         } else {
@@ -71,11 +74,14 @@ struct ChatCommand {
   }
 
   std::string reply(const LoadedModel& loaded, Engine& engine, const OrderedJson& messages,
-                    Turns& turns) const {
+                    const std::optional<BudgetOptions>& bound, Turns& turns) const {
     Request request = sampling.request(loaded);
     ChatInput chat;
     chat.messages = messages;
     request.prompt = loaded.text().encode_chat(chat);
+    request.budget = bound;
+    if (bound && budget.pins_system())
+      request.budget->pinned = std::max(bound->pinned, loaded.text().system_tokens(chat, request.prompt));
     std::vector<TokenId> timeline = request.prompt;
     std::string shown;
     request.on_token = [&](const TokenEvent& event) {
@@ -109,6 +115,8 @@ void add_chat(CLI::App& app) {
   command->model.add_to(*chat);
   command->model.add_draft_to(*chat);
   command->sampling.add_to(*chat);
+  command->budget.add_to(*chat);
+  command->budget.add_choice_to(*chat);
   chat->add_option("--system", command->system, "a system message before the conversation");
   chat->add_flag("--stats", command->stats,
                  "after each answer: what was cached and what was new, and why if it is less than could be");

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
 #include "cli/house.h"
+#include "cli/kv_curve.h"
 #include "cli/model_options.h"
 #include "cli/progress.h"
 #include "cli/pruning_flags.h"
@@ -39,10 +40,14 @@ struct EvalCommand {
 
   void operator()() const {
     const HouseData house = read_house_data(data.empty() ? house_path("eval") : data);
+    std::optional<KvCurve> curve;
+    if (pruning.is_auto()) {
+      curve = known_curve(model.path());
+      if (model.kv.empty()) model.kv = smallest_format(*curve, pruning.wanted_answers());
+    }
     const auto [loaded, engine, no_draft, no_predictor, no_drafter] = model.open();
     if (!loaded->text().chat_template)
       throw Error("{} has no chat template: it cannot be asked", model.model);
-    if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run: questions are asked one way here");
     std::optional<PruningOptions> prunes = pruning.options();
     if (prunes && asks_evaluator(prunes->policy)) prunes->evaluator = choose_heads(*loaded, model.path());
     OrderedJson result = {
@@ -59,10 +64,18 @@ struct EvalCommand {
         shown = part;
         progress->update(done, of);
       });
-      if (prunes) {
-        eval.prune(*prunes, sees_question ? HouseEval::Question::seen : HouseEval::Question::hidden);
+      const auto question = sees_question ? HouseEval::Question::seen : HouseEval::Question::hidden;
+      if (prunes) eval.prune(*prunes, question);
+      if (curve) {
+        const auto chooser =
+            std::make_shared<const KeepChooser>(make_chooser(*curve, *loaded, model.path(), model.kv));
+        eval.prune([chooser, target = pruning.wanted_answers()](
+                       std::span<const TokenId> prompt) { return chooser->choose(prompt, target).pruning; },
+                   question);
+      }
+      if (prunes || curve) {
         result["kv_keep"] = pruning.keep;
-        result["kv_policy"] = pruning.policy;
+        result["kv_policy"] = curve ? "auto" : pruning.policy;
         result["question"] = sees_question ? "visible" : "hidden";
       }
       if (sentences) eval.accept_sentences();

@@ -149,6 +149,8 @@ struct ReplayCommand {
                        .generated = std::max(2u, uint32_t(answer.tokens.size()))};
     input.sampling = answer.request.sampling;
     input.choice = answer.request.choice;
+    if (answer.request.budget)
+      throw Error("it kept to a budget: the views show what keeps all its rows only");
     if (answer.request.pruning) throw Error("its prompt was pruned: the views show whole prompts only");
     show_view(input);
   }

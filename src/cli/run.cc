@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/answer_line.h"
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
 #include "cli/grammar_flags.h"
@@ -23,6 +24,7 @@ struct RunCommand {
   ModelOptions model;
   SamplingFlags sampling;
   PruningFlags pruning;
+  BudgetFlags budget;
   GrammarFlags grammar;
   std::string prompt = "-";
   std::string system;
@@ -34,7 +36,8 @@ struct RunCommand {
   std::string load_kv_file, save_kv_file;
   WatchOptions watch;
 
-  std::vector<TokenId> prompt_tokens(const LoadedModel& loaded) const {
+  // `bound`: what the system's words are pinned of, if they are to be.
+  std::vector<TokenId> prompt_tokens(const LoadedModel& loaded, std::optional<BudgetOptions>& bound) const {
     if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
       std::cerr << "Write the prompt and end it with Ctrl-D:\n";
     const std::string text = prompt == "-" ? read_text("-") : prompt;
@@ -43,7 +46,10 @@ struct RunCommand {
     chat.messages = OrderedJson::array();
     if (!system.empty()) chat.messages.push_back({{"role", "system"}, {"content", system}});
     chat.messages.push_back({{"role", "user"}, {"content", text}});
-    return loaded.text().encode_chat(chat);
+    std::vector<TokenId> tokens = loaded.text().encode_chat(chat);
+    if (bound && budget.pins_system())
+      bound->pinned = std::max(bound->pinned, loaded.text().system_tokens(chat, tokens));
+    return tokens;
   }
 
   void operator()() {
@@ -51,6 +57,12 @@ struct RunCommand {
       wrong_usage("--show-drafts wants a drafter: --draft MODEL, lookup or mtp");
     std::optional<PruningOptions> prunes = pruning.options();
     if (prunes) model.prunes_with = prunes->policy;
+    std::optional<BudgetOptions> bound;
+    if (prunes || pruning.is_auto()) {
+      if (!budget.budget.empty()) wrong_usage("--kv-budget bounds the prompt too: leave --kv-keep out");
+    } else {
+      bound = budget.options(pruning.policy, pruning.window);
+    }
     std::optional<KvCurve> curve;
     if (pruning.is_auto()) {
       curve = known_curve(model.path());
@@ -64,7 +76,8 @@ struct RunCommand {
     Request request = sampling.request(*loaded);
     request.pruning = prunes;
     request.grammar = grammar.grammar(loaded->text());
-    request.prompt = prompt_tokens(*loaded);
+    request.prompt = prompt_tokens(*loaded, bound);
+    request.budget = bound;
     KeepChooser::Choice choice;
     if (curve) {
       choice = make_chooser(*curve, *loaded, model.path(), model.kv)
@@ -137,6 +150,7 @@ void add_run(CLI::App& app) {
   command->model.add_draft_to(*run);
   command->sampling.add_to(*run);
   command->pruning.add_to(*run);
+  command->budget.add_to(*run);
   command->grammar.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
   run->add_option("--system", command->system, "a system message before the prompt");

@@ -8,9 +8,11 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "cli/api_keys.h"
+#include "cli/budget_flags.h"
 #include "cli/commands.h"
 #include "cli/evaluator_choice.h"
 #include "cli/kv_choice.h"
+#include "cli/kv_curve.h"
 #include "cli/kv_event_flags.h"
 #include "cli/kv_plan.h"
 #include "cli/kv_remote_flags.h"
@@ -31,6 +33,7 @@ constexpr size_t kHostMost =
 struct ServeCommand {
   ModelOptions model;
   PruningFlags pruning;
+  BudgetFlags budget;
   bool kv_anyway = false;
   ServerOptions server;
   std::string model_name;
@@ -112,9 +115,17 @@ struct ServeCommand {
     if (!pooling.empty()) server.pooling = pooling_from_name(pooling);
     kv_events.check();
     kv_remote.check();
-    if (pruning.is_auto()) wrong_usage("--kv-keep auto is for run so far");
     server.pruning = pruning.options();
+    server.budget = budget.options(budget.budget.empty() ? "snap" : pruning.policy, pruning.window);
+    server.pins_system = budget.pins_system();
+    if (server.budget && (server.pruning || pruning.is_auto()))
+      wrong_usage("--kv-budget bounds the prompt too: leave --kv-keep out");
     const bool wants_heads = asks_evaluator(pruning_policy_from_name(pruning.policy));
+    std::optional<KvCurve> curve;
+    if (pruning.is_auto()) {
+      curve = known_curve(model.path());
+      if (model.kv.empty()) model.kv = smallest_format(*curve, pruning.wanted_answers());
+    }
     if (server.pruning) model.prunes_with = server.pruning->policy;
     ModelOptions::Opened opened = model.open();
     opened.engine.itl_target_ms = itl_target_ms;
@@ -132,6 +143,13 @@ struct ServeCommand {
     server.service.limits.open_answers = model.max_sequences + max_queue;
     server.evaluator = evaluator_heads(loaded, wants_heads);
     if (server.pruning) server.pruning->evaluator = server.evaluator;
+    if (curve) {
+      const auto chooser =
+          std::make_shared<const KeepChooser>(make_chooser(*curve, loaded, model.path(), model.kv));
+      server.choose_kept = [chooser, target = pruning.wanted_answers()](std::span<const TokenId> prompt) {
+        return chooser->choose(prompt, target).pruning;
+      };
+    }
     server.service.version = QUIRE_VERSION;
     server.service.kv_format = model.kv;
     server.service.local_names_only = is_local() && server.service.api_keys.empty();
@@ -244,6 +262,7 @@ void add_serve(CLI::App& app) {
   command->model.add_to(*serve);
   command->model.add_draft_to(*serve);
   command->pruning.add_to(*serve);
+  command->budget.add_to(*serve);
   serve->add_flag("--kv-anyway", command->kv_anyway,
                   "serve with a KV format although the meter found it to break the model");
   ServerOptions& server = command->server;

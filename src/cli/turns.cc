@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "cli/answer_line.h"
 
 namespace quire::cli {
 
@@ -14,6 +15,7 @@ std::string Turns::describe(const Answer& answer, const std::vector<TokenId>& ti
                                  cached, answer.prompt_tokens - cached, answer.timings.ttft_ms);
   if (answer.tokens.size() > 1) text += fmt::format(" | {:.1f} tok/s", answer.timings.decode_tok_s);
   text += fmt::format(" | the cache: {}]\n", answer.account.miss.text());
+  text += forgotten_line(answer);
   if (last_.empty()) return text;
   const std::vector<TokenId> prompt(timeline.begin(), timeline.begin() + answer.prompt_tokens);
   const size_t at = size_t(std::ranges::mismatch(last_, prompt).in1 - last_.begin());

@@ -45,7 +45,8 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
       pace_(options_.draft_tokens),
-      drafter_(options_.kv_cache ? std::move(drafter) : nullptr) {
+      drafter_(options_.kv_cache ? std::move(drafter) : nullptr),
+      positions_end_(why_positions_end(*model.spec, model.backend->traits())) {
   if (options_.kv_cache) {
     const size_t drawn = size_t(options_.max_sequences) * (1 + (drafter_ ? options_.draft_tokens : 0));
     runner_.reserve(std::min(options_.prefill_chunk, options_.context) + drawn,
@@ -125,9 +126,18 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
   }
   if (const auto& pruning = sequence->request.pruning) {
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
-    if (pruning->kept_of(scored) < scored)
+    if (pruning->kept_of(scored) < scored) {
       sequence->prune.scorer =
           make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
+      sequence->answer.account.kept = {
+          {pruning->policy, double(pruning->kept_of(scored)) / scored, pruning->measured}};
+    }
+  }
+  if (const auto& budget = sequence->request.budget) {
+    sequence->budget = std::make_unique<BudgetRun>(*budget, *model_.spec, kv_.layout(), options_.context,
+                                                   positions_end_.empty());
+    sequence->answer.account.budget_rows = sequence->budget->rows();
+    sequence->answer.account.budget_step = sequence->budget->step();
   }
   scheduler_.add(std::move(sequence));
 }

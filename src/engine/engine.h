@@ -171,6 +171,9 @@ class Engine {
   void add(Request request, std::optional<SequenceId> lead, SequenceId id);
   void check(const Request& request) const;
   void check_pruning(const Request& request) const;
+  void check_budget(const Request& request) const;
+  // Whether rows of this model can go while others stay; throws Error if not.
+  void check_rows_can_go() const;
   void check_watch(const Request& request) const;
   void check_embedding(const Request& request) const;
   bool compute_step();
@@ -233,6 +236,8 @@ class Engine {
   uint32_t add_tokens(Sequence& sequence, std::span<const SampleResult> results);
   // `guesses`: a drafter's for this token and those after it.
   void add_token(Sequence& sequence, const SampleResult& result, std::span<const TokenId> guesses);
+  // Its tokens may be more than the context has.
+  bool outlives_context(const Request& request) const { return request.budget && positions_end_.empty(); }
   FinishReason why_finished(Sequence& sequence, TokenId token) const;
   void finish(std::unique_ptr<Sequence> sequence);
   // Tells those answers whose pages are in the store, or will not be there soon.
@@ -261,6 +266,7 @@ class Engine {
   bool wants_to_wait_ = false;  // until nothing is on its way
   Clock::time_point last_end_ = {};
   std::string lost_;
+  std::string positions_end_;  // why no sequence goes on beyond the context; empty: with a budget they do
   std::map<SequenceId, Pinned> pins_;
   std::vector<std::pair<SequenceId, Answer>> answers_;
   // Answers that are complete, and told when what they hand over is in the store.

@@ -9,13 +9,19 @@
 // What a request may ask for.
 
 namespace quire {
+namespace {
+
+constexpr uint64_t kMostTokens = uint64_t(1) << 31;  // of a sequence, however few rows it has
+
+}  // namespace
 
 void Engine::check(const Request& request) const {
   if (!lost_.empty()) throw DeviceLost("{}", lost_);
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
   if (request.embedding) check_embedding(request);
-  if (!request.embedding && request.prompt.size() >= options_.context) {
+  if (request.budget) check_budget(request);
+  if (!request.embedding && !outlives_context(request) && request.prompt.size() >= options_.context) {
     throw Error("the prompt has {} tokens, but the context holds {} with at least one for the answer",
                 request.prompt.size(), options_.context);
   }
@@ -36,6 +42,14 @@ void Engine::check(const Request& request) const {
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
   if (request.embedding) tokens = request.prompt.size();
+  if (request.budget) {
+    const uint32_t rows = request.budget->rows_of(kv_.layout());
+    if (kv_.could_hold({uint32_t(tokens), rows}, options_.prefill_chunk)) return;
+    throw Error(
+        "{} tokens with a budget of {} rows need {} bytes of KV cache, but there are {} in all", tokens, rows,
+        kv_bytes(kv_.layout(), pages_for(kv_.layout(), {uint32_t(tokens), rows}, options_.prefill_chunk, 1)),
+        kv_.stats().capacity_bytes);
+  }
   if (!kv_.could_hold(uint32_t(tokens), options_.prefill_chunk)) {
     throw Error("{} tokens of prompt and {} of answer need {} bytes of KV cache, but there are {} in all",
                 request.prompt.size(), tokens - request.prompt.size(),
@@ -44,16 +58,8 @@ void Engine::check(const Request& request) const {
   }
 }
 
-void Engine::check_pruning(const Request& request) const {
-  const PruningOptions& pruning = *request.pruning;
-  pruning.check();
-  pruning.check_heads();
+void Engine::check_rows_can_go() const {
   if (!options_.kv_cache) throw Error("without a KV cache there is nothing to prune");
-  check_heads(pruning.policy, kv_.layout(), model_.backend->traits());
-  if (pruning.scored > request.prompt.size())
-    throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
-                request.prompt.size());
-  const size_t layers = model_.spec->layers.size();
   bool keeps_rows = false;
   for (const KvLayer& layer : kv_shapes(*model_.spec, KvFormats())) {
     if (std::ranges::all_of(layer, &KvStream::state)) continue;  // or nothing
@@ -71,6 +77,41 @@ void Engine::check_pruning(const Request& request) const {
           "be pruned");
   }
   if (!keeps_rows) throw Error("no layer of this model keeps keys and values: there is nothing to prune");
+}
+
+void Engine::check_budget(const Request& request) const {
+  const BudgetOptions& budget = *request.budget;
+  budget.check();
+  check_rows_can_go();
+  // Which throws if the budget is too small, or larger than the context.
+  const BudgetRun run(budget, *model_.spec, kv_.layout(), options_.context, positions_end_.empty());
+  if (request.pruning)
+    throw Error("a budget bounds the prompt too: it does not go with what is kept of a prompt (kv_keep)");
+  if (request.watch) throw Error("with a budget no head is watched: its rows do not stay in their places");
+  if (request.embedding) throw Error("a text that becomes a vector has no budget");
+  const uint64_t tokens = request.prompt.size() + uint64_t(request.max_tokens);
+  if (positions_end_.empty() && tokens > kMostTokens)
+    throw Error("{} tokens of prompt and answer are more than the {} that a sequence may have", tokens,
+                kMostTokens);
+  if (!positions_end_.empty() && tokens > options_.context) {
+    throw Error(
+        "{} tokens of prompt and {} of answer are more than the context of {}, and a budget does not take "
+        "this "
+        "model beyond it: {}",
+        request.prompt.size(), request.max_tokens, options_.context, positions_end_);
+  }
+}
+
+void Engine::check_pruning(const Request& request) const {
+  const PruningOptions& pruning = *request.pruning;
+  pruning.check();
+  pruning.check_heads();
+  check_heads(pruning.policy, kv_.layout(), model_.backend->traits());
+  if (pruning.scored > request.prompt.size())
+    throw Error("{} tokens are to be pruned, but the prompt has {} only", pruning.scored,
+                request.prompt.size());
+  const size_t layers = model_.spec->layers.size();
+  check_rows_can_go();
   const bool reads_again =
       pruning.policy == PruningPolicy::zip || pruning.policy == PruningPolicy::evaluator_prompt;
   if (reads_again && kv_.layout().has_states())

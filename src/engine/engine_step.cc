@@ -51,11 +51,15 @@ void Engine::propose_drafts() {
     if (sequence->backlog() != 1 || sequence->pooled) continue;
     if (sequence->prune.is_due()) continue;  // guesses would be pruned with its prompt
     if (sequence->request.watch) continue;   // nobody wants to know where a wrong guess looks
-    uint32_t left = options_.context - uint32_t(sequence->tokens.size());
+    const uint32_t known = uint32_t(sequence->tokens.size());
+    if (known >= options_.context) continue;  // drafters have no budget
+    uint32_t left = options_.context - known;
     if (sequence->request.max_tokens > 0)
       left = std::min(left, sequence->request.max_tokens - sequence->answer_tokens());
     streams.push_back(sequence.get());
     most.push_back(std::min(left - 1, pace_.length(sequence->id)));
+    if (sequence->budget)
+      most.back() = std::min(most.back(), sequence->budget->most_guesses(sequence->rows()));
   }
   if (!streams.empty()) drafter_->propose(streams, most);
   for (size_t i = 0; i < streams.size(); ++i) {
@@ -267,7 +271,7 @@ void Engine::teach(const Sequence& sequence, uint32_t before, size_t row, const 
 
 void Engine::tell_scores(Sequence& sequence, std::span<const SampleResult> results) {
   for (uint32_t i = 0; i < results.size(); ++i) {
-    const uint32_t position = sequence.computed + i + 1;
+    const uint32_t position = sequence.token_of(sequence.computed) + i + 1;
     if (position <= sequence.scores_told) continue;  // computed again after a preemption
     sequence.scores_told = position;
     CHECK(results[i].watched.size() == 1);
@@ -428,6 +432,11 @@ FinishReason Engine::why_finished(Sequence& sequence, TokenId token) const {
     return FinishReason::stop;
   if (sequence.request.max_tokens > 0 && sequence.answer_tokens() >= sequence.request.max_tokens) {
     return FinishReason::length;
+  }
+  if (outlives_context(sequence.request)) {
+    // Without a word of how long an answer may be, it is as long as one that has the context to itself.
+    const bool is_long = sequence.request.max_tokens == 0 && sequence.answer_tokens() >= options_.context;
+    return is_long ? FinishReason::length : FinishReason::none;
   }
   if (sequence.tokens.size() >= options_.context) {
     sequence.answer.context_full = true;

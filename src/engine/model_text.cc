@@ -190,6 +190,23 @@ std::vector<TokenId> ModelText::encode_chat(const ChatInput& chat, size_t most_t
   return tokenizer.encode(chat_template->render(chat), most_tokens);
 }
 
+uint32_t ModelText::system_tokens(const ChatInput& chat, std::span<const TokenId> prompt) const {
+  ChatInput other = chat;
+  other.messages = OrderedJson::array();
+  for (const OrderedJson& message : chat.messages) {
+    const std::string role = message.value("role", "");
+    if (role != "system" && role != "developer") break;
+    other.messages.push_back(message);
+  }
+  other.messages.push_back({{"role", "user"}, {"content", "?"}});
+  try {
+    const std::vector<TokenId> tokens = encode_chat(other);
+    return uint32_t(std::ranges::mismatch(tokens, prompt).in1 - tokens.begin());
+  } catch (const Error&) {  // a template that wants another conversation
+    return 0;
+  }
+}
+
 std::vector<TokenId> ModelText::repeat_request() const {
   const std::string request = " Say the text again.";
   if (!chat_template) return tokenizer.encode(request, {.add_special = false});

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct ModelText {
 
   // A conversation as the model will see it.
   std::vector<TokenId> encode_chat(const ChatInput& chat, size_t most_tokens = SIZE_MAX) const;
+  // How many of a conversation's first tokens are the system's words, tools and all that stands before the first other message:
+  // what begins every prompt of that kind.
+  uint32_t system_tokens(const ChatInput& chat, std::span<const TokenId> prompt) const;
   // What answers keep to. Throws Error if it cannot be followed. Any thread.
   std::shared_ptr<grammar::Grammar> compile_grammar(const grammar::GrammarSource& source) const;
   // What, after a text of the user, asks to say it again, up to where the answer would begin.

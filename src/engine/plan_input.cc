@@ -10,24 +10,22 @@ void add_tokens(const StepPlan::Run& run, StepInput& input) {
   std::vector<TokenId> tokens;
   std::vector<uint32_t> positions;
   for (uint32_t i = 0; i < run.count + run.drafts; ++i) {
-    const uint32_t position = sequence.position_of(sequence.rows() + i);
-    const bool is_drawn = position >= sequence.tokens.size() && i < run.count;
+    const uint32_t token = sequence.token_of(sequence.rows() + i);
+    const bool is_drawn = token >= sequence.tokens.size() && i < run.count;
     if (is_drawn) input.drawn.push_back({uint32_t(input.tokens.size()) + i, sequence.ahead.last_draw});
-    positions.push_back(position);
-    tokens.push_back(is_drawn        ? 0
-                     : i < run.count ? sequence.tokens[position]
-                                     : sequence.drafts[i - run.count]);
+    positions.push_back(sequence.position_of(sequence.rows() + i));
+    tokens.push_back(is_drawn ? 0 : i < run.count ? sequence.tokens[token] : sequence.drafts[i - run.count]);
   }
   input.add(tokens, positions, sequence.rows(), run.scored ? run.count : run.samples ? 1 + run.drafts : 0);
 }
 
-// What is drawn is nobody's; what it says of the token that follows is wanted. `row`: of the run's first token.
-void add_scores(const StepPlan::Run& run, uint32_t row, StepInput& input) {
+// What is drawn is nobody's; what it says of the token that follows is wanted. `first`: the run's first token.
+void add_scores(const StepPlan::Run& run, uint32_t first, StepInput& input) {
   const Sequence& sequence = *run.sequence;
   for (uint32_t i = 0; i < run.count; ++i) {
     SampleParams how;
     how.top_logprobs = sequence.request.top_logprobs;
-    how.watched = std::span(sequence.tokens).subspan(row + i + 1, 1);
+    how.watched = std::span(sequence.tokens).subspan(first + i + 1, 1);
     how.logprobs = true;
     input.add_draw(how);
   }
@@ -91,7 +89,7 @@ StepInput input_of(const StepPlan& plan, KvCache& kv) {
     add_tokens(run, input);
     kv.begin_run(sequence.table, sequence.rows(), run.count, run.drafts);
     tables.push_back(&sequence.table);
-    if (run.scored) add_scores(run, sequence.rows(), input);
+    if (run.scored) add_scores(run, sequence.token_of(sequence.rows()), input);
     sequence.ahead.rows += run.count;
     if (!run.samples) continue;
     sequence.ahead.last_draw = uint32_t(input.draws.size());

@@ -14,6 +14,7 @@
 #include "backend/sample.h"
 #include "base/clock.h"
 #include "base/id.h"
+#include "engine/pruning/budget_options.h"
 #include "engine/pruning/pruning_options.h"
 #include "kv/kv_cache.h"
 #include "kv/tiers/stored_page.h"
@@ -103,7 +104,8 @@ struct EmbeddingWish {
 struct Request {
   std::vector<TokenId> prompt;
   SamplingOptions sampling;
-  uint32_t max_tokens = 0;  // 0: as many as the context has room for
+  uint32_t max_tokens =
+      0;  // 0: as many as the context has room for; with a budget, as the context has tokens
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;         // besides the model's own end tokens
   bool ignore_end = false;                  // goes on past the model's end tokens
@@ -116,6 +118,7 @@ struct Request {
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::optional<PruningOptions> pruning;           // what is kept of the prompt; nothing: all
+  std::optional<BudgetOptions> budget = {};        // of its rows, prompt and answer; nothing: none
   std::optional<HeadWatch> watch = {};             // where one of its heads looks
   std::shared_ptr<grammar::Grammar> grammar = {};  // that its answer keeps to; null: none
   std::vector<TokenId> watched;                    // with logprobs: tokens whose ranks each event tells
@@ -159,8 +162,19 @@ struct RequestFigures {
   StoreOutcome store = StoreOutcome::not_asked;
   PrefixMiss miss;  // why no more was cached
   uint32_t preemptions = 0;
-  uint32_t drafted = 0, accepted = 0;             // tokens of a drafter
-  uint32_t pruned_tokens = 0;                     // of the prompt, in the layers that see everything
+  uint32_t drafted = 0, accepted = 0;  // tokens of a drafter
+  uint32_t pruned_tokens = 0;          // of the prompt, in the layers that see everything
+  // How its prompt was pruned, which share of it stayed, and the share of the answers that were kept so when somebody measured it (0:
+  // nobody did); nothing: it was not.
+  struct Kept {
+    PruningPolicy policy;
+    double share = 1, answers = 0;
+  };
+  std::optional<Kept> kept = {};
+  uint32_t budget_rows = 0;                       // most that it may have; 0: all stay
+  uint32_t budget_step = 0;                       // so many of them go at a time
+  uint32_t forgotten_tokens = 0;                  // of prompt and answer, that have no row any more
+  uint32_t counted_anew = 0;                      // so often had its positions come to the context's end
   double choosing_ms = 0;                         // which of its rows stay, where that computes no token
   std::array<uint32_t, kGapCauses> gap_causes{};  // gaps, by their cause
 };

@@ -169,7 +169,7 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
   while (true) {
     const uint32_t headroom = uint32_t(running_.size());  // a page for each that runs: it will soon want one
     if (running_.size() < options_.max_sequences &&
-        kv_.fits(known, sequence.findable(), options_.prefill_chunk, headroom))
+        kv_.fits(sequence.size_of(known), sequence.findable(), options_.prefill_chunk, headroom))
       return true;
     Sequence* victim = first_victim();
     if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
@@ -182,7 +182,8 @@ void Scheduler::start(Sequence& sequence) {
   Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
   if (!sequence.prune.kept.empty()) kv_.never_publish(sequence.table);
-  if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.computes_whole_prompt() &&
+  if (lead != nullptr && lead->running && !sequence.prune.scorer && !sequence.budget &&
+      !lead->prune.dropped && !sequence.computes_whole_prompt() &&
       sequence.tokens.size() == sequence.request.prompt.size()) {
     // The last token of the prompt is computed again: its logits are needed.
     const uint32_t at = std::min(lead->computed, uint32_t(sequence.request.prompt.size()) - 1);
@@ -230,7 +231,11 @@ bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
     if (other->request.watch || other->to_score() > 0) continue;
     if (other->request.salt != sequence.request.salt) continue;  // what it computes is not for this one
     const auto [mine, theirs] = std::ranges::mismatch(sequence.tokens, other->tokens);
-    const uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();
+    uint32_t common = uint32_t(mine - sequence.tokens.begin()) / kv_.node_tokens() * kv_.node_tokens();
+    const Sequence* const both[] = {other.get(), &sequence};
+    for (const Sequence* bound : both) {
+      if (bound->budget) common = std::min(common, bound->budget->rows());  // it publishes, or finds, no more
+    }
     const bool publishes = !other->prune.chooses_before_prefill();
     if (common > match.tokens && publishes && other->computed + other->prune.dropped < common) {
       kv_.keep_state_at(other->table, common);  // the two part there, or somewhere in the node after it
@@ -312,7 +317,27 @@ bool Scheduler::give_up_if_alone(Sequence& sequence) {
   return false;
 }
 
+bool Scheduler::let_go_or_preempt(Sequence& sequence, StepPlan& plan) {
+  if (must_wait(plan)) return false;
+  BudgetRun::Choice choice = sequence.budget->choose();
+  while (!kv_.drop_rows(sequence.table, sequence.computed, choice.moved)) {
+    Sequence* victim = first_victim();
+    if (waits_for_arrivals(sequence, victim)) return false;
+    preempt(*victim, plan);
+    if (victim == &sequence) return give_up_if_alone(sequence);
+  }
+  const uint32_t gone = sequence.computed - choice.moved.count;
+  sequence.prune.dropped += gone;
+  sequence.computed = choice.moved.count;
+  sequence.budget->take(std::move(choice));
+  RequestAccount& account = sequence.answer.account;
+  account.forgotten_tokens = sequence.prune.dropped;
+  account.counted_anew = sequence.budget->times_counted_anew();
+  return true;
+}
+
 bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
+  if (sequence.must_let_go()) return let_go_or_preempt(sequence, plan);
   if (!sequence.must_prune()) return true;
   if (must_wait(plan)) return false;
   const KeptRows kept = sequence.prune.scorer->choose();

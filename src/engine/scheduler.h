@@ -104,6 +104,8 @@ class Scheduler {
   bool reserve_or_preempt(Sequence& sequence, uint32_t tokens, StepPlan& plan);
   // Prunes its prompt if that is due, with room taken from others if need be. False if it had to give up its own.
   bool prune_or_preempt(Sequence& sequence, StepPlan& plan);
+  // The same where its budget is full.
+  bool let_go_or_preempt(Sequence& sequence, StepPlan& plan);
   // Whether it must, as what it needs cannot be done while a step is on its way.
   bool must_wait(StepPlan& plan) const;
   // Whether nobody but it could make room, while pages that are on their way have taken some: they will be cached.

@@ -38,6 +38,7 @@ Sequence::Sequence(SequenceId id, Request ask, PageTable table, const Tokenizer*
 bool Sequence::can_go_ahead() const {
   if (ahead.rows == 0) return true;
   if (ahead.astray) return false;
+  if (budget && rows() >= budget->first_seen()) return false;  // only what is sure is judged by
   // What it draws next depends on the token before, or it is not known how many tokens there will be.
   return drafts.empty() && !request.sampling.has_penalties() && !prune.scorer && !request.watch &&
          !constraint && (request.max_tokens == 0 || answer_tokens() + ahead.drawing < request.max_tokens);
@@ -53,6 +54,7 @@ void Sequence::start_over() {
   ahead = {};
   drafts.clear();
   prune.restart();
+  if (budget) budget->restart();
   host.restart();
   disk.restart();
   remote.restart();
@@ -67,14 +69,17 @@ const ScoringPass* Sequence::due_pass() {
 
 SaltedTokens Sequence::findable() const {
   const SaltedTokens all(tokens, request.salt);
-  if (request.watch) return all.first(std::min<size_t>(size_t(rows_told) + 1, tokens.size()));
-  if (request.on_prompt_score) return all.first(std::min<size_t>(size_t(scores_told) + 1, tokens.size()));
-  if (pooled) return all.first(std::min<size_t>(size_t(pooled->findable()) + 1, tokens.size()));
+  // What a tell or a judge must see is computed, and what is found ends before it: the last token never is.
+  const auto up_to = [&](size_t computed) { return all.first(std::min(computed + 1, tokens.size())); };
+  if (request.watch) return up_to(rows_told);
+  const uint32_t unseen = budget ? budget->first_seen() : UINT32_MAX;
+  if (request.on_prompt_score) return up_to(std::min(scores_told, unseen));
+  if (pooled) return up_to(pooled->findable());
+  if (budget) return up_to(unseen);
   if (!prune.scorer) return all;
   if (prune.chooses_before_prefill()) return all.first(0);
   const TokenScorer& scorer = *prune.scorer;
-  const uint32_t cacheable = scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens());
-  return all.first(std::min<size_t>(cacheable + 1, tokens.size()));
+  return up_to(scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()));
 }
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "engine/pooled_rows.h"
+#include "engine/pruning/budget_run.h"
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
@@ -31,7 +32,7 @@ struct PruneRun {
   std::unique_ptr<TokenScorer> scorer;
   std::optional<ScoringPass> pass;  // what the scorer wants computed now, if that was asked
   uint32_t pass_index = 0, pass_done = 0;
-  uint32_t dropped = 0;        // tokens of the prompt that have no row any more, or never had
+  uint32_t dropped = 0;        // tokens that have no row any more, or never had
   std::vector<uint32_t> kept;  // those that stay, if that was known before the prompt was computed
 
   bool is_due() const { return scorer && dropped == 0; }
@@ -63,22 +64,32 @@ struct Sequence {
   // Whether a step may be planned for it before the one on its way has said what it drew.
   bool can_go_ahead() const;
   // How many of them may be computed in one run: a prompt that will be pruned ends one.
+  // So does one that fills its budget.
   uint32_t longest_run() const {
-    if (to_score() > 0) return to_score();
+    const uint32_t most = to_score() > 0 ? to_score() : backlog();
+    if (budget) return std::min(most, budget->rows() - rows());
+    if (to_score() > 0) return most;
     return prune.is_due() ? prune.scorer->tokens() - rows() : backlog();
   }
   // How many of its coming rows predict a token of the prompt that somebody wants to know about.
   uint32_t to_score() const {
     const uint32_t last = uint32_t(request.prompt.size()) - 1;
-    return request.on_prompt_score && rows() < last ? last - rows() : 0;
+    const uint32_t known = rows() + prune.dropped;
+    return request.on_prompt_score && known < last ? last - known : 0;
   }
   // Its prompt is computed, and nothing more may be before it is pruned.
   bool must_prune() { return at_pruning() && !prune.chooses_before_prefill() && due_pass() == nullptr; }
   // What its scorer wants computed now, before anything else; null if nothing.
   const ScoringPass* due_pass();
-  uint32_t position_of(uint32_t row) const {
+  // Its budget is full, or will be when the steps on their way are done: nothing more is computed before rows have gone.
+  bool must_let_go() const { return budget && budget->is_full(rows()); }
+  // Which of its tokens a coming row is of, and the position of that.
+  uint32_t token_of(uint32_t row) const {
     return row < prune.kept.size() ? prune.kept[row] : row + prune.dropped;
   }
+  uint32_t position_of(uint32_t row) const { return token_of(row) - (budget ? budget->set_back() : 0); }
+  // What it has or needs room for, with so many tokens.
+  SequenceSize size_of(uint32_t tokens) const { return {tokens, budget ? budget->rows() : UINT32_MAX}; }
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;
   // Something is told of every token of its prompt: it waits for nobody else to compute them.
@@ -102,6 +113,7 @@ struct Sequence {
   uint32_t rows_told = 0;            // of its watched head: those before it need not be computed again
   std::optional<PooledRows> pooled;  // of one that becomes a vector; else nothing
   PruneRun prune;
+  std::unique_ptr<BudgetRun> budget;  // of one that may have so many rows only; else null
   PageTable table;
   std::vector<TokenId> drafts;  // guesses at what comes next, for the coming step
   std::map<TokenId, uint32_t>

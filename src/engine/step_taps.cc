@@ -6,6 +6,8 @@ namespace quire {
 
 void StepTaps::ask(Sequence& sequence, const TokenRun& run, StepInput& input) {
   if (sequence.request.watch) ask_head(sequence, run, input);
+  if (sequence.budget && sequence.budget->scorer() != nullptr)
+    return ask(*sequence.budget->scorer(), run, run.row, sequence.budget->first_seen(), input);
   if (!sequence.prune.is_due()) return;
   TokenScorer& scorer = *sequence.prune.scorer;
   ask(scorer, run, run.row, scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()), input);

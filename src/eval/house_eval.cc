@@ -42,9 +42,12 @@ std::vector<Answer> HouseEval::answer_all(std::string_view part, std::vector<Ask
   for (Ask& ask : asks) {
     Request request;
     request.prompt = std::move(ask.prompt);
-    if (pruning_ && ask.text_tokens > pruning_->window) {
-      request.pruning = pruning_;
-      if (question_ == Question::hidden) request.pruning->scored = ask.text_tokens;
+    if (choose_ && ask.text_tokens > 0) {
+      const bool hidden = question_ == Question::hidden;
+      const std::span<const TokenId> whole = request.prompt;
+      request.pruning = choose_(hidden ? whole.first(ask.text_tokens) : whole);
+      if (request.pruning && ask.text_tokens <= request.pruning->window) request.pruning.reset();
+      if (request.pruning && hidden) request.pruning->scored = ask.text_tokens;
     }
     request.sampling.temperature = 0;
     request.max_tokens = max_tokens;

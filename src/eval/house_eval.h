@@ -2,8 +2,10 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -47,7 +49,13 @@ class HouseEval {
   // Prunes every prompt, with its question or up to where that begins: then what chooses does not know what will be asked.
   enum class Question : uint8_t { hidden, seen };
   void prune(const PruningOptions& pruning, Question question = Question::hidden) {
-    pruning_ = pruning;
+    choose_ = [pruning](std::span<const TokenId>) { return pruning; };
+    question_ = question;
+  }
+  // The same, but every prompt as it is chosen for it.
+  using Choose = std::function<std::optional<PruningOptions>(std::span<const TokenId> prompt)>;
+  void prune(Choose choose, Question question) {
+    choose_ = std::move(choose);
     question_ = question;
   }
   // For models that answer in sentences: right is what says the expected somewhere.
@@ -84,7 +92,7 @@ class HouseEval {
   const HouseData& data_;
   uint32_t limit_;
   bool sentences_ = false;
-  std::optional<PruningOptions> pruning_;
+  Choose choose_;  // empty: nothing is pruned
   Question question_ = Question::hidden;
   Progress progress_;
   std::vector<Judged> judged_;

@@ -51,7 +51,8 @@ KeepChooser::Choice KeepChooser::choose(std::span<const TokenId> prompt, double 
   choice.pruning = PruningOptions{.policy = *point->policy,
                                   .share = point->share,
                                   .window = usual_window(*point->policy),
-                                  .evaluator = heads_};
+                                  .evaluator = heads_,
+                                  .measured = choice.answers};
   choice.words = fmt::format(
       "{} keeps {} of the tokens{}: {} of {}'s bytes, {} of the answers that were measured",
       name(*point->policy), percent(point->share), asks ? "" : ", as no question is at the prompt's end",

@@ -12,10 +12,11 @@
 
 namespace quire {
 
-std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_t chunk, uint32_t sequences) {
+std::vector<uint32_t> pages_for(const KvLayout& layout, SequenceSize size, uint32_t chunk,
+                                uint32_t sequences) {
   std::vector<uint32_t> pages;
   for (const KvGroupLayout& group : layout.groups) {
-    uint32_t per_sequence = group.pages_covering(tokens);
+    uint32_t per_sequence = group.pages_covering(group.keeps_all() ? size.rows() : size.tokens);
     // The span that is alive while a chunk runs may start and end inside a page.
     if (group.is_state)
       per_sequence = kStatesHeld;
@@ -188,8 +189,8 @@ bool KvCache::reserve(PageTable& table, uint32_t tokens) {
   return true;
 }
 
-bool KvCache::could_hold(uint32_t tokens, uint32_t chunk) const {
-  const std::vector<uint32_t> pages = pages_for(layout_, tokens, chunk, 1);
+bool KvCache::could_hold(SequenceSize size, uint32_t chunk) const {
+  const std::vector<uint32_t> pages = pages_for(layout_, size, chunk, 1);
   for (size_t g = 0; g < pools_.size(); ++g) {
     if (pages[g] > pools_[g]->capacity()) return false;
   }

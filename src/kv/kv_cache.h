@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -19,9 +20,18 @@
 
 namespace quire {
 
-// How many pages each layer group needs to hold `sequences` sequences of `tokens` tokens that are computed in
+// What a sequence needs room for.
+struct SequenceSize {
+  SequenceSize(uint32_t tokens, uint32_t bound = UINT32_MAX) : tokens(tokens), bound(bound) {}
+  uint32_t rows() const { return std::min(tokens, bound); }  // at once, in layers that see everything
+  uint32_t tokens;
+  uint32_t bound;  // of those rows
+};
+
+// How many pages each layer group needs to hold `sequences` sequences of that size which are computed in
 // chunks of at most `chunk`: a window group keeps only what its window and one chunk span.
-std::vector<uint32_t> pages_for(const KvLayout& layout, uint32_t tokens, uint32_t chunk, uint32_t sequences);
+std::vector<uint32_t> pages_for(const KvLayout& layout, SequenceSize size, uint32_t chunk,
+                                uint32_t sequences);
 
 // How many pages each layer group gets of `bytes`, for at most `sequences` sequences at once: as many tokens as possible
 // in the groups that keep everything; in window groups what the sequences' windows span and a quarter of those tokens, so
@@ -84,6 +94,20 @@ struct KeptRows {
   std::vector<std::vector<uint32_t>> of_head;
 };
 
+// How a sequence lets go of rows as it grows: those of its last pages take the places of rows that nobody wants any more, and the
+// pages are given up. So a row is not where its order says; keys carry their rotation, and attention asks for no order.
+struct MovedRows {
+  uint32_t count = 0;  // rows that are left: whole nodes
+  struct Row {
+    uint32_t from = 0, to = 0;
+  };
+  // By layer, then KV head, ascending; of layers with a window: empty.
+  std::vector<std::vector<Row>> of_head;
+  // How many positions before its own each of the rows that are left will stand, by head as above; empty: all stay where they are.
+  std::vector<std::vector<uint32_t>> back;
+  uint32_t window_back = 0;  // the same of all rows of layers with a window
+};
+
 struct KvCacheOptions {
   bool sharing = true;
   uint64_t salt = 0;  // of the model, its formats and kernels
@@ -127,12 +151,12 @@ class KvCache {
   // A state is worth keeping where these tokens end, if that is the end of a node: a prompt's, or where others go on otherwise.
   void keep_state_at(PageTable& table, uint32_t tokens) const;
 
-  // Whether a sequence of so many tokens, computed in chunks of `chunk`, could run if it were alone.
-  bool could_hold(uint32_t tokens, uint32_t chunk) const;
+  // Whether a sequence of that size, computed in chunks of `chunk`, could run if it were alone.
+  bool could_hold(SequenceSize size, uint32_t chunk) const;
 
-  // Whether a new sequence of so many tokens, computed in chunks of `chunk`, of which it may find the first ones in the cache,
+  // Whether a new sequence of that size, computed in chunks of `chunk`, of which it may find the first ones in the cache,
   // would find room now and leave `headroom` pages.
-  bool fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const;
+  bool fits(SequenceSize size, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const;
 
   // Publishes the nodes that the first `computed` of the sequence's tokens have filled. Where another sequence has
   // published the same tokens, the table takes a share of its page instead.
@@ -156,6 +180,10 @@ class KvCache {
   // others; what is published of them can still be found. Without room for a copy they move in the pages that nobody else
   // holds. Layers with a window keep theirs. False, and nothing changed, if neither can be done.
   [[nodiscard]] bool keep_rows(PageTable& table, uint32_t computed, const KeptRows& kept);
+  // Of the first `rows`, which fill whole nodes, the last give up their pages; where they go is said. What was published of the
+  // sequence can still be found, where there is room for a copy. False, and nothing changed, if pages that others hold would be
+  // written over and there is no room for copies.
+  [[nodiscard]] bool drop_rows(PageTable& table, uint32_t rows, const MovedRows& moved);
   // A table that will be filled with tokens that are not a prefix: nothing of it is published.
   void never_publish(PageTable& table) const { table.pruned_ = true; }
   // Gives up the room for all rows from `rows` on: rejected drafts. What a window had already passed does not come back: a
@@ -335,6 +363,14 @@ class KvCache {
   // Moves these rows there, page lists to page lists.
   void gather(uint32_t group, const KeptRows& kept, std::span<const std::optional<PageRef>> from,
               std::span<const std::optional<PageRef>> to, std::span<const std::vector<uint32_t>> cells);
+  // ---- rows that go as a sequence grows (kv_dropping.cc)
+  // The pages that are written over, by group.
+  std::vector<std::vector<bool>> written_pages(const PageTable& table, const MovedRows& moved) const;
+  // Nobody else sees this page of the table from now on.
+  void make_own(PageTable& table, uint32_t group, uint32_t index);
+  void move_rows(const PageTable& table, const MovedRows& moved);
+  void rotate_rows(const PageTable& table, const MovedRows& moved);
+  void forget_prefix(PageTable& table);
   // Where the rows of the heads of one table are.
   void add_head_cells(uint32_t group, const PageTable& table, KvUnequalHeads<KvOwned>& flat) const;
   void record(KvEventKind kind, uint32_t group, PageId page, uint32_t index, SequenceId sequence);

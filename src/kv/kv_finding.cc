@@ -89,10 +89,10 @@ PrefixMatch KvCache::lookup(const SaltedTokens& tokens) const {
   return {path.tokens, path.miss};
 }
 
-bool KvCache::fits(uint32_t tokens, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const {
+bool KvCache::fits(SequenceSize size, const SaltedTokens& findable, uint32_t chunk, uint32_t headroom) const {
   Path path = find(findable);
   shorten_to_usable(path);
-  const std::vector<uint32_t> all = pages_for(layout_, tokens + 1, chunk, 1);
+  const std::vector<uint32_t> all = pages_for(layout_, {size.tokens + 1, size.bound}, chunk, 1);
   std::vector<uint32_t> found(pools_.size()), found_cached(pools_.size());
   for (uint32_t i = 0; i < path.nodes.size(); ++i) {
     for (uint32_t n = 0; n < node_pages(); ++n) {

@@ -87,6 +87,32 @@ class Pruning : public testing::Test {
     return true;
   }
 
+  // So many rows of each head go, any of them; the last of those that stay take their places.
+  bool drop(uint32_t count) {
+    MovedRows moved;
+    moved.count = computed_ - count;
+    moved.of_head.resize(kHeads);
+    std::map<uint32_t, Rows> expected = expected_;
+    for (uint32_t head = 0; head < kHeads; ++head) {
+      if (has_window(head)) continue;
+      Rows all(computed_), gone;
+      std::iota(all.begin(), all.end(), 0u);
+      std::ranges::sample(all, std::back_inserter(gone), count, random_);
+      uint32_t from = moved.count;
+      for (const uint32_t to : gone) {
+        if (to >= moved.count) continue;
+        while (std::ranges::find(gone, from) != gone.end()) ++from;
+        moved.of_head[head].push_back({from, to});
+        expected[head][to] = expected[head][from++];
+      }
+      expected[head].resize(moved.count);
+    }
+    if (!kv_->drop_rows(table_, computed_, moved)) return false;
+    expected_ = std::move(expected);
+    computed_ = moved.count;
+    return true;
+  }
+
   void expect_right_rows() {
     std::set<const std::byte*> places;
     size_t rows = 0;
@@ -189,6 +215,50 @@ TEST_F(Pruning, ATableThatFindsNoRoomToGrowStaysAsItWas) {
   expect_right_rows();
   kv_->release(other, {}, 0, KvCache::Reason::forgotten);
   ASSERT_TRUE(append(1));
+  expect_right_rows();
+}
+
+TEST_F(Pruning, RowsOfTheLastPagesTakeThePlacesOfRowsThatGo) {
+  make(11);  // one more than it holds: what it has published is copied, or not, page by page
+  for (uint32_t round = 0; round < 30; ++round) {
+    ASSERT_TRUE(append(40 - computed_));
+    expect_right_rows();
+    const std::vector<TokenId> tokens(tokens_);
+    if (round == 0) kv_->publish(table_, tokens, computed_);
+    ASSERT_TRUE(drop(round % 3 == 0 ? 8 : 4));
+    EXPECT_EQ(kv_->group_stats(0).held, round % 3 == 0 ? 8u : 9u);
+    expect_right_rows();
+    kv_->release_behind_window(table_, computed_);
+  }
+  kv_->release(table_, {}, computed_, KvCache::Reason::finished);
+  EXPECT_EQ(kv_->group_stats(0).held, 0u);
+  kv_->check_invariants();
+}
+
+TEST_F(Pruning, RowsThatOthersSeeStayWhereTheyAreWhenASequenceLetsGo) {
+  make(24);
+  ASSERT_TRUE(append(40));
+  const std::vector<TokenId> tokens(tokens_);
+  kv_->publish(table_, tokens, computed_);
+  PageTable other = kv_->fork(table_, 40, SequenceId{2}).value();
+  const std::map<uint32_t, Rows> whole = expected_;
+  ASSERT_TRUE(drop(8));
+  expect_right_rows();
+  std::swap(table_, other);
+  std::map<uint32_t, Rows> own = whole;
+  std::swap(expected_, own);
+  computed_ = 40;
+  expect_right_rows();
+  kv_->release(other, {}, 0, KvCache::Reason::forgotten);
+  EXPECT_EQ(kv_->group_stats(0).held, 10u);
+}
+
+TEST_F(Pruning, WithoutRoomForACopyOfWhatOthersHoldNothingIsLetGo) {
+  make(10);
+  ASSERT_TRUE(append(40));
+  const PageTable other = kv_->fork(table_, 40, SequenceId{2}).value();
+  EXPECT_FALSE(drop(4));
+  EXPECT_EQ(kv_->group_stats(0).held, 10u);
   expect_right_rows();
 }
 

@@ -103,9 +103,19 @@ std::string read_cache_salt(const JsonFields& fields) {
 }
 
 // What chats and completions have in common.
-void read_pruning(const JsonFields& fields, const ServedModel& model, Request& request) {
+void read_pruning(const JsonFields& fields, const ServedModel& model, Ask& ask) {
   const OrderedJson& keep = fields.get("kv_keep");
   if (keep.is_null()) return;
+  Request& request = ask.request;
+  ask.chooses_kept = keep == "auto";
+  if (ask.chooses_kept) {
+    if (!model.choose_kept)
+      bad_field("quire.kv_keep",
+                "'quire.kv_keep' is 'auto', but this server was not started with --kv-keep auto");
+    request.pruning.reset();
+    request.budget.reset();
+    return;
+  }
   PruningOptions pruning = model.pruning.value_or(PruningOptions{});
   pruning.evaluator = model.evaluator;
   const char* field = "kv_keep";
@@ -120,6 +130,38 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Request& r
     bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
   }
   request.pruning = pruning;
+  request.budget.reset();
+}
+
+void read_budget(const JsonFields& fields, const ServedModel& model, Ask& ask) {
+  const OrderedJson& rows = fields.get("kv_budget");
+  if (rows.is_null()) return;
+  if (!fields.get("kv_keep").is_null())
+    bad_field("quire.kv_budget", "'quire.kv_budget' bounds the prompt too: leave 'quire.kv_keep' out");
+  BudgetOptions budget = model.budget.value_or(BudgetOptions{});
+  const char* field = "kv_budget";
+  try {
+    quire::read_budget(rows.is_string() ? rows.get<std::string>() : rows.dump(), budget);
+    field = "kv_policy";
+    if (const auto policy = fields.text(field)) budget.policy = pruning_policy_from_name(*policy);
+    budget.window = uint32_t(fields.integer("kv_window", 1, 4096).value_or(budget.window));
+    budget.check();
+  } catch (const Error& error) {
+    bad_field(fields.name(field), "'{}': {}", fields.name(field), error.what());
+  }
+  ask.request.budget = budget;
+  ask.request.pruning.reset();
+  ask.chooses_kept = false;
+}
+
+// Of the budget that it has or that all have.
+void read_pinned(const JsonFields& fields, Ask& ask) {
+  const auto pinned = fields.integer("kv_pin", 0, 1 << 20);
+  if (!pinned) return;
+  if (!ask.request.budget)
+    bad_field("quire.kv_pin", "'quire.kv_pin' says what stays of a budget, and there is none");
+  ask.request.budget->pinned = uint32_t(*pinned);
+  ask.pins_system = false;
 }
 
 // Who computes the prompt, and who goes on: as vLLM has it. What a ticket says is looked into when it is used.
@@ -185,7 +227,9 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     ask.resume = more->boolean("resume").value_or(false);
     if (ask.resume && !ask.stream)
       bad_field("quire.resume", "'quire.resume' is for streams only: set 'stream' to true");
-    read_pruning(*more, model, request);
+    read_pruning(*more, model, ask);
+    read_budget(*more, model, ask);
+    read_pinned(*more, ask);
   }
   return ask;
 }
@@ -218,7 +262,12 @@ std::vector<TokenId> chat_prompt(Ask& ask, const Conversation& conversation, boo
     ask.parse = ResponseOptions{.start = model.format->start_after(prompt), .types = {}, .calls = calls};
     if (calls) ask.parse->types = ArgumentTypes(input.tools);
     ask.request.shown_special = model.format_tokens;
-    return model.text->tokenizer.encode(prompt, most_tokens);
+    std::vector<TokenId> tokens = model.text->tokenizer.encode(prompt, most_tokens);
+    if (ask.request.budget && ask.pins_system) {
+      uint32_t& pinned = ask.request.budget->pinned;
+      pinned = std::max(pinned, model.text->system_tokens(model.format->adapted(input), tokens));
+    }
+    return tokens;
   } catch (const TooManyTokens&) {
     throw;
   } catch (const Error& error) {
@@ -245,13 +294,21 @@ std::vector<TokenId> read_one_prompt(const OrderedJson& prompt, const std::strin
             field);
 }
 
-// What `read` makes of a prompt, of which no more is looked at than the context could hold.
+// What `read` makes of a prompt, of which no more is looked at than the context could hold; with a budget as many times more.
 template <class Read>
-std::vector<TokenId> fitting(const std::string& field, const ServedModel& model, Read&& read) {
+std::vector<TokenId> fitting(const std::string& field, const Ask& ask, const ServedModel& model,
+                             Read&& read) {
+  constexpr size_t kMostContexts = 64;
   std::vector<TokenId> prompt;
+  const bool is_bound = ask.request.budget.has_value();
   try {
-    prompt = read(size_t(model.context) - 1);
+    prompt = read(is_bound ? kMostContexts * model.context : size_t(model.context) - 1);
   } catch (const TooManyTokens&) {
+    if (is_bound) {
+      throw ApiError(400, field, "context_length_exceeded",
+                     fmt::format("'{}' has more than {} tokens, {} times what the context holds", field,
+                                 kMostContexts * model.context, kMostContexts));
+    }
     throw ApiError(
         400, field, "context_length_exceeded",
         fmt::format("'{}' has {} tokens or more, but the context holds {} with at least one for the answer",
@@ -318,12 +375,15 @@ void set_sampling_defaults(Ask& ask, const ServedModel& model) {
   ask.request.sampling = model.text->sampling_defaults;
   ask.request.sampling.seed = uint64_t(std::random_device()()) << 32 | std::random_device()();
   ask.request.pruning = model.pruning;
+  ask.chooses_kept = model.chooses_kept;
+  ask.request.budget = model.budget;
+  ask.pins_system = model.pins_system;
 }
 
 void set_conversation(Ask& ask, const Conversation& conversation, bool calls, const ServedModel& model,
                       const std::string& field) {
   const auto read = [&](size_t most) { return chat_prompt(ask, conversation, calls, model, field, most); };
-  ask.prompts.push_back(fitting(field, model, read));
+  ask.prompts.push_back(fitting(field, ask, model, read));
 }
 
 OrderedJson parse_body(std::string_view body) {
@@ -364,7 +424,7 @@ Ask parse_continuation(const OrderedJson& body, const ServedModel& model) {
 
 void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model) {
   const auto add = [&](const OrderedJson& one, const std::string& field) {
-    ask.prompts.push_back(fitting(field, model, [&](size_t most) {
+    ask.prompts.push_back(fitting(field, ask, model, [&](size_t most) {
       return read_one_prompt(one, field, model, {.most_tokens = most});
     }));
   };

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,14 @@ struct ServedModel {
   const ModelText* text = nullptr;
   uint32_t vocab = 0;
   uint32_t context = 0;
-  int64_t created = 0;                            // seconds since 1970
-  std::optional<PruningOptions> pruning = {};     // of requests that do not say it themselves
+  int64_t created = 0;                         // seconds since 1970
+  std::optional<PruningOptions> pruning = {};  // of requests that do not say it themselves
+  // What a prompt keeps where nobody says how much but how well (--kv-keep auto); nothing: all. Empty: it cannot be asked for. The engine's
+  // thread calls it.
+  std::function<std::optional<PruningOptions>(std::span<const TokenId>)> choose_kept = {};
+  bool chooses_kept = false;                      // of requests that do not say it themselves
+  std::optional<BudgetOptions> budget = {};       // the same
+  bool pins_system = true;                        // where nobody says how much of a budget is pinned
   EvaluatorHeads evaluator = {};                  // of the model, if they are known
   std::shared_ptr<const ChatFormat> format = {};  // null: the model has no chat template
   std::vector<TokenId> format_tokens = {};        // special tokens that the format is written in; in order
@@ -56,6 +64,8 @@ struct Ask {
   bool prompt_only = false;       // no answer is wanted: `echo` with max_tokens 0
   bool score_prompt = false;      // with `echo`: how likely each of the prompt's tokens was
   bool leave_out_answer = false;  // only what is said of the prompt is wanted
+  bool chooses_kept = false;      // each of its prompts keeps what the model's curve says
+  bool pins_system = false;       // the system's words are pinned of its budget
   bool report = false;            // timings, verdict and cache explanation are wanted
   bool resume = false;  // a stream that can be read again while it is on its way, and for a while after
   std::optional<double> deadline_ms;

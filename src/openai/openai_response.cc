@@ -98,6 +98,25 @@ OrderedJson logprobs_json(AskKind kind, const AnswerPart& part, const Request& r
                                : completion_logprobs(part, request, tokenizer);
 }
 
+namespace {
+
+OrderedJson kv_json(const Answer& answer) {
+  OrderedJson json = {{"pages", answer.kv_pages}, {"bytes", answer.kv_bytes}};
+  if (const auto& kept = answer.account.kept) {
+    json["policy"] = name(kept->policy);
+    json["kept"] = kept->share;
+    if (kept->answers > 0) json["measured_answers"] = kept->answers;
+  }
+  if (const RequestAccount& account = answer.account; account.budget_rows > 0) {
+    json["budget_rows"] = account.budget_rows;
+    json["forgotten_tokens"] = account.forgotten_tokens;
+    json["counted_anew"] = account.counted_anew;
+  }
+  return json;
+}
+
+}  // namespace
+
 OrderedJson report_json(const std::string& id, const Answer& answer) {
   const Timings& t = answer.timings;
   const RequestAccount& account = answer.account;
@@ -126,7 +145,7 @@ OrderedJson report_json(const std::string& id, const Answer& answer) {
             {"store", text(account.store)},
             {"computed_tokens", answer.prompt_tokens - std::min(answer.prompt_tokens, account.cached_tokens)},
             {"why", account.miss.text()}}},
-          {"kv", {{"pages", answer.kv_pages}, {"bytes", answer.kv_bytes}}},
+          {"kv", kv_json(answer)},
           {"gap_causes", std::move(causes)},
           {"preemptions", account.preemptions},
           {"drafted", account.drafted},

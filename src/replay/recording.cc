@@ -67,8 +67,17 @@ SamplingOptions read_sampling(RecordingReader& from) {
   return sampling;
 }
 
-void write_pruning(RecordingWriter& to, const std::optional<PruningOptions>& pruning) {
-  to.number(uint8_t(pruning ? 1 : 0));
+// What is kept of the prompt, a budget, or neither: 1, 2 and 0.
+void write_pruning(RecordingWriter& to, const Request& request) {
+  const std::optional<PruningOptions>& pruning = request.pruning;
+  to.number(uint8_t(pruning ? 1 : request.budget ? 2 : 0));
+  if (!pruning && request.budget) {
+    to.number(uint8_t(request.budget->policy));
+    to.number(request.budget->rows);
+    to.number(uint64_t(request.budget->bytes));
+    to.number(request.budget->pinned);
+    to.number(request.budget->window);
+  }
   if (!pruning) return;
   to.number(uint8_t(pruning->policy));
   to.number(pruning->share);
@@ -79,8 +88,21 @@ void write_pruning(RecordingWriter& to, const std::optional<PruningOptions>& pru
   to.numbers(pruning->evaluator.heads);
 }
 
-std::optional<PruningOptions> read_pruning(RecordingReader& from) {
-  if (from.choice(2) == 0) return std::nullopt;
+BudgetOptions read_budget(RecordingReader& from) {
+  BudgetOptions budget;
+  budget.policy = kPruningPolicies[from.choice(std::size(kPruningPolicies))];
+  budget.rows = from.number<uint32_t>();
+  budget.bytes = size_t(from.number<uint64_t>());
+  budget.pinned = from.number<uint32_t>();
+  budget.window = from.number<uint32_t>();
+  budget.check();
+  return budget;
+}
+
+void read_pruning(RecordingReader& from, Request& request) {
+  const size_t what = from.choice(3);
+  if (what == 2) request.budget = read_budget(from);
+  if (what != 1) return;
   PruningOptions pruning;
   pruning.policy = kPruningPolicies[from.choice(std::size(kPruningPolicies))];
   pruning.share = from.number<double>();
@@ -91,7 +113,7 @@ std::optional<PruningOptions> read_pruning(RecordingReader& from) {
   pruning.evaluator.heads = from.numbers<uint32_t>();
   pruning.check();
   pruning.check_heads();
-  return pruning;
+  request.pruning = pruning;
 }
 
 RecordingHead read_head(RecordingReader from) {
@@ -119,7 +141,7 @@ RecordedAnswer read_answer(RecordingReader from) {
   for (uint32_t i = 0; i < stops; ++i) request.stop.push_back(from.text());
   request.stop_tokens = from.numbers<TokenId>();
   request.ignore_end = from.choice(2) == 1;
-  request.pruning = read_pruning(from);
+  read_pruning(from, request);
   if (from.choice(2) == 1) {
     const auto kind =
         grammar::GrammarSource::Kind(from.choice(size_t(grammar::GrammarSource::Kind::calls) + 1));
@@ -182,7 +204,7 @@ std::vector<std::byte> answer_part(const RecordedAnswer& answer) {
   for (const std::string& stop : request.stop) words.text(stop);
   words.numbers(request.stop_tokens);
   words.number(uint8_t(request.ignore_end ? 1 : 0));
-  write_pruning(words, request.pruning);
+  write_pruning(words, request);
   const auto& source = request.grammar ? std::optional(request.grammar->source()) : answer.grammar;
   words.number(uint8_t(source ? 1 : 0));
   if (source) {

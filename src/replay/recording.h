@@ -28,7 +28,7 @@ struct RecordedAnswer {
   std::string id;  // of the request
   uint32_t index =
       0;  // of the answer among the request's: prompts one after the other, each with its choices
-  // Prompt, sampling, choice, max_tokens, stop, stop_tokens, ignore_end and pruning; nothing else is kept. Its grammar is written as
+  // Prompt, sampling, choice, max_tokens, stop, stop_tokens, ignore_end, pruning and budget; nothing else is kept. Its grammar is written as
   // its source, which is what comes back.
   Request request;
   std::optional<grammar::GrammarSource> grammar = {};  // what the answer kept to

@@ -12,10 +12,23 @@ namespace {
 constexpr size_t kAsideBytes = size_t(64)
                                << 20;  // that are one thing to wait for: about a millisecond of a bus
 
-KvMemory pages_of(Backend& backend) {
+KvMemory pages_of(Backend& backend, const ModelSpec& spec, const KvLayout& layout) {
+  const auto rotate = [&backend, &spec, places = layout.places, groups = layout.groups](
+                          std::byte* keys, uint32_t layer, std::span<const uint32_t> back) {
+    const GqaSpec& attention = *spec.layers[layer].attention();
+    if (!attention.rope) return;
+    const RopeSpec& rope = spec.ropes[*attention.rope];
+    const KvLayout::Place& place = places[layer].front();
+    backend.rotate_keys({.keys = keys,
+                         .layer = &groups[place.group].layers[place.slot],
+                         .back = back,
+                         .inverse_frequencies = rope.inverse_frequencies,
+                         .pairing = rope.pairing});
+  };
   return KvMemory(
       [&backend](size_t bytes) { return backend.allocate(bytes); },
-      [&backend](std::byte* to, const std::byte* from, size_t bytes) { backend.copy(to, from, bytes); });
+      [&backend](std::byte* to, const std::byte* from, size_t bytes) { backend.copy(to, from, bytes); },
+      rotate);
 }
 
 }  // namespace
@@ -34,8 +47,8 @@ struct Runner::Flight {
 
 Runner::Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group)
     : model_(model),
-      memory_(layout, pages_per_group, pages_of(model.backend->side(Side::device)),
-              pages_of(model.backend->side(Side::host))),
+      memory_(layout, pages_per_group, pages_of(model.backend->side(Side::device), *model.spec, layout),
+              pages_of(model.backend->side(Side::host), *model.spec, layout)),
       decoder_(*model.spec, *model.weights, *model.backend) {}
 
 Runner::~Runner() {
@@ -183,7 +196,8 @@ void Runner::start_aside(KvMoves moves) {
         copies.push_back({ends.to, ends.from, to->bytes});
       }
     }
-    asides_.push_back({.mark = 0, .made = {.moves = {.list = {from, to}, .held = {}}, .bytes = bytes}});
+    asides_.push_back(
+        {.mark = 0, .made = {.moves = {.list = {from, to}, .held = {}, .back = {}}, .bytes = bytes}});
     try {
       asides_.back().mark = model_.backend->copy_aside(copies);
     } catch (...) {

@@ -12,11 +12,12 @@ struct Completions::Started {
   Clock::time_point submitted;
   std::vector<SequenceId> sequences;  // by answer, as the next
   std::vector<std::shared_ptr<const RequestEntry>> entries;
+  std::vector<std::optional<PruningOptions>> pruning;  // by prompt
 };
 
 EngineLoop::Ticket Completions::start(const Ask& ask, const std::string& id,
                                       const std::optional<ForkPoint>& fork, const std::shared_ptr<Box>& box) {
-  const auto started = std::make_shared<Started>(Started{ask, id, fork, Clock::now(), {}, {}});
+  const auto started = std::make_shared<Started>(Started{ask, id, fork, Clock::now(), {}, {}, {}});
   started->ask.turn = nullptr;  // the engine's thread need not free what it never reads
   const auto begin = [this, started, box](Engine& engine) {
     submit(*started, box, engine);
@@ -57,6 +58,8 @@ void Completions::submit_prompt(Started& started, uint32_t p, const std::shared_
   const Ask& ask = started.ask;
   Request request = ask.request;
   request.prompt = ask.prompts[p];
+  if (ask.chooses_kept && ask.is_text()) request.pruning = model_.choose_kept(request.prompt);
+  started.pruning.push_back(request.pruning);
   request.logprobs = request.logprobs || recorder_ != nullptr;
   request.on_token = [this, id = started.id, box, base = p * ask.choices](const TokenEvent& event) {
     book_.note(id, base + event.choice, event);
@@ -121,7 +124,8 @@ void Completions::record(const Started& started, uint32_t index,
     kept->stop_tokens = asked.stop_tokens;
     kept->ignore_end = asked.ignore_end;
     kept->choice = index % started.ask.choices;
-    kept->pruning = asked.pruning;
+    kept->pruning = started.pruning[index / started.ask.choices];
+    kept->budget = asked.budget;
     recorder_->add([kept, entry = started.entries[index], answer] {
       RecordedAnswer recorded{.id = entry->id, .index = entry->choice, .request = *kept};
       recorded.request.prompt = entry->prompt;

@@ -63,7 +63,7 @@ struct Metrics::State {
   Twin<Gauge> running, waiting, kv_usage;
   Twin<Counter> prompt_tokens, answer_tokens, cached_tokens, queried_tokens, preemptions, drafted, accepted;
   Counter *evictions = nullptr, *restored = nullptr, *host_tokens = nullptr, *disk_tokens = nullptr,
-          *cancelled = nullptr, *steps = nullptr;
+          *forgotten_tokens = nullptr, *cancelled = nullptr, *steps = nullptr;
   Gauge *kv_cached = nullptr, *kv_unused = nullptr, *bandwidth = nullptr, *arithmetic = nullptr,
         *connections = nullptr;
   Counter *host_stored = nullptr, *host_stored_bytes = nullptr, *host_loaded = nullptr,
@@ -156,6 +156,9 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
   s.host_used =
       &s.gauge("quire_kv_host_used_ratio", "Share of the host tier's pages that are in use, 0 to 1.");
   s.host_rate = &s.gauge("quire_kv_host_bytes_per_second", "How fast pages were moved lately.");
+  s.forgotten_tokens =
+      &s.counter("quire_forgotten_tokens_total",
+                 "Tokens of prompts and answers whose rows were let go to keep to a budget.");
   s.disk_tokens =
       &s.counter("quire_disk_prompt_tokens_total",
                  "Tokens of prompts that were in the cache because they came back from the disk.");
@@ -257,6 +260,7 @@ void Metrics::finished(const Answer& answer, double e2e_ms) {
   s.host_tokens->Increment(account.host_tokens);
   s.disk_tokens->Increment(account.disk_tokens);
   s.remote_tokens->Increment(account.remote_tokens);
+  s.forgotten_tokens->Increment(account.forgotten_tokens);
   s.queried_tokens.increase(answer.prompt_tokens);
   s.drafted.increase(account.drafted);
   s.accepted.increase(account.accepted);

@@ -64,7 +64,7 @@ FedText fed_text(const RequestRecord& record) {
   text.salt = record.salt;
   text.prompt_tokens = uint32_t(record.prompt.size());
   text.cached_tokens = record.answer.account.cached_tokens;
-  text.pruned_tokens = record.answer.account.pruned_tokens;
+  text.pruned_tokens = record.answer.account.pruned_tokens + record.answer.account.forgotten_tokens;
   text.known_tokens = record.prompt.size() + record.answer.tokens.size();
   if (text.known_tokens > HeadWatch::kMostTokens + 1) return text;
   text.pass_of.resize(text.cached_tokens);
@@ -83,10 +83,9 @@ FedText fed_text(const RequestRecord& record) {
 
 void FedText::check() const {
   if (pruned_tokens > 0) {
-    throw ApiError(
-        400, "", "pruned",
-        "the prompt of this request was pruned: its heads did not see the whole text, and what they "
-        "saw is gone");
+    throw ApiError(400, "", "pruned",
+                   "rows of this request were pruned: its heads did not see the whole text, and what they "
+                   "saw is gone");
   }
   if (known_tokens > HeadWatch::kMostTokens + 1) {
     throw ApiError(400, "", "too_long",

@@ -65,6 +65,9 @@ OrderedJson head_json(const RequestEntry& entry, double submitted_ms, const Requ
           {"drafted", figures.drafted},
           {"accepted", figures.accepted},
           {"pruned_tokens", figures.pruned_tokens},
+          {"budget_rows", figures.budget_rows},
+          {"forgotten_tokens", figures.forgotten_tokens},
+          {"counted_anew", figures.counted_anew},
           {"choosing_ms", figures.choosing_ms}};
 }
 

@@ -35,7 +35,8 @@ class StepsReader {
       pass.tokens = chunk.tokens;
       pass.entries_before = chunk.entries_before;
       pass.entries_after = chunk.entries_after;
-      if (account_.pruned_tokens == 0) pass.fed = tokens_from(chunk.entries_before, chunk.tokens);
+      if (account_.pruned_tokens == 0 && account_.forgotten_tokens == 0)
+        pass.fed = tokens_from(chunk.entries_before, chunk.tokens);
       steps_.passes.push_back(std::move(pass));
     }
     return next_chunk_ > begin;
@@ -62,6 +63,8 @@ class StepsReader {
       pass.at_ms = record_.submitted_ms + record_.token_ms[i];
       pass.ms = record_.token_ms[i] - record_.token_ms[i - 1];
       pass.entries_before = steps_.passes.empty() ? 0 : steps_.passes.back().entries_after;
+      if (account_.budget_rows > 0 && pass.entries_before >= account_.budget_rows)
+        pass.entries_before -= account_.budget_step;  // which have gone since
       steps_.passes.push_back(std::move(pass));
     }
     if (steps_.passes.empty()) return;

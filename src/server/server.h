@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "cluster/kv_event_publisher.h"
@@ -25,10 +28,14 @@ struct ServerOptions {
   SnapshotLimits snapshots;               // in it
   std::string kv_restore;                 // the one to begin with; empty: none. Needs a folder
   std::optional<PruningOptions> pruning;  // of requests that do not say it themselves
-  EvaluatorHeads evaluator;               // of the model, if they are known
-  std::optional<Pooling> pooling;         // of texts that become vectors; nothing: as the model says
-  RecorderOptions record;                 // to this file; no path: nothing is recorded
-  std::string model_path;                 // as a recording names it
+  // What a prompt keeps of requests that do not say it (ServedModel::choose_kept); empty: all, or as `pruning` says.
+  std::function<std::optional<PruningOptions>(std::span<const TokenId>)> choose_kept;
+  std::optional<BudgetOptions> budget;  // the same as pruning
+  bool pins_system = true;              // where nobody says how much of a budget is pinned
+  EvaluatorHeads evaluator;             // of the model, if they are known
+  std::optional<Pooling> pooling;       // of texts that become vectors; nothing: as the model says
+  RecorderOptions record;               // to this file; no path: nothing is recorded
+  std::string model_path;               // as a recording names it
   // Which the engine tells already; it must outlive the server. Null: nobody is told of blocks.
   const KvEventPublisher* kv_events = nullptr;
 };

@@ -37,6 +37,7 @@ class CpuBackend : public Backend {
   void activate(const ActivateParams& params) override;
   void rope_table(const RopeTableParams& params) override;
   void rope_store(const RopeStoreParams& params) override;
+  void rotate_keys(const RotateKeysParams& params) override;
   void attend(const AttendParams& params) override;
   void tap(const Tap& tap, const AttendParams& attend, std::span<float> values) override;
   void tap_columns(const Rows& rows, std::span<const uint32_t> matrices, const ColumnSums& sums) override;

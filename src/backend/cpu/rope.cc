@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "backend/cpu/attention/kv_rows.h"
 #include "backend/cpu/cpu_backend.h"
@@ -113,6 +114,27 @@ void CpuBackend::rope_store(const RopeStoreParams& params) {
         store(shape.value_format, {params.value.row(t) + h * shape.value_dim, shape.value_dim},
               params.kv.value_row(run, h, row));
       }
+    }
+  });
+}
+
+void CpuBackend::rotate_keys(const RotateKeysParams& params) {
+  const KvLayerShape& shape = params.layer->shape;
+  const size_t pairs = params.inverse_frequencies.size();
+  pool_.parallel_for(params.back.size(), 8, [&](size_t begin, size_t end) {
+    std::vector<float> key(shape.key_dim), cos(pairs), sin(pairs);
+    for (size_t row = begin; row < end; ++row) {
+      if (params.back[row] == 0) continue;
+      for (size_t i = 0; i < pairs; ++i) {
+        const double angle = -double(params.back[row]) * double(params.inverse_frequencies[i]);
+        cos[i] = float(std::cos(angle));
+        sin[i] = float(std::sin(angle));
+      }
+      std::byte* stored = params.keys + row * params.layer->key_row_bytes;
+      load_kv_row(shape.key_format, stored, key);
+      if (is_turned(shape.key_format)) turn_kv_row(key);
+      rotate(key.data(), cos.data(), sin.data(), pairs, params.pairing);
+      store_kv_row(shape.key_format, key, stored);
     }
   });
 }

@@ -74,8 +74,9 @@ BackendTraits CudaBackend::traits() const {
                      .side_streams = false,
                      .compressed_rows = false,
                      .experts_by_token = false,
+                     .rotated_keys = false,
                      .column_taps = false,
-                      .own_gates = false}};
+                     .own_gates = false}};
 }
 
 size_t CudaBackend::available_memory() const {

@@ -65,7 +65,7 @@ MtpDrafter::State& MtpDrafter::state_of(const Sequence& sequence) {
 }
 
 void MtpDrafter::learn(const Sequence& sequence, uint32_t position, std::span<const float> hidden) {
-  if (sequence.request.pruning) return;  // its rows do not stay where they are
+  if (sequence.request.pruning || sequence.request.budget) return;  // its rows do not stay where they are
   State& state = state_of(sequence);
   if (position > state.next()) {  // what is between, nobody will compute any more
     start_at(state, sequence.id, position);

@@ -42,6 +42,7 @@ struct PruningOptions {
   uint32_t tokens = 0;            // of each KV head
   uint32_t window = 32;           // the last so many always stay, and are those that look
   EvaluatorHeads evaluator = {};  // of the policies that ask them
+  double measured = 0;  // the share of the answers that were kept so when somebody measured it; 0: nobody did
   uint32_t scored = 0;  // the first so many tokens of the prompt are pruned, the others stay; 0: all
 
   // How many of `prompt` tokens stay: not fewer than the window.

@@ -21,6 +21,10 @@ struct KvMove {
   static constexpr uint32_t kNoSlot = UINT32_MAX;
   uint32_t host_slot = kNoSlot;  // the host tier's, that is filled or read
   uint64_t ticket = 0;           // of one that is made aside: each has the next
+  // A move with arithmetic: so many key rows of a head of this layer, which lie one after the other and stay where they are, become
+  // those of tokens that stand so many positions before (KvMoves::back, from `back_at` on). 0: bytes alone.
+  uint32_t rotated_rows = 0, layer = 0;
+  size_t back_at = 0;
 };
 
 // In the order in which they must be made: a later one may overwrite what an earlier one has read.
@@ -30,12 +34,14 @@ struct KvMove {
 struct KvMoves {
   std::vector<KvMove> list;
   std::vector<std::shared_ptr<const void>> held;  // host memory that must stay until they are made
+  std::vector<uint32_t> back;                     // see KvMove::rotated_rows
   uint64_t after = 0;  // they overwrite what moves aside up to this ticket have to read first
 
   bool empty() const { return list.empty(); }
   void clear() {
     list.clear();
     held.clear();
+    back.clear();
     after = 0;
   }
 };

@@ -15,6 +15,11 @@ PageMemory::PageMemory(KvLayout layout, std::span<const uint32_t> pages_per_grou
 void PageMemory::make(const KvMoves& moves) const {
   for (const KvMove& move : moves.list) {
     const Ends ends = ends_of(move);
+    if (move.rotated_rows > 0) {
+      memory_of(move.group)
+          .rotate(ends.to, move.layer, std::span(moves.back).subspan(move.back_at, move.rotated_rows));
+      continue;
+    }
     memory_of(move.group).copy(ends.to, ends.from, move.bytes);
   }
 }

@@ -19,15 +19,19 @@ struct KvMemory {
   using Allocate = std::function<Buffer(size_t bytes)>;
   using Copy = std::function<void(std::byte* to, const std::byte* from,
                                   size_t bytes)>;  // they may overlap
+  // What KvMove::rotated_rows asks for.
+  using Rotate = std::function<void(std::byte* keys, uint32_t layer, std::span<const uint32_t> back)>;
 
   template <std::convertible_to<Allocate> F>
   KvMemory(
       F allocate,
-      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memmove(to, from, n); })
-      : allocate(std::move(allocate)), copy(std::move(copy)) {}
+      Copy copy = [](std::byte* to, const std::byte* from, size_t n) { std::memmove(to, from, n); },
+      Rotate rotate = {})
+      : allocate(std::move(allocate)), copy(std::move(copy)), rotate(std::move(rotate)) {}
 
   Allocate allocate;
   Copy copy;
+  Rotate rotate;  // empty: keys are never asked to
 };
 
 // The bytes of all pages of a cache: what it decides to move is moved here, and steps read and write it. One thread.
