@@ -133,7 +133,7 @@ void CpuBackend::rotate_keys(const RotateKeysParams& params) {
       std::byte* stored = params.keys + row * params.layer->key_row_bytes;
       load_kv_row(shape.key_format, stored, key);
       if (is_turned(shape.key_format)) turn_kv_row(key);
-      rotate(key.data(), cos.data(), sin.data(), pairs, params.pairing);
+      rotate_pairs(key.data(), cos.data(), sin.data(), pairs, params.pairing);
       store_kv_row(shape.key_format, key, stored);
     }
   });
