@@ -202,9 +202,10 @@ TEST_F(Remote, AStoreThatIsGoneIsLeftAloneAndTriedAgainLater) {
   EXPECT_EQ(one->stats().problem, "the store is down");
   const uint64_t tried = store_->with([](MemoryStore& s) { return s.connections; });
   EXPECT_TRUE(arrival_of(*one, one->read(key_of(tokens), 0, 0)).failed);
-  send(*one, tokens);
+  const uint32_t taken = send(*one, tokens);  // until it is known that nobody takes them
+  EXPECT_GE(taken, 1u);
   wait_until_sent(*one);
-  EXPECT_EQ(one->stats().dropped_pages, 2u);
+  EXPECT_EQ(one->stats().dropped_pages, taken);
   EXPECT_FALSE(one->is_writable());
   EXPECT_EQ(send(*one, tokens), 0u) << "nobody would take them";
   std::this_thread::sleep_for(100ms);
@@ -233,11 +234,10 @@ TEST_F(Remote, AFullStoreTakesNothingAndStillGives) {
   send(*one, counted(8));
   wait_until_sent(*one);
   store_->with([](MemoryStore& s) { s.full = true; });
-  send(*one, counted(8, 100));
+  const uint32_t taken = send(*one, counted(8, 100));  // until it is known that it is full
   wait_until_sent(*one);
   EXPECT_GE(one->stats().refused_pages, 1u);
-  EXPECT_EQ(one->stats().refused_pages + one->stats().dropped_pages, 2u)
-      << "the second was sent along, or not any more";
+  EXPECT_EQ(one->stats().refused_pages + one->stats().dropped_pages, taken);
   EXPECT_EQ(one->stats().problem, "there is no room");
   EXPECT_EQ(one->stats().failures, 0u);
   EXPECT_TRUE(one->pages_along(counted(8, 100)).empty());
