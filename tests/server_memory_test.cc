@@ -136,5 +136,47 @@ TEST_F(ServerMemory, IsAsSmallAfterAbuseAsBefore) {
   EXPECT_EQ(server.stop(), 0);
 }
 
+// Each with names of its own, so that none is like another.
+std::string with_schema(int i) {
+  std::string properties;
+  for (int p = 0; p < 12; ++p)
+    properties += fmt::format(R"({}"name_{}_{}": {{"type": "string", "pattern": "^[a-z]{{2,{}}}-{}$"}})",
+                              p > 0 ? ", " : "", i, p, 5 + p, i);
+  return fmt::format(
+      R"({{"prompt": "a", "max_tokens": 12, "temperature": 1, "seed": {}, "guided_json": {{"type": "object",
+    "properties": {{{}}}, "additionalProperties": {{"type": "integer"}}}}}})",
+      i, properties);
+}
+
+TEST_F(ServerMemory, ManyDifferentSchemasKeepToTheMemoryTheyHave) {
+  ServeProcess server(path("log"), {"-m", llama_, "--kv-memory", "8M", "--threads", "1", "--grace-seconds",
+                                    "1", "--grammar-memory", "12M"});
+  const uint16_t port = server.port();
+  ASSERT_NE(port, 0) << slurp(path("log"));
+  constexpr int kFew = 200, kMany = 2000;
+  size_t after_few = 0;
+  for (int i = 0; i < kMany; ++i) {
+    ASSERT_EQ(status_of(port, "/v1/completions", with_schema(i)), 200);
+    if (i == kFew) after_few = server.resident_kb();
+  }
+  const size_t after_many = server.resident_kb();
+  RecordProperty("resident_kb_after_few", std::to_string(after_few));
+  RecordProperty("resident_kb_after_many", std::to_string(after_many));
+  EXPECT_LE(after_many, after_few + 16'000);
+  RawClient client(port);
+  client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const auto metrics = client.read();
+  ASSERT_TRUE(metrics);
+  const auto figure = [&](const std::string& name) {
+    const size_t at = metrics->body.find("\n" + name + "{");
+    return at == std::string::npos ? -1.0 : std::stod(metrics->body.substr(metrics->body.find(' ', at)));
+  };
+  EXPECT_EQ(figure("quire_grammar_limit_bytes"), 12 << 20);
+  EXPECT_LE(figure("quire_grammar_bytes"), 12 << 20);
+  EXPECT_EQ(figure("quire_grammars_compiled_total"), kMany);
+  EXPECT_GT(figure("quire_grammar_bytes"), 100'000);
+  EXPECT_EQ(server.stop(), 0);
+}
+
 }  // namespace
 }  // namespace quire

@@ -40,6 +40,12 @@ std::string without_space(const std::string& text) {
   return {begin, end};
 }
 
+bool is_whole(const std::string& text) {
+  const size_t begin = text.starts_with('-') ? 1 : 0;
+  return text.size() > begin &&
+         std::ranges::all_of(text.substr(begin), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 std::optional<OrderedJson> number_of(const std::string& text) {
   int64_t whole = 0;
   const char* end = text.data() + text.size();
@@ -60,11 +66,20 @@ std::optional<OrderedJson> json_of(const std::string& text) {
   }
 }
 
+// Ways to write it that are another type's as well.
+std::optional<bool> as_boolean(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  if (text == "true" || text == "1") return true;
+  if (text == "false" || text == "0") return false;
+  return std::nullopt;
+}
+
 std::optional<OrderedJson> as_type(const std::string& type, const std::string& text) {
   if (type == "integer" || type == "number") {
     const auto number = number_of(text);
     if (!number || type == "number" || number->is_number_integer()) return number;
     const double real = number->get<double>();
+    if (is_whole(text)) return number;  // of more digits than an integer here has
     if (real != std::floor(real) || std::abs(real) > 9e15) return std::nullopt;
     return int64_t(real);
   }
@@ -110,6 +125,9 @@ OrderedJson ArgumentTypes::value(const std::string& tool, const std::string& key
       for (const std::string& type : types->second) {
         if (auto value = as_type(type, bare)) return std::move(*value);
       }
+      if (std::ranges::find(types->second, "boolean") != types->second.end()) {
+        if (const auto said = as_boolean(bare)) return *said;
+      }
       return text;
     }
   }
@@ -124,10 +142,36 @@ void ArgumentTypes::fit(const std::string& tool, OrderedJson& arguments) const {
   if (found == tools_.end() || !arguments.is_object()) return;
   for (auto& [key, value] : arguments.items()) {
     const auto types = found->second.find(key);
-    if (!value.is_string() || types == found->second.end()) continue;
+    if (!value.is_string() || types == found->second.end() || types->second.empty()) continue;
     if (std::ranges::find(types->second, "string") == types->second.end())
       value = this->value(tool, key, value.get<std::string>());
   }
+}
+
+void ArgumentTypes::cast(const std::string& tool, OrderedJson& arguments) const {
+  for (auto& [key, value] : arguments.items()) {
+    const std::vector<std::string> types = types_of(tool, key);
+    if (types.empty()) continue;
+    if (value.is_string()) {
+      value = this->value(tool, key, value.get<std::string>());
+    } else if (value.is_array() && std::ranges::find(types, "array") == types.end()) {
+      for (OrderedJson& one : value) {
+        if (one.is_string()) one = this->value(tool, key, one.get<std::string>());
+      }
+    }
+  }
+}
+
+std::map<std::string, std::vector<std::string>> ArgumentTypes::all_of(const std::string& tool) const {
+  const auto found = tools_.find(tool);
+  return found == tools_.end() ? std::map<std::string, std::vector<std::string>>() : found->second;
+}
+
+std::vector<std::string> ArgumentTypes::types_of(const std::string& tool, const std::string& key) const {
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return {};
+  const auto types = found->second.find(key);
+  return types == found->second.end() ? std::vector<std::string>() : types->second;
 }
 
 }  // namespace quire

@@ -24,6 +24,12 @@ class ArgumentTypes {
   OrderedJson value(const std::string& tool, const std::string& key, const std::string& text) const;
   // Texts that stand for something else, where the schema says so: some templates write all values between quotes.
   void fit(const std::string& tool, OrderedJson& arguments) const;
+  // All texts as what their types say first, as Transformers does it; those of no known type stay.
+  void cast(const std::string& tool, OrderedJson& arguments) const;
+  // By argument, in the order of its schema; empty: nothing is known.
+  std::map<std::string, std::vector<std::string>> all_of(const std::string& tool) const;
+  // Of one.
+  std::vector<std::string> types_of(const std::string& tool, const std::string& key) const;
 
  private:
   std::map<std::string, std::map<std::string, std::vector<std::string>>> tools_;

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "chat/declared_form.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -155,6 +157,8 @@ ResponseStart ChatFormat::start_after(const MarkedText& prompt) const {
   const std::string_view text = prompt.text;
   // The conversation's own words open nothing.
   const std::string_view tail = text.substr(prompt.plain.empty() ? 0 : prompt.plain.back().end);
+  if (traits_.response.declared)
+    start.begun = traits_.response.declared->begun(replace_broken_utf8(std::string(tail)));
   if (traits_.response.channels) {
     constexpr std::string_view kBegin = "<|start|>assistant";
     const size_t at = tail.rfind(kBegin);

@@ -18,6 +18,8 @@ struct TemplateTraits {
   bool takes_system = false;    // else what the system message would say stands before the user's first words
   Arguments arguments = Arguments::object;
   ResponseTemplate response;
+  std::string declared_problem =
+      {};  // why the response_template that the model brings is not used; empty: it is, or there is none
 };
 
 // How conversations become prompts and answers become events, for one model. Immutable; any

@@ -39,6 +39,13 @@ std::string generalized(View a, View b) {
   return std::string(a.substr(0, front)) + kAnyText + std::string(a.substr(a.size() - back));
 }
 
+// What stands in a text where its general form has anything.
+std::string any_of(View text, View general) {
+  const size_t front = general.find(kAnyText);
+  if (front == View::npos || text.size() + 1 < general.size()) return {};
+  return std::string(text.substr(front, text.size() + 1 - general.size()));
+}
+
 void replace_all_of(std::string& text, View what, View with) {
   for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size())
     text.replace(at, what.size(), with);
@@ -180,6 +187,7 @@ std::optional<CallForm> json_form_of(View text) {
   };
   const auto first = find_json(text, 0, wanted);
   if (!first) return std::nullopt;
+  form.list = first->value.is_array();
   Around around{std::string(text.substr(0, first->begin)), {}, std::string(text.substr(first->end))};
   const auto second = first->value.is_array() ? std::nullopt : find_json(text, first->end, wanted);
   if (second) {
@@ -296,8 +304,11 @@ std::optional<CallForm> tags_form_of(View text, const Slots& first) {
   form.name_end = opens.substr(0, opens.size() - shared);
   form.key_open = opens.substr(opens.size() - shared);
   form.value_end = turns.substr(0, turns.size() - shared);
-  form.key_end = generalized(between(first.key_a, S::kKeyA, first.value_a),
-                             between(first.key_b, S::kKeyB, first.value_b));
+  const View end_a = between(first.key_a, S::kKeyA, first.value_a),
+             end_b = between(first.key_b, S::kKeyB, first.value_b);
+  form.key_end = generalized(end_a, end_b);
+  form.any_text = any_of(end_a, form.key_end);
+  form.any_json = any_of(end_b, form.key_end);
   form.value_on_lines = form.key_end.ends_with('\n') && form.value_end.starts_with('\n');
   if (form.value_on_lines) {
     form.key_end.pop_back();

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMostCallBytes = size_t(4) << 20, kMostHeaderBytes = 200, kMostSpace = 4096, kFirstLook = 32;
+constexpr size_t kMostCallBytes = size_t(4) << 20, kMostHeaderBytes = 400, kMostSpace = 4096, kFirstLook = 32;
 constexpr uint32_t kMostAttempts = 256, kMostGivenUp = 32;
 
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|call|>", "<|return|>", "<|eom|>", "<|eot|>"};
@@ -25,7 +25,10 @@ std::string recipient(std::string_view header) {
 
 ResponseParser::ResponseParser(const ResponseTemplate& form, ResponseOptions options)
     : form_(form), options_(std::move(options)) {
-  if (form_.channels) {
+  if (form_.declared) {
+    declared_ = std::make_unique<DeclaredReader>(*form_.declared, options_.types, options_.calls,
+                                                 options_.start.begun);
+  } else if (form_.channels) {
     header_ = options_.start.header;
     if (header_.ends_with(kHeaderEnd)) {
       read_header();
@@ -88,6 +91,7 @@ std::vector<ResponseParser::Marker> ResponseParser::markers() const {
 }
 
 void ResponseParser::push(std::string_view text, OutputEvents& events) {
+  if (declared_) return declared_->push(text, events);
   events_ = &events;
   feed(text);
   events_ = nullptr;
@@ -364,6 +368,7 @@ void ResponseParser::end_message(std::string_view marker) {
 }
 
 void ResponseParser::finish(OutputEvents& events) {
+  if (declared_) return declared_->finish(events);
   events_ = &events;
   // What is given up may hold another that is not complete.
   while (true) {

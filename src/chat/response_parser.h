@@ -8,6 +8,7 @@
 
 #include "chat/argument_types.h"
 #include "chat/call_matcher.h"
+#include "chat/declared_reader.h"
 #include "chat/output_event.h"
 #include "chat/response_template.h"
 
@@ -17,6 +18,7 @@ namespace quire {
 struct ResponseStart {
   int32_t reasoning = -1;   // which of the template's forms the prompt has opened; -1: none
   std::string header = {};  // of a template with channels: what follows the beginning of the message
+  std::string begun = {};   // of a template that the model brings: what of the answer the prompt holds
 };
 
 struct ResponseOptions {
@@ -36,7 +38,7 @@ class ResponseParser {
   void push(std::string_view text, OutputEvents& events);
   void finish(OutputEvents& events);
 
-  uint32_t calls() const { return calls_; }
+  uint32_t calls() const { return declared_ ? declared_->calls() : calls_; }
 
  private:
   enum class Mode : uint8_t { text, reasoning, call, header, between, tool };
@@ -77,6 +79,7 @@ class ResponseParser {
 
   const ResponseTemplate& form_;
   const ResponseOptions options_;
+  std::unique_ptr<DeclaredReader> declared_;  // if the template is the model's own: it does all
   OutputEvents* events_ = nullptr;
   Mode mode_ = Mode::text;
   std::vector<Marker> active_;  // of the mode

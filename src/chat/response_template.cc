@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "chat/declared_form.h"
+
 namespace quire {
 namespace {
 
@@ -50,6 +52,8 @@ CallForm hermes_form() {
 
 std::string_view name(ResponseTemplate::Source source) {
   switch (source) {
+    case ResponseTemplate::Source::declared:
+      return "the model's own";
     case ResponseTemplate::Source::derived:
       return "derived";
     case ResponseTemplate::Source::built_in:
@@ -62,6 +66,7 @@ std::string_view name(ResponseTemplate::Source source) {
 
 std::vector<std::string> ResponseTemplate::literals() const {
   std::vector<std::string> all = silent;
+  if (declared) all.insert(all.end(), declared->spelled.begin(), declared->spelled.end());
   for (const ReasoningForm& one : reasoning) {
     all.push_back(one.open);
     all.push_back(one.close);
@@ -132,12 +137,15 @@ ResponseTemplate known_markers(std::string_view source) {
     known.calls.push_back(form);
   }
   if (spells("<|tool_calls_section_begin|>")) {
-    known.calls.push_back({.body = CallForm::Body::named_json,
-                           .section_open = "<|tool_calls_section_begin|>",
-                           .section_close = "<|tool_calls_section_end|>",
-                           .open = "<|tool_call_begin|>",
-                           .close = "<|tool_call_end|>",
-                           .name_end = ":\x02<|tool_call_argument_begin|>"});
+    CallForm form{.body = CallForm::Body::named_json,
+                  .section_open = "<|tool_calls_section_begin|>",
+                  .section_close = "<|tool_calls_section_end|>",
+                  .open = "<|tool_call_begin|>functions.",
+                  .close = "<|tool_call_end|>",
+                  .name_end = ":\x02<|tool_call_argument_begin|>"};
+    known.calls.push_back(form);
+    form.open = "<|tool_call_begin|>";
+    known.calls.push_back(form);
   }
   if (spells("[TOOL_CALLS]")) {
     known.calls.push_back(json_form("[TOOL_CALLS]", ""));

@@ -3,7 +3,9 @@
 
 #include "base/error.h"
 #include "chat/chat_format.h"
+#include "chat/declared_form.h"
 #include "chat/derive_calls.h"
+#include "chat/written_call.h"
 
 namespace quire {
 namespace {
@@ -227,6 +229,22 @@ TemplateTraits find_traits(const ChatTemplate& chat_template) {
              form.open.starts_with(literal) || form.close.find(literal) != std::string::npos;
     });
   });
+  if (!chat_template.response_source().empty()) {
+    try {
+      response.declared =
+          std::make_shared<const DeclaredForm>(read_declared_form(chat_template.response_source()));
+      response.source = ResponseTemplate::Source::declared;
+      // Calls can be forced in a form that it reads.
+      std::erase_if(response.calls, [&](const CallForm& form) {
+        ResponseOptions options{.types = ArgumentTypes(S::tools())};
+        const auto calls = parse_response(response, std::move(options), written_call(form)).calls;
+        return calls.size() != 1 || calls[0].name != S::kName ||
+               parse_ordered_json(calls[0].arguments, "a call") != S::arguments();
+      });
+    } catch (const Error& error) {
+      traits.declared_problem = error.what();
+    }
+  }
   return traits;
 }
 

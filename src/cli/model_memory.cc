@@ -43,7 +43,7 @@ size_t most_kv_bytes(const KvLayout& layout, const Spare& spare, size_t wanted,
 
 void ModelOptions::fit_memory(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
                               EngineOptions& options) const {
-  const size_t limit = parse_size(memory);
+  const size_t told = parse_size(memory), limit = told > grammar_bytes ? told - grammar_bytes : 0;
   const uint32_t asked = options.context;
   const auto plan = [&] { return plan_memory(file, spec, options, backend); };
   while (!context && options.context > kPageTokens && plan().total() > limit) options.context -= kPageTokens;
@@ -78,7 +78,10 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
     // Of what is left beside the weights: others live in a host's memory too, and few in a GPU's.
     const double spared = own.traits().memory == MemoryKind::host ? 0.8 : 0.94;
     const bool is_told = side == Side::device && !memory.empty();
-    const size_t given = is_told ? parse_size(memory) : own.available_memory();
+    size_t given = is_told ? parse_size(memory) : own.available_memory();
+    // What answers keep to is in the host's memory, beside pages that are there too.
+    if (own.traits().memory == MemoryKind::host && given > 0)
+      given = given > grammar_bytes ? given - grammar_bytes : 1;
     size_t& left = spare.bytes[size_t(side)];
     left = given > rest.weights + rest.scratch ? given - rest.weights - rest.scratch : 0;
     if (!is_told)

@@ -35,6 +35,7 @@ struct ModelOptions : ModelChoice {
   std::string kv_states;
   std::string memory;  // of the whole process
   uint32_t prefill_chunk = 512;
+  size_t grammar_bytes = 0;  // that grammars may take, of the memory there is
   std::string kernels = "auto";
   std::string device = "auto";
   std::string gpu_layers = "auto";  // or a number

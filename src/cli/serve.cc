@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
+#include "chat/chat_format.h"
 #include "cli/api_keys.h"
 #include "cli/budget_flags.h"
 #include "cli/commands.h"
@@ -19,6 +20,7 @@
 #include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
+#include "engine/model_grammars.h"
 #include "server/server.h"
 
 namespace quire::cli {
@@ -39,7 +41,7 @@ struct ServeCommand {
   std::string model_name;
   std::string max_body;
   std::string max_in_flight;
-  std::string response_memory;
+  std::string response_memory, grammar_memory;
   std::string kv_host;
   std::string kv_disk;
   std::string metrics_names;
@@ -78,6 +80,13 @@ struct ServeCommand {
     server.http.connections = uint32_t(limit.rlim_cur - std::min(limit.rlim_cur / 2, kOwnFiles));
     fmt::print(stderr, "at most {} connections: the system allows {} open files\n", server.http.connections,
                limit.rlim_cur);
+  }
+
+  // What grammars may take: an eighth of a --memory that is small.
+  size_t grammar_bytes() const {
+    if (!grammar_memory.empty()) return parse_size(grammar_memory);
+    constexpr size_t kUsual = grammar::GrammarBudget::kUsualBytes;
+    return model.memory.empty() ? kUsual : std::min(kUsual, parse_size(model.memory) / 8);
   }
 
   void operator()() {
@@ -127,7 +136,14 @@ struct ServeCommand {
       if (model.kv.empty()) model.kv = smallest_format(*curve, pruning.wanted_answers());
     }
     if (server.pruning) model.prunes_with = server.pruning->policy;
+    model.grammar_bytes = grammar_bytes();
     ModelOptions::Opened opened = model.open();
+    opened.model->text().grammars->limit(model.grammar_bytes);
+    const auto& format = opened.model->text().chat_template;
+    if (format && !format->response_source().empty()) {
+      if (const std::string problem = find_traits(*format).declared_problem; !problem.empty())
+        fmt::print(stderr, "the model's response_template is not used: {}\n", problem);
+    }
     opened.engine.itl_target_ms = itl_target_ms;
     if (const KvWarning warning = kv_warning(model.path(), model.kv); !warning.words.empty()) {
       if (warning.broken && !kv_anyway)
@@ -331,6 +347,9 @@ void add_serve(CLI::App& app) {
   serve->add_option("--response-memory", command->response_memory,
                     "memory for responses of /v1/responses that can be asked for again or gone on from, e.g. "
                     "64M (the default); 0: none are kept");
+  serve->add_option("--grammar-memory", command->grammar_memory,
+                    "memory for the schemas and grammars that answers keep to, all together, e.g. 128M (the "
+                    "default, and at most an eighth of --memory)");
   serve->add_option("--response-seconds", server.service.responses.seconds, "how long each of them is kept")
       ->capture_default_str()
       ->check(CLI::Range(1.0, 1e8));

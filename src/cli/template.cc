@@ -15,11 +15,12 @@ constexpr const char* kOwnFields[] = {"messages", "tools", "add_generation_promp
 struct TemplateCommand {
   ModelChoice model;
   std::string file = "-";
-  bool parse = false;
+  bool parse = false, form = false;
 
   void operator()() const {
     const auto chat_template = load_chat_template(model.path());
     if (!chat_template) throw Error("{} has no chat template", model.path());
+    if (form) return print_form(*chat_template);
     const OrderedJson object = parse_ordered_json(read_text(file), file == "-" ? "stdin" : file);
     const ChatInput chat = conversation(object);
     if (parse) {
@@ -27,6 +28,25 @@ struct TemplateCommand {
     } else {
       std::cout << chat_template->render(chat).text;
     }
+  }
+
+  // How answers are read, and by whom that is known.
+  static void print_form(const ChatTemplate& chat_template) {
+    const TemplateTraits traits = find_traits(chat_template);
+    const ResponseTemplate& response = traits.response;
+    static constexpr const char* kBodies[] = {"json", "name and json", "tags", "loose", "python"};
+    OrderedJson calls = OrderedJson::array(), reasoning = OrderedJson::array();
+    for (const CallForm& call : response.calls)
+      calls.push_back({{"body", kBodies[size_t(call.body)]},
+                       {"begins", call.section_open + call.open},
+                       {"ends", call.close + call.section_close}});
+    for (const ReasoningForm& one : response.reasoning) reasoning.push_back({one.open, one.close});
+    const OrderedJson json = {
+        {"source", name(response.source)},         {"calls", std::move(calls)},
+        {"reasoning", std::move(reasoning)},       {"channels", response.channels},
+        {"lists_tools", traits.lists_tools},       {"writes_calls", traits.writes_calls},
+        {"writes_results", traits.writes_results}, {"problem", traits.declared_problem}};
+    std::cout << json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) << "\n";
   }
 
   static ChatInput conversation(const OrderedJson& object) {
@@ -59,6 +79,9 @@ struct TemplateCommand {
     if (!object.contains("output") || !object["output"].is_string())
       throw Error("--parse needs \"output\": the text that the model wrote");
     const ChatFormat format(chat_template);
+    if (!format.traits().declared_problem.empty())
+      std::cerr << "quire: note: the model's response_template is not used: "
+                << format.traits().declared_problem << "\n";
     ResponseOptions options;
     options.start = format.start_after(chat_template.render(format.adapted(chat)));
     options.types = ArgumentTypes(chat.tools);
@@ -86,6 +109,10 @@ void add_template(CLI::App& app) {
   render->add_flag(
       "--parse", command->parse,
       "the other way: what \"output\", which the model wrote after the conversation, says, as JSON");
+  render->add_flag(
+      "--form", command->form,
+      "how answers are read: by the model's own response_template, by a form derived from its chat "
+      "template, or by one that is built in");
   render->callback([command] { (*command)(); });
 }
 

@@ -13,9 +13,13 @@ class ModelGrammars {
  public:
   // Throws Error if the grammar cannot be followed. The tokenizer must be the same each time.
   std::shared_ptr<grammar::Grammar> compile(const Tokenizer& tokenizer, const grammar::GrammarSource& source);
+  // The memory of all grammars together.
+  void limit(size_t bytes);
+  grammar::GrammarFigures figures() const;
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  size_t most_bytes_ = grammar::GrammarBudget::kUsualBytes;
   std::unique_ptr<grammar::GrammarCompiler> compiler_;
 };
 

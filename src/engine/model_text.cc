@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kTemplateKey = "tokenizer.chat_template";
 constexpr const char* kToolTemplateKey = "tokenizer.chat_template.tool_use";
+constexpr const char* kResponseKey = "tokenizer.response_template";  // as JSON; a key of our own
 
 // Tokens that end a turn in the chat formats models are trained on. Files often name only one of their end tokens; a
 // special token spelled like one of these ends an answer too, but for what closes only a message in the model's format.
@@ -97,7 +98,7 @@ std::string special_text(const Json& config, const char* key) {
 }
 
 // The templates are files of their own, or a text or a list of named ones in the config.
-ChatTemplateSources folder_templates(const std::string& folder, const Json& config) {
+ChatTemplateSources named_templates(const std::string& folder, const Json& config) {
   ChatTemplateSources sources{.usual = read_file(folder + "/chat_template.jinja"),
                               .tool_use = read_file(folder + "/additional_chat_templates/tool_use.jinja")};
   if (!sources.empty()) return sources;
@@ -118,6 +119,14 @@ ChatTemplateSources folder_templates(const std::string& folder, const Json& conf
     if (entry["name"] == "default") sources.usual = entry["template"].get<std::string>();
     if (entry["name"] == "tool_use") sources.tool_use = entry["template"].get<std::string>();
   }
+  return sources;
+}
+
+// With how answers are read.
+ChatTemplateSources folder_templates(const std::string& folder, const Json& config) {
+  ChatTemplateSources sources = named_templates(folder, config);
+  if (config.contains("response_template") && !config["response_template"].is_null())
+    sources.response = config["response_template"].dump();
   return sources;
 }
 
@@ -166,7 +175,8 @@ ModelText from_gguf(const Metadata& metadata) {
   ModelText text{.tokenizer = Tokenizer(tokenizer_spec_from_gguf(read_gguf_vocabulary(metadata))),
                  .chat_template = std::nullopt,
                  .template_sources = {.usual = metadata.maybe_text(kTemplateKey).value_or(""),
-                                      .tool_use = metadata.maybe_text(kToolTemplateKey).value_or("")},
+                                      .tool_use = metadata.maybe_text(kToolTemplateKey).value_or(""),
+                                      .response = metadata.maybe_text(kResponseKey).value_or("")},
                  .end_tokens = {},
                  .sampling_defaults = sampling_defaults(metadata)};
   const Tokenizer& tokenizer = text.tokenizer;
@@ -240,8 +250,9 @@ std::optional<ChatTemplate> load_chat_template(const std::string& path) {
 
 void add_text_metadata(const ModelText& text, Metadata& metadata) {
   write_gguf_vocabulary(gguf_vocabulary_from_spec(text.tokenizer.spec()), metadata);
-  const auto& [usual, tool_use] = text.template_sources;
+  const auto& [usual, tool_use, response] = text.template_sources;
   if (!usual.empty()) metadata.set(kTemplateKey, usual);
+  if (!response.empty()) metadata.set(kResponseKey, response);
   if (tool_use.empty()) return;
   metadata.set(kToolTemplateKey, tool_use);
   metadata.set("tokenizer.chat_templates",

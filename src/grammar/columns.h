@@ -48,6 +48,7 @@ class Columns {
   void begin_question() { work_ = 0; }
   // What it remembers. Forgetting makes all columns void.
   size_t used_bytes() const { return used_bytes_; }
+  size_t all_bytes() const { return used_bytes_ + rules_.used_bytes(); }  // with the rules
   void forget();
 
  private:

@@ -6,8 +6,61 @@
 
 namespace quire::grammar {
 
-Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source)
-    : source_(std::move(source)), tokens_(std::move(tokens)), columns_(std::move(rules)) {}
+class Grammar::Question {
+ public:
+  explicit Question(Grammar& grammar) : lock_(grammar.mutex_), grammar_(grammar) {
+    if (grammar.budget_) grammar.asked_.store(grammar.budget_->tick(), std::memory_order_relaxed);
+  }
+  ~Question() {
+    if (!grammar_.budget_) return;
+    const size_t now = grammar_.used_bytes();
+    if (now == grammar_.told_) return;
+    if (grammar_.budget_->told(grammar_, now)) {
+      grammar_.forget();
+      grammar_.budget_->told(grammar_, grammar_.used_bytes());
+    }
+    grammar_.told_ = grammar_.used_bytes();
+  }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+  Grammar& grammar_;
+};
+
+Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source,
+                 std::shared_ptr<GrammarBudget> budget)
+    : source_(std::move(source)),
+      tokens_(std::move(tokens)),
+      columns_(std::move(rules)),
+      budget_(std::move(budget)) {
+  if (!budget_) return;
+  budget_->join(*this);
+  const Question counted(*this);
+}
+
+Grammar::~Grammar() {
+  if (budget_) budget_->leave(*this);
+}
+
+size_t Grammar::used_bytes() const {
+  return sizeof(*this) + source_.text.size() + columns_.all_bytes() +
+         masks_.size() * (tokens_->mask_words() * sizeof(uint32_t) + 64);
+}
+
+void Grammar::forget() {
+  if (columns_.used_bytes() == 0 && masks_.empty()) return;
+  columns_.forget();
+  masks_.clear();
+  ++epoch_;
+  budget_->count_forgotten();
+}
+
+std::optional<size_t> Grammar::try_forget() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return std::nullopt;
+  forget();
+  return told_ = used_bytes();
+}
 
 void Grammar::tidy() {
   columns_.begin_question();
@@ -37,7 +90,7 @@ void Grammar::refresh(std::span<const TokenId> tokens, Place& place) {
 }
 
 Grammar::Place Grammar::after(std::span<const TokenId> tokens, Place known, size_t more) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   refresh(tokens.first(tokens.size() - more), known);
   for (const TokenId token : tokens.last(more)) {
     const std::string_view bytes = token < tokens_->size() ? tokens_->bytes(token) : std::string_view();
@@ -47,7 +100,7 @@ Grammar::Place Grammar::after(std::span<const TokenId> tokens, Place known, size
 }
 
 std::shared_ptr<const TokenMask> Grammar::mask(std::span<const TokenId> tokens, Place& place) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   refresh(tokens, place);
   if (const auto found = masks_.find(place.column); found != masks_.end()) return found->second;
   auto made = std::make_shared<TokenMask>(tokens_->mask_words());
@@ -58,19 +111,19 @@ std::shared_ptr<const TokenMask> Grammar::mask(std::span<const TokenId> tokens, 
 }
 
 bool Grammar::may_end(std::span<const TokenId> tokens, Place& place) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   refresh(tokens, place);
   return columns_.may_end(place.column);
 }
 
 bool Grammar::can_continue(std::span<const TokenId> tokens, Place& place) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   refresh(tokens, place);
   return columns_.can_continue(place.column);
 }
 
 std::string Grammar::forced(std::span<const TokenId> tokens, Place& place, size_t most) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   refresh(tokens, place);
   std::string bytes;
   for (Columns::Id column = place.column; bytes.size() < most && !columns_.may_end(column);) {
@@ -88,7 +141,7 @@ std::string Grammar::forced(std::span<const TokenId> tokens, Place& place, size_
 }
 
 bool Grammar::accepts(std::string_view text) {
-  const std::lock_guard lock(mutex_);
+  const Question question(*this);
   tidy();
   return columns_.may_end(walk(columns_.start(), text));
 }

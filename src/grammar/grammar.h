@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "grammar/columns.h"
+#include "grammar/grammar_budget.h"
 #include "grammar/grammar_source.h"
 #include "grammar/token_trie.h"
 
@@ -18,7 +20,9 @@ namespace quire::grammar {
 // What it says depends on nothing but the grammar, the tokens and the text. Any thread may use it.
 class Grammar {
  public:
-  Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source);
+  Grammar(Rules rules, std::shared_ptr<const TokenTrie> tokens, GrammarSource source,
+          std::shared_ptr<GrammarBudget> budget = nullptr);
+  ~Grammar();
 
   const GrammarSource& source() const { return source_; }
 
@@ -40,10 +44,18 @@ class Grammar {
   // Whether `text` belongs to it.
   bool accepts(std::string_view text);
 
+  // For the budget: when it was asked last; forgets what can be found out again, unless somebody is asking, and says what is left.
+  uint64_t last_asked() const { return asked_.load(std::memory_order_relaxed); }
+  std::optional<size_t> try_forget();
+
  private:
   static constexpr size_t kMostMasks = 256;
   static constexpr size_t kKeptBytes = size_t(40) << 20;  // of columns, between two questions
 
+  // A question to the grammar: nobody else asks while it is there, and what it found out is counted when it goes.
+  class Question;
+  void forget();
+  size_t used_bytes() const;
   void tidy();
   void refresh(std::span<const TokenId> tokens, Place& place);
   Columns::Id walk(Columns::Id column, std::string_view bytes);
@@ -54,6 +66,9 @@ class Grammar {
   Columns columns_;
   uint64_t epoch_ = 1;
   std::unordered_map<Columns::Id, std::shared_ptr<const TokenMask>> masks_;
+  const std::shared_ptr<GrammarBudget> budget_;
+  std::atomic<uint64_t> asked_ = 0;
+  size_t told_ = 0;  // what the budget knows
 };
 
 // The tokens of one answer so far, and what may follow them. It never changes what it says of the same tokens, whatever was

@@ -73,11 +73,22 @@ std::shared_ptr<Grammar> GrammarCompiler::compile(const GrammarSource& source) {
       return kept_.front().second;
     }
   }
-  auto grammar = std::make_shared<Grammar>(read_source(source), tokens_, source);
+  auto grammar = std::make_shared<Grammar>(read_source(source), tokens_, source, budget_);
   const std::lock_guard lock(mutex_);
+  drop_while_over();
+  if (budget_->is_over()) {
+    budget_->count_refused();
+    throw NoGrammarRoom("too many different grammars are in use at once: they have {} MiB of memory",
+                        budget_->figures().most_bytes >> 20);
+  }
   kept_.emplace_front(source, grammar);
   if (kept_.size() > kKept) kept_.pop_back();
   return grammar;
+}
+
+// Those that nobody asked for lately are compiled again if somebody does.
+void GrammarCompiler::drop_while_over() {
+  while (!kept_.empty() && budget_->is_over()) kept_.pop_back();
 }
 
 }  // namespace quire::grammar

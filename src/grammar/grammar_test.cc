@@ -201,6 +201,67 @@ TEST(Grammar, WritesToolCalls) {
   EXPECT_FALSE(free->accepts("<tool_call>nothing"));
 }
 
+GrammarSource schema_of_its_own(int i) {
+  return {
+      Kind::json_schema,
+      fmt::format(
+          R"({{"type":"object","properties":{{"p{}":{{"type":"string","pattern":"^[a-z]+-{}$"}}}},"required":["p{}"]}})",
+          i, i, i)};
+}
+
+TEST(Grammar, ManyShareOneBudget) {
+  GrammarCompiler compiler(small_vocabulary());
+  constexpr size_t kMost = size_t(4) << 20;
+  compiler.budget().set_most(kMost);
+  std::vector<std::shared_ptr<Grammar>> in_use;
+  size_t most = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const auto grammar = compiler.compile(schema_of_its_own(i));
+    EXPECT_TRUE(grammar->accepts(fmt::format(R"({{"p{}":"abc-{}"}})", i, i)));
+    Constraint one(grammar);
+    one.mask();
+    if (i % 400 == 0) in_use.push_back(grammar);
+    most = std::max(most, compiler.budget().figures().bytes);
+  }
+  EXPECT_LE(most, kMost + (64 << 10));  // what a question needs while it is asked
+  const GrammarFigures figures = compiler.budget().figures();
+  EXPECT_EQ(figures.compiled, 2000u);
+  EXPECT_GT(figures.bytes, 0u);
+  EXPECT_EQ(figures.refused, 0u);
+  for (size_t i = 0; i < in_use.size(); ++i)  // what they forgot they find out again
+    EXPECT_TRUE(in_use[i]->accepts(fmt::format(R"({{"p{}":"abc-{}"}})", 400 * i, 400 * i)));
+}
+
+TEST(Grammar, AnAnswerGoesOnWhenItsGrammarForgot) {
+  GrammarCompiler compiler(small_vocabulary());
+  const auto grammar = compiler.compile(schema_of_its_own(7)), other = compiler.compile(schema_of_its_own(8));
+  const std::string text = R"({"p7":"abc-7"})";
+  Constraint one(grammar);
+  for (const char c : text.substr(0, 8)) ASSERT_TRUE(one.advance(TokenId(uint8_t(c))));
+  const TokenMask before = *one.mask();
+  compiler.budget().set_most(0);
+  other->accepts("{");
+  EXPECT_GT(compiler.budget().figures().forgotten, 0u);
+  compiler.budget().set_most(size_t(64) << 20);
+  EXPECT_EQ(*one.mask(), before);
+  for (const char c : text.substr(8)) ASSERT_TRUE(one.advance(TokenId(uint8_t(c))));
+  EXPECT_TRUE(one.may_end());
+}
+
+TEST(Grammar, IsRefusedWhereThoseInUseLeaveNoRoom) {
+  GrammarCompiler compiler(small_vocabulary());
+  compiler.budget().set_most(size_t(1) << 20);
+  std::vector<std::shared_ptr<Grammar>> in_use;
+  const auto fill = [&] {
+    for (int i = 0; i < 10'000; ++i) in_use.push_back(compiler.compile(schema_of_its_own(i)));
+  };
+  EXPECT_THROW(fill(), NoGrammarRoom);
+  EXPECT_EQ(compiler.budget().figures().refused, 1u);
+  EXPECT_GT(in_use.size(), 1u);
+  in_use.clear();
+  EXPECT_NO_THROW(compiler.compile(schema_of_its_own(-1)));
+}
+
 TEST(Grammar, BoundsWhatIsHostile) {
   EXPECT_NE(problem_of(Kind::regex, std::string(3000, '(') + std::string(3000, ')')), "");
   EXPECT_NO_THROW(make(Kind::regex, "((a*)*)*b")->accepts(std::string(2000, 'a')));

@@ -53,6 +53,9 @@ class Rules {
   }
   // Whether something that can be completed follows from the symbol. REQUIRES: finish() was called.
   bool is_productive(Symbol symbol);
+  size_t used_bytes() const {
+    return pool_.used_bytes() + symbols_.capacity() * sizeof(Symbol) + alternatives_.size() * 32;
+  }
 
  private:
   // By rule: whether some alternative of it has only terminals of which it holds, and such rules.

@@ -33,13 +33,49 @@ void add_base(const Schema* schema, std::set<const Schema*>& seen, Goal& found) 
 
 }  // namespace
 
-SchemaCompiler::SchemaCompiler(Rules& rules, SchemaStore& store)
+bool is_bare_name(std::string_view name) {
+  constexpr size_t kMostBareBytes = 200;
+  return !name.empty() && name.size() <= kMostBareBytes && std::ranges::all_of(name, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           c == '-' || c == '.' || c == '$' || uint8_t(c) >= 0x80;
+  });
+}
+
+SchemaCompiler::SchemaCompiler(Rules& rules, SchemaStore& store, ValueSyntax syntax)
     : rules_(rules),
       pool_(rules.pool()),
-      values_(pool_),
+      syntax_(std::move(syntax)),
+      values_(pool_, syntax_.texts),
+      plain_values_(pool_, TextForm::plain),
       validator_(values_),
       choices_(store),
-      space_(optional_space(pool_)) {}
+      space_(optional_space(pool_)),
+      allowed_(without(syntax_.never)) {}
+
+ExprId SchemaCompiler::without(const std::vector<std::string>& never) {
+  std::vector<ExprId> limits{ExprPool::kAll};
+  for (const std::string& one : never) {
+    const ExprId with[] = {ExprPool::kAll, pool_.literal(one), ExprPool::kAll};
+    limits.push_back(pool_.complement(pool_.concat(with)));
+  }
+  return pool_.all_of(std::move(limits));
+}
+
+ExprId SchemaCompiler::word(const char* json, const char* python) {
+  return syntax_.python_words ? pool_.any_of({pool_.literal(json), pool_.literal(python)})
+                              : pool_.literal(json);
+}
+
+// A text between its quotes; kNothing if it may not stand there.
+ExprId SchemaCompiler::text_of(const std::string& text) {
+  const std::string content = values_.content(text);
+  if (!pool_.matches(allowed_, content)) return ExprPool::kNothing;
+  return pool_.literal(syntax_.quote + content + syntax_.quote);
+}
+
+ExprId SchemaCompiler::name_of(const std::string& name) {
+  return syntax_.bare_names && is_bare_name(name) ? pool_.literal(name) : text_of(name);
+}
 
 Symbol SchemaCompiler::value(Goal goal) {
   std::erase(goal, nullptr);
@@ -77,7 +113,9 @@ std::optional<std::vector<OrderedJson>> SchemaCompiler::listed(const Goal& goal)
 }
 
 ExprId SchemaCompiler::literal(const OrderedJson& value) {
-  if (value.is_string()) return pool_.literal(json_text(value.get_ref<const std::string&>()));
+  if (value.is_string()) return text_of(value.get_ref<const std::string&>());
+  if (value.is_null()) return word("null", "None");
+  if (value.is_boolean()) return value.get<bool>() ? word("true", "True") : word("false", "False");
   if (value.is_number_float()) {
     const Decimal number = decimal_of(value);
     if (number.fraction.empty() && number.whole.size() < 16) return pool_.literal(number.text());
@@ -89,7 +127,7 @@ ExprId SchemaCompiler::literal(const OrderedJson& value) {
   for (const auto& [key, member] : value.items()) {
     if (!is_first) parts.push_back(comma());
     is_first = false;
-    if (!is_array) parts.push_back(join({pool_.literal(json_text(key)), space_, pool_.literal(":"), space_}));
+    if (!is_array) parts.push_back(join({name_of(key), space_, pool_.literal(":"), space_}));
     parts.push_back(literal(member));
   }
   if (!is_first) parts.push_back(space_);
@@ -101,7 +139,7 @@ ExprId SchemaCompiler::literals(const std::vector<OrderedJson>& values) {
   std::vector<std::string> texts;
   std::vector<ExprId> parts;
   for (const OrderedJson& value : values) {
-    if (value.is_string()) {
+    if (value.is_string() && syntax_.usual()) {
       texts.push_back(json_text(value.get_ref<const std::string&>()));
     } else {
       parts.push_back(literal(value));
@@ -139,15 +177,26 @@ void SchemaCompiler::emit_types(const Goal& leaves, Symbol symbol) {
     });
   };
   std::vector<ExprId> texts;
-  if ((types & kNull) != 0 && !is_excluded(nullptr)) texts.push_back(pool_.literal("null"));
+  if ((types & kNull) != 0 && !is_excluded(nullptr)) texts.push_back(literal(nullptr));
   for (const bool value : {false, true}) {
-    if ((types & kBoolean) != 0 && !is_excluded(value))
-      texts.push_back(pool_.literal(value ? "true" : "false"));
+    if ((types & kBoolean) != 0 && !is_excluded(value)) texts.push_back(literal(value));
   }
   if ((types & kNumber) != 0) texts.push_back(values_.number(leaves, types));
-  if ((types & kString) != 0)
-    texts.push_back(join({pool_.literal("\""), values_.string_content(leaves), pool_.literal("\"")}));
+  if ((types & kString) != 0) {
+    ExprId content = values_.string_content(leaves);
+    if (!syntax_.never.empty()) content = pool_.all_of({content, allowed_});
+    texts.push_back(join({pool_.literal(syntax_.quote), content, pool_.literal(syntax_.quote)}));
+  }
   rules_.add(symbol, {Symbol::terminal(pool_.any_of(std::move(texts)))});
+  refuse_excluded(leaves, types);
+  if ((types & kArray) != 0) rules_.add(symbol, {array(leaves)});
+  if ((types & kObject) != 0)
+    rules_.add(
+        symbol,
+        {object(leaves, usual_object([this](const Goal& goal, const std::string&) { return value(goal); }))});
+}
+
+void SchemaCompiler::refuse_excluded(const Goal& leaves, JsonTypes types) {
   for (const Schema* leaf : leaves) {
     for (const OrderedJson& value : leaf->excluded) {
       if (value.is_structured() && (types & type_of(value)) != 0)
@@ -156,8 +205,46 @@ void SchemaCompiler::emit_types(const Goal& leaves, Symbol symbol) {
             "'const'");
     }
   }
-  if ((types & kArray) != 0) rules_.add(symbol, {array(leaves)});
-  if ((types & kObject) != 0) rules_.add(symbol, {object(leaves)});
+}
+
+Symbol SchemaCompiler::object_as(const Goal& goal, const ObjectSyntax& syntax) {
+  if (listed(goal)) throw Error("the schema lists whole objects with 'enum' or 'const'");
+  const Symbol symbol = rules_.add_rule();
+  for (const Goal& leaves : choices_.alternatives(goal)) {
+    JsonTypes types = kAnyType;
+    for (const Schema* leaf : leaves) types &= leaf->types;
+    if (listed(leaves)) throw Error("the schema lists whole objects with 'enum' or 'const'");
+    if ((types & kObject) == 0) continue;
+    refuse_excluded(leaves, kObject);
+    rules_.add(symbol, {object(leaves, syntax)});
+  }
+  return symbol;
+}
+
+ExprId SchemaCompiler::plain_texts(const Goal& goal) {
+  std::vector<ExprId> parts;
+  const auto add = [&](const std::vector<OrderedJson>& values) {
+    std::vector<std::string> texts;
+    for (const OrderedJson& value : values) {
+      if (value.is_string()) texts.push_back(value.get<std::string>());
+    }
+    parts.push_back(pool_.literals(std::move(texts)));
+  };
+  if (const auto values = listed(goal)) {
+    add(*values);
+    return pool_.any_of(std::move(parts));
+  }
+  for (const Goal& leaves : choices_.alternatives(goal)) {
+    JsonTypes types = kAnyType;
+    for (const Schema* leaf : leaves) types &= leaf->types;
+    if ((types & kString) == 0) continue;
+    if (const auto values = listed(leaves)) {
+      add(*values);
+    } else {
+      parts.push_back(plain_values_.string_content(leaves));
+    }
+  }
+  return pool_.any_of(std::move(parts));
 }
 
 Rules read_json_schema(const OrderedJson& document) {

@@ -11,6 +11,7 @@
 #include "grammar/schema_choices.h"
 #include "grammar/schema_validator.h"
 #include "grammar/schema_values.h"
+#include "grammar/value_syntax.h"
 
 namespace quire::grammar {
 
@@ -19,11 +20,19 @@ namespace quire::grammar {
 // allows is always valid, though not everything that is valid is allowed.
 class SchemaCompiler {
  public:
-  SchemaCompiler(Rules& rules, SchemaStore& store);
+  SchemaCompiler(Rules& rules, SchemaStore& store, ValueSyntax syntax = {});
 
   // The rule for values that all of these hold for. Its alternatives are there after finish().
   Symbol value(Goal goal);
   void finish();
+  // The rule for objects that all of these hold for, written in another way. Its values are there after finish().
+  Symbol object_as(const Goal& goal, const ObjectSyntax& syntax);
+  // The strings that all of these hold for, as they are, without quotes.
+  ExprId plain_texts(const Goal& goal);
+  // Objects as values are written, whose members' values are made by `value`.
+  ObjectSyntax usual_object(std::function<Symbol(const Goal&, const std::string&)> value);
+  // All but what may not stand in a text.
+  ExprId without(const std::vector<std::string>& never);
   // White space between two words.
   ExprId space() const { return space_; }
 
@@ -46,7 +55,12 @@ class SchemaCompiler {
 
   Symbol array(const Goal& leaves);
   Symbol array_of_distinct(const Goal& leaves, uint64_t least, uint64_t most);
-  Symbol object(const Goal& leaves);
+  ExprId word(const char* json, const char* python);
+  ExprId text_of(const std::string& text);
+  ExprId name_of(const std::string& name);
+  ExprId bare_names();
+  void refuse_excluded(const Goal& leaves, JsonTypes types);
+  Symbol object(const Goal& leaves, const ObjectSyntax& syntax);
   ObjectPlan plan_object(const Goal& leaves);
   void plan_other_members(const Goal& leaves, ObjectPlan& plan);
   // What a member's name may be, between its quotes.
@@ -55,10 +69,11 @@ class SchemaCompiler {
 
   Rules& rules_;
   ExprPool& pool_;
-  SchemaValues values_;
+  const ValueSyntax syntax_;
+  SchemaValues values_, plain_values_;
   SchemaValidator validator_;
   SchemaChoices choices_;
-  ExprId space_;
+  ExprId space_, allowed_;  // what may stand between words; what a text may be
   std::map<Goal, Symbol> known_;
   std::vector<std::pair<Goal, Symbol>> to_emit_;
 };

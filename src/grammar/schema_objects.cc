@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -70,7 +71,7 @@ ExprId SchemaCompiler::names_of(const Schema* names, int depth) {
   if (const auto values = listed({names})) {
     std::vector<std::string> texts;
     for (const OrderedJson& value : *values) {
-      if (value.is_string()) texts.push_back(json_content(value.get_ref<const std::string&>()));
+      if (value.is_string()) texts.push_back(values_.content(value.get_ref<const std::string&>()));
     }
     return pool_.literals(std::move(texts));
   }
@@ -83,7 +84,7 @@ ExprId SchemaCompiler::names_of(const Schema* names, int depth) {
       if (!leaf->allowed) continue;
       std::vector<std::string> texts;
       for (const OrderedJson& value : *leaf->allowed) {
-        if (value.is_string()) texts.push_back(json_content(value.get_ref<const std::string&>()));
+        if (value.is_string()) texts.push_back(values_.content(value.get_ref<const std::string&>()));
       }
       limits.push_back(pool_.literals(std::move(texts)));
     }
@@ -159,13 +160,13 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
     throw Error("the schema's keyword 'patternProperties' has more than {} patterns for one object",
                 kMostPatterns);
   std::vector<std::string> named;
-  for (const ObjectPlan::Member& member : plan.members) named.push_back(json_content(member.name));
+  for (const ObjectPlan::Member& member : plan.members) named.push_back(values_.content(member.name));
   if (!named.empty()) limits.push_back(pool_.complement(pool_.literals(std::move(named))));
   const bool is_free = limits.empty() && patterns.empty();
   // What is a name by a pattern or by `propertyNames` need not be asked to be a text.
   const bool are_texts =
       std::ranges::any_of(leaves, [](const Schema* leaf) { return leaf->names != nullptr; });
-  const ExprId any_name = values_.any_content(is_free ? JsonSpelling::any : JsonSpelling::one);
+  const ExprId any_name = values_.any_content(is_free ? values_.free_spelling() : JsonSpelling::one);
   for (uint32_t matched = 0; matched < 1u << patterns.size(); ++matched) {
     std::vector<ExprId> parts = limits;
     if (!are_texts && matched == 0) parts.push_back(any_name);
@@ -190,8 +191,37 @@ void SchemaCompiler::plan_other_members(const Goal& leaves, ObjectPlan& plan) {
   }
 }
 
-Symbol SchemaCompiler::object(const Goal& leaves) {
-  const ObjectPlan plan = plan_object(leaves);
+// What others may be called without quotes.
+ExprId SchemaCompiler::bare_names() {
+  ByteSet set = ByteSet::of('a', 'z');
+  for (const auto& [first, last] : {std::pair('A', 'Z'), std::pair('0', '9'), std::pair('_', '_')}) {
+    for (char c = first; c <= last; ++c) set.add(uint8_t(c));
+  }
+  return pool_.repeat(pool_.bytes(set), 1, 64);
+}
+
+ObjectSyntax SchemaCompiler::usual_object(std::function<Symbol(const Goal&, const std::string&)> value) {
+  const ExprId end = pool_.literal("}"), colon = join({space_, pool_.literal(":"), space_});
+  const ExprId quote = pool_.literal(syntax_.quote);
+  const bool bare = syntax_.bare_names;
+  return {.open = join({pool_.literal("{"), space_}),
+          .close = end,
+          .comma = comma(),
+          .close_after_member = join({space_, end}),
+          .name_open = bare ? ExprPool::kEmpty : quote,
+          .name_close = bare ? colon : join({quote, colon}),
+          .bare_names = bare,
+          .may_quote = bare,
+          .value = std::move(value),
+          .value_close = {}};
+}
+
+Symbol SchemaCompiler::object(const Goal& leaves, const ObjectSyntax& syntax) {
+  ObjectPlan plan = plan_object(leaves);
+  for (ObjectPlan::Others& others : plan.others) {
+    if (syntax.bare_names) others.names = pool_.all_of({others.names, bare_names()});
+    if (!syntax_.never.empty()) others.names = pool_.all_of({others.names, allowed_});
+  }
   if (plan.least > kMostCountedMembers && plan.least > plan.members.size())
     throw Error("the schema's keyword 'minProperties' cannot be more than {}", kMostCountedMembers);
   const uint64_t largest = plan.most == Schema::kNoMost ? 0 : plan.most;
@@ -225,7 +255,20 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
     return state.counted >= plan.least && is_whole(state) &&
            std::ranges::none_of(rest, &ObjectPlan::Member::required);
   };
-  const ExprId colon = join({space_, pool_.literal(":"), space_}), end = pool_.literal("}");
+  // A member, from its name on.
+  const auto member_of = [&](ExprId name, const Goal& goal, const std::string& known_name,
+                             const ObjectState& after) {
+    const ExprId key = join({syntax.name_open, name, syntax.name_close});
+    const Symbol close =
+        Symbol::terminal(syntax.value_close ? syntax.value_close(known_name) : ExprPool::kEmpty);
+    return std::array{Symbol::terminal(key), syntax.value(goal, known_name), close, symbol_at(after)};
+  };
+  const auto written = [&](const std::string& name) {
+    const std::string content = values_.content(name);
+    if (!syntax.bare_names)
+      return pool_.matches(allowed_, content) ? pool_.literal(content) : ExprPool::kNothing;
+    return is_bare_name(name) ? pool_.literal(name) : syntax.may_quote ? text_of(name) : ExprPool::kNothing;
+  };
   const Symbol first = symbol_at({});
   while (!to_do.empty()) {
     const ObjectState state = to_do.back();
@@ -235,8 +278,8 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
       // One comma for whatever may follow: names are many.
       ObjectState after = state;
       after.where = ObjectState::Where::after_comma;
-      rules_.add(symbol, {Symbol::terminal(comma()), symbol_at(after)});
-      if (may_end(state)) rules_.add(symbol, {Symbol::terminal(join({space_, end}))});
+      rules_.add(symbol, {Symbol::terminal(syntax.comma), symbol_at(after)});
+      if (may_end(state)) rules_.add(symbol, {Symbol::terminal(syntax.close_after_member)});
       continue;
     }
     const bool is_full = plan.most == 0 || (largest > 0 && state.members >= largest);
@@ -248,18 +291,20 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
       if (is_full || member.forbidden) continue;
       after = counted(after);
       if (member.tracked >= 0) after.present |= uint64_t(1) << member.tracked;
-      const ExprId key = join({pool_.literal(json_text(member.name)), colon});
-      rules_.add(symbol, {Symbol::terminal(key), value(member.goal), symbol_at(after)});
+      const ExprId name = written(member.name);
+      if (name == ExprPool::kNothing && member.required)
+        throw Error("the parameter '{}' has a name that cannot be written as this model writes calls",
+                    member.name);
+      if (name != ExprPool::kNothing) rules_.add(symbol, member_of(name, member.goal, member.name, after));
       continue;
     }
     if (!is_whole(state)) continue;  // what is missing cannot come any more
     if (state.where == ObjectState::Where::opened && may_end(state))
-      rules_.add(symbol, {Symbol::terminal(end)});
-    if (is_full) continue;
+      rules_.add(symbol, {Symbol::terminal(syntax.close)});
+    if (is_full || !syntax.others) continue;
     for (const ObjectPlan::Others& others : plan.others) {
       const auto add = [&](ExprId names, const ObjectState& after) {
-        const ExprId key = join({pool_.literal("\""), names, pool_.literal("\""), colon});
-        rules_.add(symbol, {Symbol::terminal(key), value(others.goal), symbol_at(after)});
+        rules_.add(symbol, member_of(names, others.goal, "", after));
       };
       ObjectState after = counted(state);
       if (state.counted >= plan.least) {
@@ -287,7 +332,7 @@ Symbol SchemaCompiler::object(const Goal& leaves) {
     }
   }
   const Symbol whole = rules_.add_rule();
-  rules_.add(whole, {Symbol::terminal(join({pool_.literal("{"), space_})), first});
+  rules_.add(whole, {Symbol::terminal(syntax.open), first});
   return whole;
 }
 

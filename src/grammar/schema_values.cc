@@ -19,11 +19,15 @@ std::string json_content(const std::string& text) {
   return quoted.substr(1, quoted.size() - 2);
 }
 
+std::string SchemaValues::content(const std::string& text) const {
+  return form_ == TextForm::plain ? text : json_content(text);
+}
+
 ExprId SchemaValues::pattern_content(const std::string& pattern) {
   const auto found = patterns_.find(pattern);
   if (found != patterns_.end()) return found->second;
-  const ExprId content =
-      read_regex(pool_, pattern, {.whole = RegexWhole::part, .spelling = RegexSpelling::json});
+  const RegexSpelling spelling = form_ == TextForm::plain ? RegexSpelling::utf8 : RegexSpelling::json;
+  const ExprId content = read_regex(pool_, pattern, {.whole = RegexWhole::part, .spelling = spelling});
   patterns_.emplace(pattern, content);
   return content;
 }
@@ -32,19 +36,21 @@ ExprId SchemaValues::format_content(const std::string& format) {
   const auto found = formats_.find(format);
   if (found != formats_.end()) return found->second;
   const auto pattern = format_pattern(format);
-  const ExprId content =
-      pattern ? read_regex(pool_, *pattern, {.spelling = RegexSpelling::json}) : ExprPool::kAll;
+  const RegexSpelling spelling = form_ == TextForm::plain ? RegexSpelling::utf8 : RegexSpelling::json;
+  const ExprId content = pattern ? read_regex(pool_, *pattern, {.spelling = spelling}) : ExprPool::kAll;
   formats_.emplace(format, content);
   return content;
 }
 
 ExprId SchemaValues::character(JsonSpelling spelling) {
   const auto found = characters_.find(spelling);
-  return found != characters_.end() ? found->second : characters_[spelling] = json_char(pool_, spelling);
+  if (found != characters_.end()) return found->second;
+  return characters_[spelling] =
+             form_ == TextForm::plain ? utf8_of(pool_, CodePoints::all()) : json_char(pool_, spelling);
 }
 
 bool SchemaValues::matches(const std::string& pattern, const std::string& name) {
-  return pool_.matches(pattern_content(pattern), json_content(name));
+  return pool_.matches(pattern_content(pattern), content(name));
 }
 
 std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpelling& spelling) {
@@ -66,7 +72,7 @@ std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpellin
     }
     std::vector<std::string> excluded;
     for (const OrderedJson& value : schema->excluded) {
-      if (value.is_string()) excluded.push_back(json_content(value.get<std::string>()));
+      if (value.is_string()) excluded.push_back(content(value.get<std::string>()));
     }
     if (!excluded.empty()) limits.push_back(pool_.complement(pool_.literals(std::move(excluded))));
   }
@@ -81,7 +87,7 @@ std::vector<ExprId> SchemaValues::string_limits(const Goal& schemas, JsonSpellin
 }
 
 ExprId SchemaValues::string_content(const Goal& schemas) {
-  JsonSpelling spelling = JsonSpelling::any;
+  JsonSpelling spelling = free_spelling();
   return pool_.all_of(string_limits(schemas, spelling));
 }
 
@@ -134,8 +140,8 @@ bool SchemaValues::holds(const Schema& schema, const OrderedJson& value) {
   const Goal goal{&schema};
   if (value.is_string()) {
     JsonSpelling spelling = JsonSpelling::one;
-    const ExprId content = pool_.all_of(string_limits(goal, spelling));
-    return pool_.matches(content, json_content(value.get<std::string>()));
+    const ExprId texts = pool_.all_of(string_limits(goal, spelling));
+    return pool_.matches(texts, content(value.get<std::string>()));
   }
   return pool_.matches(pool_.all_of(number_limits(goal)), decimal_of(value).text());
 }

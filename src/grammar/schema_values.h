@@ -13,11 +13,18 @@ namespace quire::grammar {
 // Several schemas that must all hold.
 using Goal = std::vector<const Schema*>;
 
+// How the characters of a string are written.
+enum class TextForm : uint8_t {
+  json,      // in any spelling of JSON's where nothing is asked of the string, else in one
+  json_one,  // in one spelling
+  plain      // as they are
+};
+
 // What strings and numbers schemas allow, as texts. It looks at the keywords of these schemas alone, not at the ones that lead to
 // others (allOf, anyOf, ...).
 class SchemaValues {
  public:
-  explicit SchemaValues(ExprPool& pool) : pool_(pool) {}
+  explicit SchemaValues(ExprPool& pool, TextForm form = TextForm::json) : pool_(pool), form_(form) {}
 
   // What may stand between the quotes of a string.
   ExprId string_content(const Goal& schemas);
@@ -34,6 +41,12 @@ class SchemaValues {
     return pool_.repeat(character(spelling), 0, ExprPool::kNoMost);
   }
   ExprId character(JsonSpelling spelling);
+  // Of what nothing is asked.
+  JsonSpelling free_spelling() const {
+    return form_ == TextForm::json ? JsonSpelling::any : JsonSpelling::one;
+  }
+  // A text as it is written.
+  std::string content(const std::string& text) const;
 
   ExprPool& pool() { return pool_; }
 
@@ -44,6 +57,7 @@ class SchemaValues {
   std::vector<ExprId> number_limits(const Goal& schemas);
 
   ExprPool& pool_;
+  const TextForm form_;
   std::map<std::string, ExprId> patterns_, formats_;
   std::map<JsonSpelling, ExprId> characters_;
 };

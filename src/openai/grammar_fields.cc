@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "grammar/grammar_budget.h"
 #include "grammar/grammar_source.h"
 #include "openai/api_error.h"
 
@@ -69,6 +70,17 @@ void add_choice(const JsonFields& fields, const char* name, Found& found) {
 
 }  // namespace
 
+std::shared_ptr<grammar::Grammar> compiled(const GrammarSource& source, const std::string& field,
+                                           const ModelText& text) {
+  try {
+    return text.compile_grammar(source);
+  } catch (const grammar::NoGrammarRoom& error) {
+    throw ApiError(503, field, "no_room", error.what());
+  } catch (const Error& error) {
+    bad_field(field, "'{}': {}", field, error.what());
+  }
+}
+
 std::shared_ptr<grammar::Grammar> read_grammar(const JsonFields& fields, const ModelText& text) {
   using Kind = GrammarSource::Kind;
   Found found;
@@ -93,11 +105,7 @@ std::shared_ptr<grammar::Grammar> read_grammar(const JsonFields& fields, const M
     bad_field(found[1].first, "'{}' and '{}' cannot both say what the answer keeps to", found[0].first,
               found[1].first);
   const auto& [field, source] = found[0];
-  try {
-    return text.compile_grammar(source);
-  } catch (const Error& error) {
-    bad_field(field, "'{}': {}", field, error.what());
-  }
+  return compiled(source, field, text);
 }
 
 }  // namespace quire

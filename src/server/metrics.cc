@@ -53,6 +53,7 @@ struct Metrics::State {
   State(const std::string& model, Names names) : model(model), with_vllm(names == Names::own_and_vllm) {}
 
   void show(const EngineFigures& engine);
+  void show(const grammar::GrammarFigures& grammars);
 
   std::string model;
   bool with_vllm;
@@ -77,6 +78,8 @@ struct Metrics::State {
           *remote_there = nullptr, *remote_dropped = nullptr, *remote_refused = nullptr,
           *remote_failures = nullptr;
   Gauge *remote_up = nullptr, *remote_rate = nullptr, *remote_round_trip = nullptr, *remote_queued = nullptr;
+  Gauge *grammar_bytes = nullptr, *grammar_limit = nullptr, *grammars_held = nullptr;
+  Counter *grammars_compiled = nullptr, *grammars_forgotten = nullptr, *grammars_refused = nullptr;
   const KvEventPublisher* events = nullptr;  // null: there is none, and the next are
   Counter *event_batches = nullptr, *events_told = nullptr, *events_dropped = nullptr;
   prometheus::Family<Gauge>*device_memory = nullptr, *vllm_cache = nullptr;
@@ -139,6 +142,16 @@ Metrics::Metrics(const std::string& model, Names names) : state_(std::make_uniqu
   s.add(s.accepted, "draft_tokens_accepted_total", "spec_decode_num_accepted_tokens_total",
         "Guesses that were right.");
   s.evictions = &s.counter("quire_kv_evicted_pages_total", "Cached pages whose memory was needed.");
+  s.grammar_bytes = &s.gauge("quire_grammar_bytes",
+                             "Memory of all grammars that answers keep to, and what was found out of them.");
+  s.grammar_limit = &s.gauge("quire_grammar_limit_bytes", "What they may take together.");
+  s.grammars_held = &s.gauge("quire_grammars", "Grammars in memory.");
+  s.grammars_compiled = &s.counter("quire_grammars_compiled_total", "Grammars that were compiled.");
+  s.grammars_forgotten =
+      &s.counter("quire_grammars_forgotten_total",
+                 "How often a grammar forgot what it had found out, because others needed the memory.");
+  s.grammars_refused =
+      &s.counter("quire_grammars_refused_total", "Grammars that found no memory beside those in use.");
   s.restored = &s.counter("quire_kv_restored_pages_total", "Pages whose contents came from a snapshot.");
   s.host_tokens =
       &s.counter("quire_host_prompt_tokens_total",
@@ -367,7 +380,18 @@ void Metrics::State::show(const EngineFigures& engine) {
   disk_used->Set(double(engine.disk->used_bytes) / double(engine.disk->capacity_bytes));
 }
 
-std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections) {
+void Metrics::State::show(const grammar::GrammarFigures& grammars) {
+  grammar_bytes->Set(double(grammars.bytes));
+  grammar_limit->Set(double(grammars.most_bytes));
+  grammars_held->Set(grammars.grammars);
+  const auto raise = [](Counter* counter, uint64_t to) { counter->Increment(double(to) - counter->Value()); };
+  raise(grammars_compiled, grammars.compiled);
+  raise(grammars_forgotten, grammars.forgotten);
+  raise(grammars_refused, grammars.refused);
+}
+
+std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections,
+                          const grammar::GrammarFigures& grammars) {
   State& s = *state_;
   const std::lock_guard telling(s.telling);  // counters are raised to what was seen last, by one at a time
   EngineFigures figures;
@@ -379,6 +403,7 @@ std::string Metrics::text(const RateMeter::Rates& rates, uint32_t connections) {
   s.bandwidth->Set(rates.bandwidth_share);
   s.arithmetic->Set(rates.arithmetic_share);
   s.connections->Set(connections);
+  s.show(grammars);
   return prometheus::TextSerializer().Serialize(s.registry.Collect());
 }
 

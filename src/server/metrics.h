@@ -5,6 +5,7 @@
 
 #include "cluster/kv_event_publisher.h"
 #include "engine/cache_view.h"
+#include "grammar/grammar_budget.h"
 #include "server/rate_meter.h"
 
 namespace quire {
@@ -30,7 +31,8 @@ class Metrics {
   void follow(const KvEventPublisher& events);
 
   // In Prometheus' text format.
-  std::string text(const RateMeter::Rates& rates, uint32_t connections);
+  std::string text(const RateMeter::Rates& rates, uint32_t connections,
+                   const grammar::GrammarFigures& grammars);
 
  private:
   struct State;

@@ -1,3 +1,4 @@
+#include "engine/model_grammars.h"
 #include "openai/json_fields.h"
 #include "server/responses.h"
 #include "server/service.h"
@@ -173,7 +174,8 @@ asio::awaitable<void> Service::model_info(Exchange& exchange) {
 
 asio::awaitable<void> Service::metrics(Exchange& exchange) {
   const auto tell = [&, connections = connections_ ? connections_() : 0] {
-    return parts_.metrics.text(parts_.meter.rates(Clock::now()), connections);
+    return parts_.metrics.text(parts_.meter.rates(Clock::now()), connections,
+                               parts_.model.text->grammars->figures());
   };
   std::string text = co_await workers_.write_reply(tell);
   co_await exchange.respond(text_response("text/plain; version=0.0.4; charset=utf-8", std::move(text)));

@@ -94,7 +94,7 @@ Value message_value(const OrderedJson& source) {
 struct ChatTemplate::State {
   std::optional<jinja::Template> usual, tool_use;
   jinja::Variables specials;
-  std::string source;
+  std::string source, response;
 
   const jinja::Template& program_for(const ChatInput& input) const {
     if (tool_use && !input.tools.is_null()) return *tool_use;
@@ -120,11 +120,16 @@ ChatTemplate::ChatTemplate(const ChatTemplateSources& sources, ChatTemplateSpeci
   if (!specials.eos_token.empty())
     variables.emplace_back("eos_token", text_value(specials.eos_token, Origin::trusted));
   state_ = std::make_unique<const State>(State{program(sources.usual), program(sources.tool_use),
-                                               std::move(variables), sources.usual + sources.tool_use});
+                                               std::move(variables), sources.usual + sources.tool_use,
+                                               sources.response});
 }
 
 const std::string& ChatTemplate::source() const {
   return state_->source;
+}
+
+const std::string& ChatTemplate::response_source() const {
+  return state_->response;
 }
 
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;

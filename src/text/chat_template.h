@@ -27,6 +27,8 @@ struct ChatTemplateSpecials {
 struct ChatTemplateSources {
   std::string usual;     // empty: only conversations with tools can be rendered
   std::string tool_use;  // empty: `usual` renders those too
+  // How answers are read, as Transformers' response_template says it, as JSON; empty: the model does not say.
+  std::string response = {};
 
   bool empty() const { return usual.empty() && tool_use.empty(); }
 };
@@ -48,6 +50,8 @@ class ChatTemplate {
   MarkedText render(const ChatInput& input) const;
   // All of them, one behind the other: to look for words.
   const std::string& source() const;
+  // What ChatTemplateSources::response was.
+  const std::string& response_source() const;
 
  private:
   struct State;

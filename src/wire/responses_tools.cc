@@ -58,7 +58,6 @@ class ToolReader {
     if (type == "custom") {
       check_format(tool, place);
       spec.parameters = custom_parameters();
-      spec.strict = true;
     }
     if (type == "custom" || !space.empty()) {
       const ResponsesTool known{.name = spec.name, .space = space, .custom = type == "custom"};

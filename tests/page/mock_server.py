@@ -489,19 +489,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
             answer = words(SHOWN)
         if "long" in question:
             answer = itertools.islice(itertools.cycle([*answer, "\n\n"]), 3000)
+        call = None
+        if body.get("tool_choice") == "required":
+            call, answer = {"name": body["tools"][0]["function"]["name"], "arguments": '{"zone": "CET"}'}, []
         request = self.engine.submit("chat", "page", prompt_of(body), body.get("max_tokens", 4000))
         log = Log()
         if body.get("quire", {}).get("resume"):
             self.engine.streams[request.id] = log
-        threading.Thread(target=self.produce, args=(request, answer, log), daemon=True).start()
+        threading.Thread(target=self.produce, args=(request, answer, log, call), daemon=True).start()
         self.send_log(log)
         return None
 
-    def produce(self, request, answer, log):
+    def produce(self, request, answer, log, call=None):
         self.chunk(log, request, delta={"role": "assistant", "content": ""})
         for word in self.engine.play(request, answer):
             self.chunk(log, request, delta={"content": word})
-        self.chunk(log, request, finish=request.finish_reason)
+        if call:
+            self.chunk(log, request, delta={"reasoning_content": "They ask for the time."})
+            self.chunk(log, request, delta={"tool_calls": [{"index": 0, "id": "call_1", "type": "function",
+                                                            "function": {"name": call["name"], "arguments": ""}}]})
+            for piece in (call["arguments"][:5], call["arguments"][5:]):
+                self.chunk(log, request, delta={"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})
+        self.chunk(log, request, finish="tool_calls" if call else request.finish_reason)
         log.add(json.dumps(self.last_chunk(request)))
         log.add("[DONE]")
 

@@ -736,6 +736,66 @@ def formulas_are_set_and_lead_nowhere(page):
 
 
 @check
+def tools_are_called_shown_and_answered(page):
+    tools = [{"name": "clock", "description": "Tells the time.", "parameters": {
+        "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"], "additionalProperties": False}}]
+    page.load()
+    page.js("""const real = window.fetch;
+               window.sent = [];
+               window.fetch = (path, options) => { if (String(path).endsWith('completions')) sent.push(JSON.parse(options.body)); return real(path, options); };
+               document.getElementById('options').open = true;""")
+    page.browser.fill("#tools", "nope")
+    page.ask("Hello")
+    said = page.text("#option-error")
+    assert said.startswith("Tools: this is not JSON"), said
+    page.browser.fill("#tools", json.dumps(tools))
+    page.js("""const choice = document.getElementById('tool-choice');
+               choice.value = 'required';
+               choice.dispatchEvent(new Event('input', {bubbles: true}));
+               document.getElementById('options').open = false""")
+    page.ask("What time is it in Zurich?")
+    page.until("return !document.querySelector('.writing') && document.querySelector('.results')", "the call and a form for its result", 25)
+    name = page.text(".call b")
+    arguments = json.loads(page.text(".call-arguments"))
+    assert name == "clock" and arguments["zone"] in ("UTC", "CET"), (name, arguments)
+    if page.server:
+        thought = page.js("const fold = document.querySelector('.turn.assistant:last-of-type .reasoning'); return fold && [fold.open, fold.textContent]")
+        assert thought and not thought[0] and "They ask" in thought[1], thought
+    page.browser.fill(".results textarea", "12:30")
+    page.browser.click(".results .primary")
+    page.until("return !document.querySelector('.writing') && document.querySelectorAll('.turn.assistant').length === 2 && document.querySelectorAll('.turn.assistant .report').length === 2",
+               "the answer goes on", 25)
+    first, second = page.js("return sent")[-2:]
+    assert first["tools"][0]["function"]["name"] == "clock" and first["tool_choice"] == "required", first
+    call, result = second["messages"][-2:]
+    assert "tool_choice" not in second and call["tool_calls"][0]["id"] == result["tool_call_id"], second["messages"]
+    assert result["role"] == "tool" and result["content"] == "12:30", result
+    assert page.texts("tool") == ["12:30"], page.texts("tool")
+    assert not page.js("return document.querySelector('.results')"), "it still asks for the result"
+    page.reload()
+    page.until("return document.querySelector('.call b')?.textContent === 'clock'", "the call is there after a reload")
+    assert page.texts("tool") == ["12:30"], page.texts("tool")
+    page.load()
+    page.js("document.getElementById('options').open = true")
+    page.browser.click("#reset-options")
+    page.browser.fill("#schema", '{"enum": ["yes", "no"]}')
+    page.js("""const real = window.fetch;
+               window.sent = [];
+               window.fetch = (path, options) => { if (String(path).endsWith('completions')) sent.push(JSON.parse(options.body)); return real(path, options); };
+               document.getElementById('options').open = false""")
+    page.ask("Is it late?")
+    page.wait_for_answer()
+    form = page.js("return sent")[-1]["response_format"]
+    assert form["json_schema"]["schema"] == {"enum": ["yes", "no"]}, form
+    if not page.server:
+        assert page.texts("assistant")[-1] in ('"yes"', '"no"'), page.texts("assistant")
+    page.js("document.getElementById('options').open = true")
+    page.browser.click("#reset-options")
+    page.js("document.getElementById('options').open = false")
+    return f"{name}({arguments['zone']}) gave 12:30"
+
+
+@check
 def presets_keep_the_system_message_and_the_options(page):
     page.load()
     page.js("localStorage.removeItem('quire.presets'); document.getElementById('options').open = true")

@@ -166,12 +166,14 @@ export class Chat {
       on_edit: (edited, text) => this.#edit(edited, text),
       on_again: (answer) => this.#again(answer),
       on_choose: (other, label) => this.#choose(other, label),
+      on_results: (answer, results) => this.#go_on(answer, results),
+      is_answered: (answer) => conversation.path().some(({ parent }) => parent === answer.id),
       is_branch: (answer) => conversation.siblings(conversation.node(answer.parent) ?? answer).length > 1,
     });
   }
 
   #choose(node, label) {
-    const what = node.role === 'user' ? 'message' : 'answer';
+    const what = { user: 'Message', tool: 'Result', assistant: 'Answer' }[node.role];
     this.#conversation.choose(node);
     this.#show_path();
     this.#keep(this.#conversation);
@@ -179,7 +181,7 @@ export class Chat {
     const same = buttons[label === 'Next' ? 1 : 0];
     (same?.disabled ? buttons[label === 'Next' ? 0 : 1] : same)?.focus();
     const siblings = this.#conversation.siblings(node);
-    set_text(by_id('announce'), `${what === 'message' ? 'Message' : 'Answer'} ${siblings.indexOf(node) + 1} of ${siblings.length}.`);
+    set_text(by_id('announce'), `${what} ${siblings.indexOf(node) + 1} of ${siblings.length}.`);
   }
 
   #current_run() {
@@ -237,12 +239,21 @@ export class Chat {
     return true;
   }
 
+  // What the tools said, which the model has asked for.
+  #go_on(answer, results) {
+    const options = this.busy ? null : this.#options.read();
+    if (!options) return;
+    if (options.tool_choice === 'required') delete options.tool_choice;  // the call that was wanted is made
+    const content = results.map(({ name, content: said }) => (results.length > 1 ? `${name}: ${said}` : said)).join('\n\n');
+    this.#answer(this.#conversation.add(answer.id, 'tool', { content, results }), options);
+  }
+
   // Another answer beside this one, or in its place if it is none.
   #again(node) {
     const options = this.busy ? null : this.#options.read();
     if (!options) return;
     const asked = this.#conversation.node(node.parent);
-    if (!node.content) this.#conversation.remove(node);
+    if (!node.content && !node.calls) this.#conversation.remove(node);
     this.#answer(asked, options);
   }
 
@@ -274,7 +285,7 @@ export class Chat {
     try {
       await read_stream(run, answer, open);
       answer.finish();
-      this.#say(conversation, node.content.slice(0, kMostSaid) || 'The answer is empty.');
+      this.#say(conversation, said_of(node));
     } catch (error) {
       const id = node.stream;
       answer.finish();
@@ -340,6 +351,12 @@ export class Chat {
   }
 }
 
+// What is read out of an answer that has ended.
+function said_of(node) {
+  const calls = (node.calls ?? []).map(({ name }) => `It calls ${name}.`).join(' ');
+  return [node.content.slice(0, kMostSaid), calls].filter(Boolean).join(' ') || 'The answer is empty.';
+}
+
 // It would go on without a reader, so the server is told.
 function end_run({ abort, turn: { node } }) {
   abort.abort();
@@ -361,6 +378,7 @@ async function* chunks_again({ abort, turn: { node } }) {
     if (!begun) {
       node.content = '';
       delete node.reasoning;
+      delete node.calls;
     }
     begun = true;
     yield chunk;

@@ -2,9 +2,12 @@
 // before. What is shown, and sent, is the path to one leaf. Plain data: no word of elements or of the server.
 
 import { message_text } from './attachments.js';
+import { calls_message } from './calls.js';
 
 const kTitle = 60;  // characters
 const kMostNodes = 20_000;
+
+const are_texts = (names) => (value) => Array.isArray(value) && value.every((one) => names.every((name) => typeof one?.[name] === 'string'));
 
 const random_id = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
@@ -18,6 +21,8 @@ const kFields = {
   stream: (value) => typeof value === 'string',
   pending: (value) => typeof value === 'boolean',
   at: Number.isFinite,
+  calls: are_texts(['id', 'name', 'arguments']),      // of tools, by the assistant
+  results: are_texts(['id', 'name', 'content']),      // of role tool: what they returned
   files: (value) => Array.isArray(value) && value.every((file) => typeof file?.name === 'string' && typeof file.text === 'string'),
   report: (value) => typeof value === 'object' && value !== null && Object.entries(value).every(([name, figure]) =>
     figure == null || typeof figure === (name === 'why' ? 'string' : 'number')
@@ -93,7 +98,9 @@ export class Conversation {
   messages(leaf = this.leaf) {
     const messages = [];
     for (const node of this.path(leaf)) {
-      if (node.role === 'assistant' && !node.content) messages.pop();
+      if (node.role === 'tool') messages.push(...(node.results ?? []).map(({ id, name, content }) => ({ role: 'tool', tool_call_id: id, name, content })));
+      else if (node.calls?.length) messages.push({ role: 'assistant', content: node.content, tool_calls: calls_message(node.calls) });
+      else if (node.role === 'assistant' && !node.content) messages.pop();
       else messages.push({ role: node.role, content: message_text(node) });
     }
     return messages;
@@ -130,7 +137,7 @@ export class Conversation {
     for (const given of json.nodes) {
       const parent = given?.parent ?? null;
       const known = parent === null || conversation.#nodes.has(parent);
-      if (typeof given?.id !== 'string' || !['user', 'assistant'].includes(given.role) || !known || conversation.#nodes.has(given.id))
+      if (typeof given?.id !== 'string' || !['user', 'assistant', 'tool'].includes(given.role) || !known || conversation.#nodes.has(given.id))
         throw new Error('a message of it has no place in the conversation');
       const node = { id: given.id, parent, role: given.role, content: '', at: 0 };
       for (const [name, fits] of Object.entries(kFields)) if (name in given && fits(given[name])) node[name] = given[name];

@@ -7,7 +7,7 @@ const kStored = 'quire.options';
 
 export class Options {
   #fields = [...document.querySelectorAll('#option-fields [data-option]')];
-  #texts = [by_id('system'), by_id('stop-texts')];
+  #texts = [by_id('system'), by_id('stop-texts'), by_id('tools'), by_id('tool-choice'), by_id('schema')];
 
   constructor() {
     this.#restore();
@@ -42,7 +42,37 @@ export class Options {
     }
     const stop = by_id('stop-texts').value.split('\n').filter((line) => line !== '');
     if (stop.length) options.stop = stop;
-    return options;
+    return this.#read_form(options) ? options : null;
+  }
+
+  // Tools, and what the answer keeps to. False, with the reason shown, if one is not what it should be.
+  #read_form(options) {
+    try {
+      const tools = this.#json('tools', 'Tools');
+      const choice = by_id('tool-choice').value;
+      if (tools !== null && !Array.isArray(tools)) throw new Error('Tools: a list of functions is wanted, in [ ]');
+      if (tools?.length) options.tools = tools.map(as_tool);
+      if (tools?.length && choice) options.tool_choice = choice;
+      const schema = this.#json('schema', 'Schema');
+      if (schema !== null) options.response_format = { type: 'json_schema', json_schema: { name: 'answer', schema } };
+      return true;
+    } catch (error) {
+      set_text(by_id('option-error'), error.message);
+      by_id('options').open = true;
+      return false;
+    }
+  }
+
+  // What stands in a field as JSON; null if it is empty.
+  #json(id, name) {
+    const text = by_id(id).value.trim();
+    if (!text) return null;
+    try {
+      return JSON.parse(text);
+    } catch (error) {
+      by_id(id).focus();
+      throw new Error(`${name}: this is not JSON (${error.message})`);
+    }
   }
 
   #all() {
@@ -76,3 +106,6 @@ export class Options {
     } catch { /* nothing kept */ }
   }
 }
+
+// A function alone is a tool, too.
+const as_tool = (tool) => (tool?.function || !tool?.name ? tool : { type: 'function', function: tool });

@@ -1,5 +1,6 @@
 // One answer on its way: collects chunks, shows the text as fast as it can be read, not as it comes.
 
+import { add_call_pieces } from './calls.js';
 import { plural } from './format.js';
 import { report_of_chunk } from './report.js';
 
@@ -27,6 +28,7 @@ export class StreamedAnswer {
     const choice = chunk.choices?.[0];
     node.content += choice?.delta?.content ?? '';
     if (choice?.delta?.reasoning_content) node.reasoning = (node.reasoning ?? '') + choice.delta.reasoning_content;
+    if (choice?.delta?.tool_calls) add_call_pieces(node, choice.delta.tool_calls);
     if (choice?.finish_reason === 'length') this.#limit_reached = true;
     if (chunk.usage) this.#last = chunk;
     this.#timer ||= setTimeout(() => this.#show(), kShowMs);
@@ -37,6 +39,7 @@ export class StreamedAnswer {
     const { node } = this.turn;
     this.turn.show_reasoning(node.reasoning);
     this.turn.view.show(node.content);
+    this.turn.show_calls(node.calls);
     this.on_shown();
     if (performance.now() - this.#kept_at < kKeepMs) return;
     this.#kept_at = performance.now();

@@ -2,9 +2,13 @@
 
 import { TextView, copy_text } from './answer_text.js';
 import { files_element } from './attachments.js';
+import { calls_element, results_form } from './calls.js';
 import { make, set_text } from './dom.js';
 import { count, plural } from './format.js';
 import { report_element } from './report.js';
+
+const kSpeakers = { user: 'You', tool: 'Tools' };
+const kWhat = { user: 'message', tool: 'result', assistant: 'answer' };
 
 function action(name, label, on_click) {
   const button = make('button', 'quiet', name);
@@ -17,7 +21,7 @@ function action(name, label, on_click) {
 // ‹ 2 of 3 ›, where a message has others in its place.
 function branch_arrows(node, siblings, on_choose) {
   const at = siblings.indexOf(node);
-  const what = node.role === 'user' ? 'message' : 'answer';
+  const what = kWhat[node.role];
   const arrow = (name, label, other) => {
     const button = action(name, `${label} ${what}`, () => on_choose(other, label));
     button.disabled = !other;
@@ -30,7 +34,7 @@ function branch_arrows(node, siblings, on_choose) {
   return arrows;
 }
 
-// One message. `actions`: on_edit(node, text), on_again(node), on_choose(node, label).
+// One message. `actions`: on_edit(node, text), on_again(node), on_choose(node, label), on_results(node, results).
 export class Turn {
   constructor(node, siblings, actions) {
     this.node = node;
@@ -38,7 +42,7 @@ export class Turn {
     this.text = make('div', 'text');
     this.foot = make('div', 'turn-foot');  // figures, notes
     this.bar = make('p', 'turn-bar');
-    this.element = make('article', `turn ${node.role}`, make('h3', 'speaker', node.role === 'user' ? 'You' : node.model || 'Answer'));
+    this.element = make('article', `turn ${node.role}`, make('h3', 'speaker', kSpeakers[node.role] ?? (node.model || 'Answer')));
     this.element.dataset.node = node.id;
     if (node.files?.length) this.element.append(files_element(node.files));
     this.element.append(this.text, this.foot, this.bar);
@@ -51,10 +55,13 @@ export class Turn {
     const { node } = this;
     this.view.show(node.content);
     this.show_reasoning(node.reasoning);
+    this.show_calls(node.calls);
     this.foot.replaceChildren();
     if (node.note) this.foot.append(make('p', 'note', node.note));
     if (node.error) this.show_error(node.error);
     if (node.report) this.foot.append(report_element(node.report));
+    if (node.calls?.length && !node.pending && !this.actions.is_answered(node))
+      this.foot.append(results_form(node.calls, (results) => this.actions.on_results(node, results)));
     this.#show_shared(siblings);
     this.#show_bar(siblings);
   }
@@ -69,10 +76,19 @@ export class Turn {
     set_text(this.thought, reasoning);
   }
 
+  // What it asks of tools stands below its words.
+  show_calls(calls) {
+    if (!calls?.length) return;
+    const element = calls_element(calls);
+    if (this.calls) this.calls.replaceWith(element);
+    else this.text.after(element);
+    this.calls = element;
+  }
+
   show_error(text) {
     const line = make('p', 'error', text);
     line.setAttribute('role', 'alert');
-    if (!this.node.content) line.append(' ', action('Try again', 'Try again', () => this.actions.on_again(this.node)));
+    if (!this.node.content && !this.node.calls) line.append(' ', action('Try again', 'Try again', () => this.actions.on_again(this.node)));
     this.foot.append(line);
   }
 
@@ -89,7 +105,7 @@ export class Turn {
     this.bar.replaceChildren();
     if (siblings.length > 1) this.bar.append(branch_arrows(node, siblings, actions.on_choose));
     if (node.pending) return;
-    const what = node.role === 'user' ? 'message' : 'answer';
+    const what = kWhat[node.role];
     if (node.content) {
       this.bar.append(action('Copy', `Copy the ${what}`, async (button) => {
         button.textContent = await copy_text(node.content) ? 'Copied' : 'Not copied';
@@ -97,7 +113,7 @@ export class Turn {
       }));
     }
     if (node.role === 'user') this.bar.append(action('Edit', 'Edit the message', () => this.edit()));
-    else if (node.content || !node.error) this.bar.append(action('Again', 'Answer again', () => actions.on_again(node)));
+    else if (node.role === 'assistant' && (node.content || !node.error)) this.bar.append(action('Again', 'Answer again', () => actions.on_again(node)));
   }
 
   // The message as a field; what was there before stays, as another branch.
