@@ -111,8 +111,19 @@ TEST(CompressedAttention, AbsurdKeysAreRefusedByName) {
               HasSubstr("swiglu_clamp_exp is -1"));
   EXPECT_THAT(error_of("swiglu_clamp_exp", std::vector<double>{0.5}),
               HasSubstr("swiglu_clamp_exp speaks of 1"));
+  EXPECT_THAT(error_of("attention.compress_rope_freq_base", -1.0), HasSubstr("compress_rope_freq_base"));
   EXPECT_THAT(error_of("hyper_connection.epsilon", 2.0), HasSubstr("hyper_connection.epsilon"));
   EXPECT_THAT(error_of("expert_count", uint64_t(0)), HasSubstr("expert_count"));
+}
+
+TEST(CompressedAttention, LayersThatPredictFurtherTokensMayBeCountedOrNot) {
+  Metadata metadata = small_compressed();
+  metadata.set("deepseek4.nextn_predict_layers", uint64_t(1));
+  EXPECT_THAT(error_from([&] { make(metadata); }), HasSubstr("deepseek4.nextn_predict_layers"));
+  metadata.set("deepseek4.attention.compress_ratios", std::vector<uint64_t>{0, 4, 128, 4, 0});
+  const std::shared_ptr<MadeFile> file = make(metadata);
+  EXPECT_EQ(file->spec().layers.size(), 4u);
+  EXPECT_THAT(error_from([&] { read_predictor_spec(*file); }), HasSubstr("predict further tokens"));
 }
 
 TEST(CompressedAttention, ExpertsOfTokensThatAreNotThereAreRefused) {
