@@ -37,8 +37,10 @@ TEST(CompressedAttention, KeepsTheBytesOfATokenThatItsMeasuresSay) {
   // Of a token that windows still see: a row of every layer, and what rows of 4 and 128 tokens are made of.
   size_t rows = 0, made_of = 0;
   for (const KvGroupLayout& group : flash.groups) {
-    if (group.window == 0) continue;
-    (group.layers.front().shape.own_format ? made_of : rows) += group.bytes_per_token() * group.window;
+    for (const KvLayerLayout& layer : group.layers) {
+      const size_t bytes = (layer.key_row_bytes + layer.value_row_bytes) * group.window;
+      if (group.window > 0) (layer.shape.own_format ? made_of : rows) += bytes;
+    }
   }
   EXPECT_EQ(rows, 43u * 512 * 2 * 128);  // 5.6 MB for a sequence
   EXPECT_EQ(made_of, size_t(21) * 8 * 2 * 2 * (512 + 128) * 4 + size_t(20) * 128 * 2 * 512 * 4);  // 12.2 MB
@@ -68,18 +70,18 @@ TEST(CompressedAttention, GoesOnWhereverTextsPart) {
   };
   Engine shared(model.engine_model(), options);
   ask(shared, 290, 0);
+  uint32_t inside = 0;  // that were found in the middle of a row of 128 tokens
   for (const uint32_t same : {289u, 270u, 257u, 256u, 255u, 131u, 128u, 100u, 7u}) {
     options.sharing = false;
     Engine alone(model.engine_model(), options);
-    const uint64_t before =
-        shared.kv().events().count(KvEventKind::shared) + shared.kv().events().count(KvEventKind::copied);
-    EXPECT_EQ(shared.lookup(text_of(same, same)).tokens, same);
+    const size_t found = shared.lookup(text_of(same, same)).tokens;
+    EXPECT_GE(found, same / 128 * 128) << "a node is of 128 tokens";
+    EXPECT_LE(found, same);
+    inside += found % 128 != 0 ? 1 : 0;
     EXPECT_EQ(ask(shared, same, same), ask(alone, same, same)) << "after " << same << " tokens";
-    EXPECT_GT(
-        shared.kv().events().count(KvEventKind::shared) + shared.kv().events().count(KvEventKind::copied),
-        before);
     shared.kv().check_invariants();
   }
+  EXPECT_GT(inside, 1u);
 }
 
 TEST(CompressedAttention, AbsurdKeysAreRefusedByName) {
@@ -109,8 +111,19 @@ TEST(CompressedAttention, AbsurdKeysAreRefusedByName) {
               HasSubstr("swiglu_clamp_exp is -1"));
   EXPECT_THAT(error_of("swiglu_clamp_exp", std::vector<double>{0.5}),
               HasSubstr("swiglu_clamp_exp speaks of 1"));
+  EXPECT_THAT(error_of("attention.compress_rope_freq_base", -1.0), HasSubstr("compress_rope_freq_base"));
   EXPECT_THAT(error_of("hyper_connection.epsilon", 2.0), HasSubstr("hyper_connection.epsilon"));
   EXPECT_THAT(error_of("expert_count", uint64_t(0)), HasSubstr("expert_count"));
+}
+
+TEST(CompressedAttention, LayersThatPredictFurtherTokensMayBeCountedOrNot) {
+  Metadata metadata = small_compressed();
+  metadata.set("deepseek4.nextn_predict_layers", uint64_t(1));
+  EXPECT_THAT(error_from([&] { make(metadata); }), HasSubstr("deepseek4.nextn_predict_layers"));
+  metadata.set("deepseek4.attention.compress_ratios", std::vector<uint64_t>{0, 4, 128, 4, 0});
+  const std::shared_ptr<MadeFile> file = make(metadata);
+  EXPECT_EQ(file->spec().layers.size(), 4u);
+  EXPECT_THAT(error_from([&] { read_predictor_spec(*file); }), HasSubstr("predict further tokens"));
 }
 
 TEST(CompressedAttention, ExpertsOfTokensThatAreNotThereAreRefused) {

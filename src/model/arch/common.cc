@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "model/arch/arch.h"
 
@@ -118,17 +120,26 @@ void read_mlps(const ModelFile& file, ModelSpec& spec, Layers kind) {
   }
 }
 
+// DeepSeek V4's files may count layers that predict further tokens apart: then what is listed of all is more than the layers are. Where
+// neither that nor a tensor tells, nobody knows.
+bool counts_predictors(const ModelFile& file, const Keys& keys, uint32_t blocks) {
+  const std::string key = keys("attention.compress_ratios");
+  if (!keys.all().has(key)) return true;
+  if (keys.all().integers(key).size() > blocks) return false;
+  const std::string joins = fmt::format("blk.{}.nextn.", blocks - 1);
+  if (std::ranges::none_of(file.tensors(),
+                           [&](const TensorEntry& one) { return one.name.starts_with(joins); }))
+    throw Error("{}: it cannot be told whether {} counts the layers that predict further tokens ({})",
+                keys.all().file_name(), keys("block_count"), keys("nextn_predict_layers"));
+  return true;
+}
+
 // Heads that predict further tokens come after the layers and are counted among them.
-uint32_t read_layer_count(const Keys& keys, const SpecOptions& options) {
+uint32_t read_layer_count(const ModelFile& file, const Keys& keys, const SpecOptions& options) {
   const uint32_t blocks = keys.count("block_count");
   const uint64_t predicting = keys.all().maybe_number(keys("nextn_predict_layers")).value_or(0);
   if (blocks > 4096) throw Error("{}: {} layers are more than any model has", keys.all().file_name(), blocks);
-  // Some files count them apart, and list what all of them have.
-  const MetadataValue* ratios = keys.all().find(keys("attention.compress_ratios"));
-  const auto lists_more = [&](const auto* list) { return list != nullptr && list->size() > blocks; };
-  if (ratios != nullptr && (lists_more(std::get_if<std::vector<uint64_t>>(ratios)) ||
-                            lists_more(std::get_if<std::vector<int64_t>>(ratios))))
-    return blocks;
+  if (predicting == 0 || !counts_predictors(file, keys, blocks)) return blocks;
   if (predicting >= blocks)
     throw Error("{}: {} is {}, of {} layers", keys.all().file_name(), keys("nextn_predict_layers"),
                 predicting, blocks);
@@ -146,7 +157,7 @@ ModelSpec common_spec(const ModelFile& file, const SpecOptions& options, const R
   spec.vocab = read_vocab(file);
   spec.dim = keys.count("embedding_length");
   spec.context = keys.count("context_length");
-  spec.layers.resize(read_layer_count(keys, options));
+  spec.layers.resize(read_layer_count(file, keys, options));
   spec.output_norm.epsilon =
       keys.real("attention.layer_norm_rms_epsilon", keys.real("attention.layer_norm_epsilon", 1e-5f));
   for (LayerSpec& layer : spec.layers) layer.norms.norm = spec.output_norm;

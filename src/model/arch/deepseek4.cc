@@ -54,10 +54,12 @@ class V4 {
       refuse("rope.dimension_count", rotated, fmt::format(", of {} values of a head", dim));
     const double base = keys_.real("rope.freq_base", 10000);
     if (!(base > 0)) throw Error("{}: {} is {}", file_.path(), keys_("rope.freq_base"), base);
-    RopeSpec compressed = read_rope(file_, dim, options_,
-                                    {.pairing = RopePairing::interleaved,
-                                     .base = kCompressBase,
-                                     .base_key = "attention.compress_rope_freq_base"});
+    const char* const compress_key = "attention.compress_rope_freq_base";
+    if (const float own = keys_.real(compress_key, kCompressBase); !(own > 0))
+      throw Error("{}: {} is {}", file_.path(), keys_(compress_key), own);
+    RopeSpec compressed =
+        read_rope(file_, dim, options_,
+                  {.pairing = RopePairing::interleaved, .base = kCompressBase, .base_key = compress_key});
     compressed.scale = float(file_.metadata().maybe_real("quire.rope.attention_factor").value_or(1));
     spec.ropes = {plain_rope(rotated, float(base), RopePairing::interleaved), compressed, compressed,
                   compressed};
