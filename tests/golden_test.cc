@@ -124,6 +124,15 @@ double near_bound(const std::string& name) {
   return name == "qwen3_5" ? 0.13 : 0.08;
 }
 
+// Models in which a rounding now and then chooses another expert, which makes of some tokens something else: there the token in the
+// middle is looked at.
+bool jumps(const std::string& name) {
+  for (const char* model :
+       {"phimoe", "granite_hybrid_moe", "deepseek_v2_groups", "glm4_moe_lite", "kimi_linear", "mistral4"})
+    if (name == model) return true;
+  return false;
+}
+
 // Weights, activations and pages of bf16: what that costs is a rounding of 2^-9 here and there.
 TEST_P(Goldens, LogitsOfAGpuAreNear) {
   std::unique_ptr<Backend> gpu = open_gpu();
@@ -133,11 +142,11 @@ TEST_P(Goldens, LogitsOfAGpuAreNear) {
   BareModel model(golden_folder(golden.name), std::move(gpu));
   const std::vector<float> logits =
       all_logits(model, golden.prompt, uint32_t(golden.prompt.size()), KvFormat::bf16);
-  const bool jumps = golden.name == "phimoe" || golden.name == "granite_hybrid_moe";
-  const double difference = jumps ? median_difference(logits, golden.logits, model.spec.vocab)
-                                  : relative_difference(logits, golden.logits);
-  RecordProperty("difference", std::to_string(difference));
-  EXPECT_LT(difference, near_bound(golden.name));
+  const double largest = relative_difference(logits, golden.logits),
+               middle = median_difference(logits, golden.logits, model.spec.vocab);
+  RecordProperty("difference", std::to_string(largest));
+  RecordProperty("median", std::to_string(middle));
+  EXPECT_LT(jumps(golden.name) ? middle : largest, near_bound(golden.name));
 }
 
 }  // namespace

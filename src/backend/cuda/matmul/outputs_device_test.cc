@@ -220,7 +220,8 @@ double expected_gated(const Gate& function, double gate, double up) {
     case Nonlinearity::squared_relu:
     case Nonlinearity::softplus:
     case Nonlinearity::product:
-      ADD_FAILURE() << "no gated unit has it";
+    case Nonlinearity::limited_silu:
+      ADD_FAILURE() << "no gated unit of a GPU has it";
   }
   const double limit = double(function.limit);
   gate = std::min(gate, limit);
