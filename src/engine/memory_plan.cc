@@ -101,7 +101,8 @@ size_t row_bytes(const ModelSpec& spec, Side side) {
   // In f32, and a third more for the inputs that are quantized as well.
   const size_t inputs = spec.layer_inputs.width * spec.layers.size();
   const size_t streams = spec.streams > 1 ? spec.streams * size_t(spec.dim) : 0;
-  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) + (2 * inputs + streams + lent_width) * sizeof(float);
+  return 6 * (4 * spec.dim + mixer_width + 3 * mlp_width) +
+         (2 * inputs + streams + lent_width) * sizeof(float);
 }
 
 // For those sums, of the layer that needs most.
