@@ -41,10 +41,10 @@ def ask(port, prompt, answer):
 
 
 def converse(options, path, port):
-    server = subprocess.Popen([options.quire, "serve", "-m", path, "--port", str(port), "--threads", str(options.threads), "--max-sequences", "1",
-                               "--ctx", str(options.turns * (options.new + options.answer) + 64)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen([options.quire, "serve", "-m", path, "--port", str(port), "--threads", str(options.threads), "--max-seqs", "2",
+                               "--ctx", str(options.turns * (options.new + options.answer) + 64)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        for line in server.stderr:
+        for line in server.stdout:
             if "http://" in line:
                 break
         rest = random.Random(7)

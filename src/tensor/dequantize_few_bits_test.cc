@@ -189,6 +189,8 @@ TEST(Dequantize, Nvfp4HasAScaleForSixteenValuesWhoseSignDoesNotCount) {
     EXPECT_EQ(values[16 * j + 7], 6.0f * scale);
     EXPECT_EQ(values[16 * j + 8], -6.0f * scale);
   }
+  block[3] = 0xff;  // the other one that is no number, as llama.cpp reads it
+  EXPECT_EQ(dequantize(DType::nvfp4, block)[48], 480.0f);
 }
 
 TEST(Dequantize, TakesAnyBytesOfTypesWithFewBits) {

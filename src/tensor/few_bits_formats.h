@@ -89,7 +89,7 @@ struct Codes64 {
 };
 
 // {4 scales, 4 x 8 half bytes}: e2m1 floats as in MXFP4, sixteen under a scale of four bits of exponent and three of mantissa, whose
-// sign does not count and whose NaN is 0. The low halves are the first eight.
+// sign does not count and of whose two NaN one is 0 and the other 480. The low halves are the first eight.
 struct Nvfp4 {
   static constexpr size_t kValues = 64, kBytes = 36, kSubValues = 16;
   static constexpr bool kHasOffset = false;
@@ -99,14 +99,11 @@ struct Nvfp4 {
     if (bits == 0x7f) return 0.0f;
     return exponent == 0 ? float(mantissa) * 0x1p-10f : float((8 + mantissa) << (exponent - 1)) * 0x1p-10f;
   }
-  // Without what does not count.
-  static uint8_t scale_bits(uint8_t bits) {
-    const uint8_t left = bits & 0x7f;
-    return left == 0x7f ? uint8_t(0) : left;
-  }
+  // Without a sign, so that all of them are what four bits of exponent and three of mantissa say: the last one is 480.
+  static uint8_t scale_bits(uint8_t bits) { return bits == 0x7f ? uint8_t(0) : bits & 0x7f; }
   static void unpack(const uint8_t* block, Codes64& out) {
     for (size_t j = 0; j < kValues / kSubValues; ++j) {
-      out.scales[j] = half_scale(scale_bits(block[j]));
+      out.scales[j] = half_scale(block[j]);
       int8_t* codes = out.codes + kSubValues * j;
       for (size_t i = 0; i < 8; ++i) {
         const int halves = block[4 + 8 * j + i];

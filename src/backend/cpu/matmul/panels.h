@@ -9,7 +9,7 @@
 // columns of four, eight or sixteen rows. A panel is a sequence of blocks of as many columns as the format's own; a
 // block holds its scales by row, and then its codes in steps of 32 columns:
 //
-//   f16 scale[16], or u8 exponent[16] (mxfp4), or u8 e4m3[4][16] (nvfp4: of a sub-block; no sign, no NaN)
+//   f16 scale[16], or u8 exponent[16] (mxfp4), or u8 e4m3[4][16] (nvfp4: of a sub-block; without a sign, the last one is 480)
 //   f16 offset[16] (q4_1, q5_1), or f16 min_scale[16] (blocks of 256 with minimums)
 //   i8 sub_scale[subs][16], i8 sub_min[subs / 2][16][2] (blocks of 256)
 //   u8 codes[values / 32][kStepBytes]
