@@ -264,5 +264,55 @@ TEST(HfSchemes, RefusesStatesOfBitsandbytesThatDoNotFit) {
   EXPECT_THAT(with("shape", {8}), HasSubstr("\"shape\" is no matrix's"));
 }
 
+// As DeepSeek V4 has its experts beside matrices of FP8.
+PackedFolder fp4() {
+  PackedFolder folder({{"quant_method", "fp8"}, {"expert_dtype", "fp4"}, {"weight_block_size", {128, 128}}});
+  std::vector<uint8_t> codes(8 * 32, 0x52), exponents(8 * 2, 127);  // 1 and 3
+  exponents[1] = 129;
+  folder.add<uint8_t>(".weight", "I8", {8, 32}, codes);
+  folder.add<uint8_t>(".scale", "F8_E8M0", {8, 2}, exponents);
+  return folder;
+}
+
+TEST(HfSchemes, ExpertsOfFourBitsBesideFp8StayInBlocks) {
+  PackedFolder folder = fp4();
+  const Made up = made(folder);
+  EXPECT_EQ(up.dtype, DType::mxfp4);
+  EXPECT_EQ(up.values[0], 1);
+  EXPECT_EQ(up.values[1], 3);
+  EXPECT_EQ(up.values[32], 4);
+  EXPECT_EQ(up.values[33], 12);
+  EXPECT_EQ(up.values[64 + 33], 3);
+  EXPECT_TRUE(up.losses.empty());
+}
+
+TEST(HfSchemes, WhatDoesNotFitBesideFp8IsRefused) {
+  PackedFolder shorter = fp4();
+  shorter.remove(".scale").add<uint8_t>(".scale", "F8_E8M0", {8, 1}, std::vector<uint8_t>(8, 127));
+  EXPECT_THAT(shorter.error(), HasSubstr(".scale\" of shape [8, 1] is not [8, 2]"));
+  PackedFolder floats = fp4();
+  floats.remove(".scale").add<uint16_t>(".scale", "F16", {8, 2}, std::vector<uint16_t>(16, kOne));
+  EXPECT_THAT(floats.error(), HasSubstr("is of type F16"));
+  PackedFolder alone = fp4();
+  alone.remove(".scale");
+  EXPECT_THAT(alone.error(), HasSubstr("of type I8"));
+}
+
+TEST(HfSchemes, ExponentsMultiplyFp8AndMustBeNumbers) {
+  const auto folder_of = [](uint8_t exponent) {
+    PackedFolder folder({{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}});
+    folder.add<uint8_t>(".weight", "F8_E4M3", {8, 64}, std::vector<uint8_t>(8 * 64, 0x38));  // 1
+    folder.add<uint8_t>(".scale", "F8_E8M0", {1, 1}, {exponent});
+    return folder;
+  };
+  PackedFolder folder = folder_of(124);
+  const Made up = made(folder);
+  EXPECT_EQ(up.dtype, DType::f32);
+  EXPECT_EQ(up.values[100], 0.125f);
+  PackedFolder none = folder_of(255);
+  const HfFolder file(none.write());
+  EXPECT_THAT(error_of([&] { file.load(*file.find("blk.0.ffn_up.weight")); }), HasSubstr("is no number"));
+}
+
 }  // namespace
 }  // namespace quire
