@@ -158,6 +158,7 @@ TEST_P(EngineRemote, AStoreThatFailsInEveryWayChangesNoAnswer) {
     EXPECT_EQ(answer.logprobs, expected.logprobs);
     EXPECT_EQ(answer.account.remote_tokens, 0u);
   }
+  flush(*other);
   EXPECT_EQ(other->remote()->stats().known_pages, 0u);
 }
 

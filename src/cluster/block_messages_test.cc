@@ -55,6 +55,13 @@ TEST(BlockMessages, SaysWhereABlockIsAndWhatIsBeforeIt) {
   EXPECT_EQ(events[2], Json::object({{"type", "AllBlocksCleared"}}));
 }
 
+TEST(BlockMessages, EveryPlaceHasTheNameThatRoutersKnow) {
+  EXPECT_EQ(medium_of(BlockPlace::memory), "GPU");
+  EXPECT_EQ(medium_of(BlockPlace::host), "CPU");
+  EXPECT_EQ(medium_of(BlockPlace::disk), "STORAGE");
+  EXPECT_EQ(medium_of(BlockPlace::remote), "SHARED_STORAGE");
+}
+
 TEST(BlockMessages, AChainOfBlocksIsOneEvent) {
   const Json events =
       events_of({stored(1, {}), stored(2, 1), stored(3, 2), stored(4, 2), stored(5, 4, BlockPlace::disk)});

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "kv/block_ledger_case.h"
 #include "kv/sharing_case.h"
 #include "kv/tiers/remote_tier_case.h"
 
@@ -162,6 +163,27 @@ TEST_F(CacheWithStore, WhatFoundNoRoomWhenItWasPublishedIsSentLater) {
   }
   EXPECT_EQ(store_->size(), 5u);
   finish(run);
+}
+
+TEST_F(CacheWithStore, ListenersHearWhatIsKnownToBeThereAndNothingUnderASalt) {
+  make_servers({layer()}, {32});
+  BlockLedger ledger;
+  kv_->tell(&ledger);
+  compute_all(counted(12));
+  const std::set<Tokens> blocks = {counted(4), counted(8), counted(12)};
+  EXPECT_EQ(ledger.prefixes(BlockPlace::remote), blocks);
+  compute_all(counted(12, 100), {.key = 1});
+  EXPECT_EQ(ledger.prefixes(BlockPlace::remote), blocks);
+  use(1);
+  BlockLedger other;
+  kv_->tell(&other);
+  bring_back(counted(13));
+  EXPECT_EQ(other.prefixes(BlockPlace::remote), blocks) << "what others have sent, once it was asked for";
+  EXPECT_EQ(other.prefixes(BlockPlace::memory), blocks);
+  store_->with([](MemoryStore& store) { store.values.clear(); });
+  arrival_of(tier().ask(std::make_shared<const PromptKey>(PromptKey{counted(13), {}}), 0, {}));
+  EXPECT_TRUE(other.at(BlockPlace::remote).empty());
+  EXPECT_EQ(other.prefixes(BlockPlace::memory), blocks);
 }
 
 TEST_F(CacheWithStore, RandomTextsOfThreeServersAlwaysFindTheirOwnRows) {

@@ -21,6 +21,7 @@ struct MacLibrary {
                    "it makes the tags of pages in a shared store; install OpenSSL's library (apt-get install "
                    "libssl3)"};
   decltype(::EVP_MAC_fetch)* fetch = file.function<decltype(::EVP_MAC_fetch)>("EVP_MAC_fetch");
+  decltype(::EVP_MAC_free)* give_back = file.function<decltype(::EVP_MAC_free)>("EVP_MAC_free");
   decltype(::EVP_MAC_CTX_new)* make = file.function<decltype(::EVP_MAC_CTX_new)>("EVP_MAC_CTX_new");
   decltype(::EVP_MAC_CTX_free)* free = file.function<decltype(::EVP_MAC_CTX_free)>("EVP_MAC_CTX_free");
   decltype(::EVP_MAC_init)* begin = file.function<decltype(::EVP_MAC_init)>("EVP_MAC_init");
@@ -45,10 +46,14 @@ class Blake2Mac : public PageMac {
     if (!library_.digest(from.data(), from.size(), key_.data(), &size, library_.sha512(), nullptr) ||
         size != key_.size())
       throw Error("this machine's OpenSSL does not compute SHA-512");
-    mac_ = library_.fetch(nullptr, "BLAKE2BMAC", nullptr);  // never given back: there is one
+    mac_ = library_.fetch(nullptr, "BLAKE2BMAC", nullptr);
     if (mac_ == nullptr)
       throw Error("this machine's OpenSSL has no BLAKE2b, which makes the tags of pages in a store");
   }
+
+  ~Blake2Mac() override { library_.give_back(mac_); }
+  Blake2Mac(const Blake2Mac&) = delete;
+  Blake2Mac& operator=(const Blake2Mac&) = delete;
 
   StoreTag of(std::span<const std::span<const std::byte>> parts) const override {
     StoreTag tag;
