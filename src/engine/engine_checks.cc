@@ -42,14 +42,7 @@ void Engine::check(const Request& request) const {
   if (request.max_tokens > 0)
     tokens = std::min<uint64_t>(tokens, request.prompt.size() + uint64_t(request.max_tokens));
   if (request.embedding) tokens = request.prompt.size();
-  if (request.budget) {
-    const uint32_t rows = request.budget->rows_of(kv_.layout());
-    if (kv_.could_hold({uint32_t(tokens), rows}, options_.prefill_chunk)) return;
-    throw Error(
-        "{} tokens with a budget of {} rows need {} bytes of KV cache, but there are {} in all", tokens, rows,
-        kv_bytes(kv_.layout(), pages_for(kv_.layout(), {uint32_t(tokens), rows}, options_.prefill_chunk, 1)),
-        kv_.stats().capacity_bytes);
-  }
+  if (request.budget) return;  // which has been looked at
   if (!kv_.could_hold(uint32_t(tokens), options_.prefill_chunk)) {
     throw Error("{} tokens of prompt and {} of answer need {} bytes of KV cache, but there are {} in all",
                 request.prompt.size(), tokens - request.prompt.size(),
@@ -99,6 +92,13 @@ void Engine::check_budget(const Request& request) const {
         "this "
         "model beyond it: {}",
         request.prompt.size(), request.max_tokens, options_.context, positions_end_);
+  }
+  const SequenceSize size =
+      run.size_of(request.prompt.size() + (request.max_tokens > 0 ? request.max_tokens : options_.context));
+  if (!kv_.could_hold(size, options_.prefill_chunk)) {
+    throw Error("a budget of {} rows needs {} bytes of KV cache, but there are {} in all", run.rows(),
+                kv_bytes(kv_.layout(), pages_for(kv_.layout(), size, options_.prefill_chunk, 1)),
+                kv_.stats().capacity_bytes);
   }
 }
 

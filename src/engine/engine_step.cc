@@ -234,7 +234,11 @@ void Engine::score(const StepPlan::Scoring& scoring) {
                                                sequence.computed});
   }
   if (sequence.prune.pass_done < pass.tokens.size()) return;
-  kv_.truncate(sequence.table, pass.row);
+  if (pass.row == 0) {
+    kv_.release(sequence.table, {}, 0, KvCache::Reason::forgotten);  // some of it may be others'
+  } else {
+    kv_.truncate(sequence.table, pass.row);
+  }
   sequence.prune.end_pass();
   if (!sequence.prune.scorer->chooses_before_prefill() || sequence.due_pass() != nullptr) return;
   sequence.prune.kept = sequence.prune.scorer->choose_tokens();

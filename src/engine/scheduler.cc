@@ -197,7 +197,11 @@ void Scheduler::start(Sequence& sequence) {
   // Whoever asks again begins there, or goes on without what was thought between.
   const uint32_t prompt = uint32_t(sequence.request.prompt.size()), node = kv_.node_tokens();
   for (const uint32_t end : {prompt - 1, prompt}) kv_.keep_state_at(sequence.table, end / node * node);
-  sequence.computed = match.tokens;
+  if (sequence.prune.chooses_before_prefill()) {
+    sequence.prune.pass_done = match.tokens;  // of the pass over the prompt: the rows of its layers are there
+  } else {
+    sequence.computed = match.tokens;
+  }
   if (!sequence.started) {
     sequence.answer.account.cached_tokens = match.tokens;
     sequence.answer.account.miss = match.miss;

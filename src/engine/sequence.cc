@@ -77,9 +77,11 @@ SaltedTokens Sequence::findable() const {
   if (pooled) return up_to(pooled->findable());
   if (budget) return up_to(unseen);
   if (!prune.scorer) return all;
-  if (prune.chooses_before_prefill()) return all.first(0);
   const TokenScorer& scorer = *prune.scorer;
-  return up_to(scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()));
+  if (!prune.chooses_before_prefill())
+    return up_to(scorer.tokens() - std::min(scorer.tokens(), scorer.observed_tokens()));
+  // What a pass over the prompt would compute may be there; what stays of it is not a prefix of anything.
+  return prune.kept.empty() ? up_to(scorer.tokens() - scorer.observed_in_pass()) : all.first(0);
 }
 
 }  // namespace quire

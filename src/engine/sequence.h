@@ -89,7 +89,9 @@ struct Sequence {
   }
   uint32_t position_of(uint32_t row) const { return token_of(row) - (budget ? budget->set_back() : 0); }
   // What it has or needs room for, with so many tokens.
-  SequenceSize size_of(uint32_t tokens) const { return {tokens, budget ? budget->rows() : UINT32_MAX}; }
+  SequenceSize size_of(uint32_t tokens) const {
+    return budget ? budget->size_of(tokens) : SequenceSize(tokens);
+  }
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;
   // Something is told of every token of its prompt: it waits for nobody else to compute them.

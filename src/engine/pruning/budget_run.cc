@@ -39,6 +39,10 @@ BudgetRun::BudgetRun(const BudgetOptions& options, const ModelSpec& spec, const 
     throw Error("a budget of {} rows is more than the context of {} tokens that it is to go on beyond", rows_,
                 context);
   }
+  // Runs end where it is full: after the first time they are of so many tokens as go at a time, which may begin and end inside a page.
+  at_once_ = rows_;
+  for (const KvGroupLayout& group : layout.groups)
+    at_once_ = std::max(at_once_, group.window + step_ + 2 * layout.node_tokens);
   if (options.policy == PruningPolicy::snap) {
     looking_ = std::min(kLooking, std::max(step_ / 2, 1u));
     scorer_ = std::make_unique<LastLook>(PruningOptions{.tokens = rows_}, spec, layout, rows_);

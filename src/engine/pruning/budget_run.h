@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,6 +30,10 @@ class BudgetRun {
 
   uint32_t rows() const { return rows_; }  // at most
   uint32_t step() const { return step_; }
+  // A sequence of so many tokens, as far as it needs room: of those that it has let go, and of those behind a window, it needs none.
+  SequenceSize size_of(uint64_t tokens) const {
+    return {uint32_t(std::min<uint64_t>(tokens, at_once_)), rows_};
+  }
   bool is_full(uint32_t rows) const { return rows == rows_; }
   // The tokens of rows from here on are seen by the scorer, if there is one.
   uint32_t first_seen() const { return rows_ - looking_; }
@@ -75,6 +80,7 @@ class BudgetRun {
   const uint32_t context_;
   const bool counts_anew_;
   uint32_t rows_ = 0, step_ = 0;
+  uint32_t at_once_ = 0;              // tokens that some layer has rows of, at most
   uint32_t looking_ = 0;              // of the last tokens: those that say what stays
   std::unique_ptr<LastLook> scorer_;  // null: nobody is asked
   std::vector<Head> places_;          // of all heads that have rows

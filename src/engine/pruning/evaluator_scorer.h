@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "engine/pruning/token_scorer.h"
 
 namespace quire {
@@ -28,6 +30,7 @@ class EvaluatorPromptScorer : public EvaluatorScorer {
   uint32_t observed_tokens() const override { return 0; }
   std::optional<ScoringPass> pass(uint32_t index, std::span<const TokenId> prompt) const override;
   bool chooses_before_prefill() const override { return true; }
+  uint32_t observed_in_pass() const override { return std::min(options_.window, tokens_); }
 };
 
 }  // namespace quire

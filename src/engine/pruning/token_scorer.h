@@ -51,6 +51,8 @@ class TokenScorer {
   virtual std::vector<Expectation> expectations(std::vector<float>& /*values*/) const { return {}; }
   // Its passes come before the prompt, of which only the tokens that stay are computed in all layers.
   virtual bool chooses_before_prefill() const { return false; }
+  // Of such a scorer: so many of the prompt's last tokens must be computed in its pass.
+  virtual uint32_t observed_in_pass() const { return tokens_; }
   // All is forgotten: the prompt will be computed again.
   virtual void restart() { values_.clear(); }
   // The best rows and the window: of every head as many, or of all heads together.
