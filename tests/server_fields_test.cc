@@ -218,6 +218,12 @@ TEST_F(ServerFields, WrongTypesAndValuesAreRefusedByName) {
   refuse_completion("quire", {{"kv_keep", 0}}, "quire.kv_keep");
   refuse_completion("quire", {{"kv_keep", "50%"}, {"kv_policy", "best"}}, "quire.kv_policy");
   refuse_completion("quire", {{"kv_keep", "50%"}, {"kv_window", 0}}, "quire.kv_window");
+  refuse_completion("quire", {{"kv_keep", "auto"}}, "quire.kv_keep");
+  refuse_completion("quire", {{"kv_budget", "much"}}, "quire.kv_budget");
+  refuse_completion("quire", {{"kv_budget", 256}, {"kv_keep", "50%"}}, "quire.kv_budget");
+  refuse_completion("quire", {{"kv_budget", 256}, {"kv_policy", "zip"}}, "quire.kv_policy");
+  refuse_completion("quire", {{"kv_budget", 256}, {"kv_pin", -1}}, "quire.kv_pin");
+  refuse_completion("quire", {{"kv_pin", 4}}, "quire.kv_pin");
   refuse_chat("chat_template_kwargs", "x");
   expect_refused("/v1/completions",
                  {{"prompt", "Hi"}, {"stream", true}, {"stream_options", {{"include_usage", 1}}}},
@@ -235,6 +241,22 @@ TEST_F(ServerFields, APrunedPromptHoldsFewerPagesAndTheReportSaysSo) {
     const Json pruned = complete(fields, prompt)["quire"];
     EXPECT_GT(pruned["pruned_tokens"].get<int>(), 400) << policy;
     EXPECT_LT(pruned["kv"]["bytes"].get<double>(), 0.4 * whole["kv"]["bytes"].get<double>()) << policy;
+  }
+}
+
+TEST_F(ServerFields, ABudgetBoundsThePagesOfPromptAndAnswerAndTheReportSaysWhatWasForgotten) {
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) prompt += "so " + std::to_string(i) + " it went, ";
+  Json fields = {{"max_tokens", 4}, {"ignore_eos", true}, {"temperature", 0}, {"quire", true}};
+  const Json whole = complete(fields, prompt)["quire"];
+  EXPECT_FALSE(whole["kv"].contains("budget_rows"));
+  for (const char* policy : {"streaming", "snap"}) {
+    fields["quire"] = {{"report", true}, {"kv_budget", 128}, {"kv_policy", policy}};
+    const Json kv = complete(fields, prompt)["quire"]["kv"];
+    EXPECT_EQ(kv["budget_rows"], 128) << policy;
+    EXPECT_GT(kv["forgotten_tokens"].get<int>(), 100) << policy;
+    EXPECT_LE(kv["pages"].get<int>(), 4) << policy;
+    EXPECT_LT(kv["bytes"].get<double>(), whole["kv"]["bytes"].get<double>()) << policy;
   }
 }
 

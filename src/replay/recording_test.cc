@@ -75,6 +75,26 @@ void expect_same(const RecordedAnswer& a, const RecordedAnswer& b) {
   EXPECT_EQ(a.finish_reason, b.finish_reason);
 }
 
+TEST(Recording, HasTheBudgetOfAnAnswerThatKeptToOne) {
+  RecordedAnswer answer = some_answer(0);
+  answer.request.pruning.reset();
+  answer.request.budget =
+      BudgetOptions{.bytes = 64 << 20, .policy = PruningPolicy::streaming, .pinned = 9, .window = 16};
+  std::vector<std::byte> file = head_part(kHead);
+  const std::vector<std::byte> part = answer_part(answer);
+  file.insert(file.end(), part.begin(), part.end());
+  const Recording read = read_recording(file);
+  ASSERT_EQ(read.answers.size(), 1u);
+  const Request& request = read.answers.front().request;
+  EXPECT_FALSE(request.pruning);
+  ASSERT_TRUE(request.budget);
+  EXPECT_EQ(request.budget->rows, 0u);
+  EXPECT_EQ(request.budget->bytes, size_t(64) << 20);
+  EXPECT_EQ(request.budget->policy, PruningPolicy::streaming);
+  EXPECT_EQ(request.budget->pinned, 9u);
+  EXPECT_EQ(request.budget->window, 16u);
+}
+
 TEST(Recording, IsReadAsItWasWritten) {
   const Recording read = read_recording(file_of(3));
   EXPECT_EQ(read.head.version, kHead.version);
