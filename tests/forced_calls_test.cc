@@ -14,7 +14,7 @@ namespace quire {
 namespace {
 
 const std::string kHouse = QUIRE_SOURCE_DIR "/models/house/house.gguf";
-constexpr uint32_t kCallsOfAForm = 6;
+constexpr uint32_t kCallsOfAForm = 2;
 
 constexpr const char* kSchema =
     R"({"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}, "days": {"type": "integer", "minimum": 1, "maximum": 40},
@@ -52,7 +52,7 @@ class ForcedCalls : public testing::Test {
       request.prompt = text.tokenizer.encode("What is the weather like in " + std::to_string(i) + " places?");
       request.sampling.temperature = 2;
       request.sampling.seed = ++seed_;
-      request.max_tokens = 600;
+      request.max_tokens = 300;
       request.shown_special = model.format_tokens;
       request.grammar = forced_call(wish, asked, model);
       const Answer answer = engine_.run(std::move(request));
@@ -79,7 +79,7 @@ class ForcedCalls : public testing::Test {
                                                   value);
   }
 
-  LoadedModel loaded_{kHouse, LoadOptions{.threads = 2}};
+  LoadedModel loaded_{kHouse, LoadOptions{.threads = 1}};
   Engine engine_{loaded_.engine_model(), EngineOptions{.context = 2048}};
   uint64_t seed_ = 0;
   uint32_t complete_ = 0;

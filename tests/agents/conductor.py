@@ -86,14 +86,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers["Authorization"] = "Bearer " + conductor.key
         connection.request(method, self.path, body or None, headers)
         response = connection.getresponse()
-        said = response.read()
-        if path in ("/v1/responses", "/v1/messages"):
-            conductor.note(path, response.status, said.decode())
         self.send_response(response.status)
         self.send_header("Content-Type", response.getheader("Content-Type", "application/json"))
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.wfile.write(said)
+        said = b""
+        while piece := response.read1(65536):  # as it comes: the server's signs of life too
+            said += piece
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+        if path in ("/v1/responses", "/v1/messages"):
+            conductor.note(path, response.status, said.decode())
 
     def do_POST(self):
         self.pass_on("POST")
