@@ -66,11 +66,17 @@ std::unique_ptr<Backend> open_gpu(const std::string& kernels) {
   return device == "cpu" ? nullptr : open_backend({.device = device, .kernels = kernels});
 }
 
+BackendTraits traits_of_a_cpu() {
+  BackendTraits traits;
+  traits.weight_scales = true;
+  return traits;
+}
+
 BareModel::BareModel(std::shared_ptr<const ModelFile> from, ModelSpec its, CpuKernels kernels,
                      uint32_t threads)
     : file(std::move(from)),
       spec(std::move(its)),
-      weights(load_weights(file, spec, {.weight_scales = true})),
+      weights(load_weights(file, spec, traits_of_a_cpu())),
       own(std::make_unique<CpuBackend>(kernels, threads)) {
   prepare_weights(weights, backend);
 }

@@ -38,6 +38,9 @@ struct BareModel {
   Backend& backend = *own;
 };
 
+// As which weights are loaded.
+BackendTraits traits_of_a_cpu();
+
 // The first GPU of this machine, or null: there is none that can be used.
 std::unique_ptr<Backend> open_gpu(const std::string& kernels = "auto");
 

@@ -42,7 +42,7 @@ double median_difference(std::span<const float> actual, std::span<const float> e
 
 // How far exact kernels may be off: more where a folder's matrices are rounded when they are loaded, as those of NVFP4 are where products
 // do not take their scales, or, as the down projections of these models, where columns are no whole blocks.
-double exact_bound(const std::string& name, const BackendTraits& traits = {.weight_scales = true}) {
+double exact_bound(const std::string& name, const BackendTraits& traits = traits_of_a_cpu()) {
   if (name.find("nvfp4") != std::string::npos) return traits.weight_scales ? 6e-4 : 4e-3;
   for (const char* scheme : {"gptq_sorted", "bnb", "mlx8"})
     if (name.find(scheme) != std::string::npos) return 4e-3;

@@ -23,7 +23,11 @@ class LateBackend : public Backend {
   explicit LateBackend(Backend& device, uint32_t amended_of = 0) : device_(device), amended_of_(amended_of) {}
   ~LateBackend() override { CHECK(memory_->empty() && asides_.empty()); }
 
-  BackendTraits traits() const override { return {.weight_scales = device_.traits().weight_scales}; }
+  BackendTraits traits() const override {
+    BackendTraits traits;
+    traits.weight_scales = device_.traits().weight_scales;
+    return traits;
+  }
   Buffer allocate(size_t bytes) override {
     if (bytes == 0) return Buffer();
     void* address = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
