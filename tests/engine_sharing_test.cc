@@ -127,7 +127,7 @@ TEST_P(EngineSharing, ADiskThatFailsAndLiesChangesNoAnswer) {
 TEST_P(EngineSharing, KeepingTheWholePromptChangesNothing) {
   const std::vector<Result> whole = answers({});
   for (Request& request : requests_) request.pruning = PruningOptions{.share = 1};
-  if (GetParam().name == "chosen_rows") {  // which an index finds by their place
+  if (GetParam().name.starts_with("chosen_rows")) {  // which an index finds by their place
     EXPECT_THROW(answers({}), Error);
     return;
   }
@@ -159,7 +159,7 @@ TEST_P(EngineSharing, WhatManyHaveInCommonIsComputedOnceEvenIfTheyComeTogether) 
   for (uint32_t i = 0; i < 6; ++i) {
     Request request = requests_[0];
     request.prompt.clear();
-    for (uint32_t p = 0; p < 40; ++p) request.prompt.push_back(p * 3 % 100);
+    for (uint32_t p = 0; p < 40; ++p) request.prompt.push_back(p * 3 % 64);
     request.prompt.push_back(i);
     ids.push_back(engine.submit(request));
   }
@@ -175,7 +175,7 @@ TEST_P(EngineSharing, NobodyFindsOrWaitsForWhatIsComputedUnderAnotherSalt) {
   std::vector<SequenceId> ids;
   Request request = requests_[0];
   request.prompt.clear();
-  for (uint32_t p = 0; p < 41; ++p) request.prompt.push_back(p * 3 % 100);
+  for (uint32_t p = 0; p < 41; ++p) request.prompt.push_back(p * 3 % 64);
   request.max_tokens = 8;
   for (uint32_t i = 0; i < 6; ++i) {
     request.salt = {.key = i % 3};
