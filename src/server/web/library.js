@@ -136,8 +136,8 @@ export class Library {
       }, { once: true });
       return;
     }
+    this.on_changed(head.id, null);  // before it goes: an answer that ends meanwhile must not keep it once more
     await this.store.remove(head.id);
-    this.on_changed(head.id, null);
     await this.#show();
     this.#search.focus();
   }
