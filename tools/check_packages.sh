@@ -6,14 +6,13 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 folder=$1
 build=$here/build/release
-mirror=${MIRROR:-http://deb.debian.org/debian}
 mkdir -p "$folder"
 root=$folder/root bare=$folder/bare
 
 say() { printf '== %s\n' "$*"; }
 inside() { chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 bash -c "$2"; }
 make_root() {
-  test -e "$1/bin/sh" || debootstrap --variant=minbase bookworm "$1" "$mirror" > "$folder/debootstrap.log"
+  test -e "$1/bin/sh" || debootstrap --variant=minbase bookworm "$1" ${MIRROR:-} > "$folder/debootstrap.log"
   mountpoint -q "$1/proc" || mount -t proc proc "$1/proc"
 }
 leave() { for place in "$root" "$bare"; do mountpoint -q "$place/proc" && umount "$place/proc" || true; done; }

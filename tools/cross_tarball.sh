@@ -11,13 +11,12 @@ esac
 tools/setup.sh cmake ninja-build pkg-config mmdebstrap "g++-$package-linux-gnu" qemu-user libjs-katex libjs-pdf
 sysroot=$PWD/build/sysroot/$debian
 bare=$PWD/build/sysroot/$debian-bare
-mirror=${MIRROR:-http://deb.debian.org/debian}
 
 # unpack FOLDER PACKAGES: a root of Debian 12 of which no script has run
 unpack() {
   [ -e "$1/done" ] && return
   rm -rf "$1"
-  mmdebstrap --quiet --mode=root --variant=extract --architectures="$debian" --skip=check/qemu --include="$2" bookworm "$1" "$mirror"
+  mmdebstrap --quiet --mode=root --variant=extract --architectures="$debian" --skip=check/qemu --include="$2" bookworm "$1" ${MIRROR:-}
   touch "$1/done"
 }
 unpack "$sysroot" libc6-dev,libstdc++6,libcli11-dev,nlohmann-json3-dev,libfmt-dev,libpcre2-dev,libutf8proc-dev,libxxhash-dev,libboost1.81-dev,prometheus-cpp-dev,libcurl4-openssl-dev,libssl-dev
