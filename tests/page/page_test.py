@@ -75,19 +75,28 @@ class Page:
     def turns(self):
         return self.js("return document.querySelectorAll('.turn.assistant').length")
 
+    def unfold_row(self, unfolded=True):
+        """The newest request of the timeline, whatever a check before left it as."""
+        if self.js("return document.querySelector('#timeline li .row-head').ariaExpanded === 'true'") != unfolded:
+            self.browser.click("#timeline li .row-head")
+
     def wait_for_answer(self, seconds=25):
         self.until(f"return !document.querySelector('.writing') && {ANSWER}?.textContent", "the answer ends", seconds)
 
-    def wander(self):
-        """Options that make any model go on and on, so that there is something to stop."""
+    def set_options(self, **options):
+        """As a person would who fills the fields; `reset-options` empties them again."""
         self.js("""document.getElementById('options').open = true;
-                   const context = Number(document.getElementById('model').textContent.match(/, ([\\d,]+) tokens/)[1].replaceAll(',', ''));
-                   for (const [name, value] of [['temperature', 2], ['max_tokens', Math.min(1500, context >> 1)]]) {
+                   for (const [name, value] of Object.entries(arguments[0])) {
                      const field = document.querySelector(`[data-option=${name}]`);
                      field.value = value;
                      field.dispatchEvent(new Event('input', {bubbles: true}));
                    }
-                   document.getElementById('options').open = false;""")
+                   document.getElementById('options').open = false;""", options)
+
+    def wander(self):
+        """Options that make any model go on and on, so that there is something to stop."""
+        context = int(re.search(r", ([\d,]+) tokens", self.text("#model"))[1].replace(",", ""))
+        self.set_options(temperature=2, max_tokens=min(1500, context >> 1))
 
     def map_pixels(self):
         return self.js("return [...document.querySelectorAll('.map')].map((canvas) => canvas.toDataURL()).join()")
@@ -242,9 +251,11 @@ def a_message_is_answered_as_a_growing_text(page):
                  const length = document.querySelector('.turn.assistant .text')?.textContent.length ?? 0;
                  if (length > (lengths.at(-1)?.[0] ?? 0)) lengths.push([length, performance.now()]);
                }).observe(document.getElementById('turns'), {childList: true, subtree: true, characterData: true});""")
+    page.set_options(max_tokens=150)  # of a longer answer the first passes are not told any more, and checks below read them
     page.ask("Tell me a short story about a fox.")
     page.until("return document.querySelector('.turn.user .text')?.textContent.includes('fox')", "the message stands in the conversation")
     page.wait_for_answer()
+    page.js("document.getElementById('reset-options').click()")
     lengths = page.js("return lengths")
     assert len(lengths) >= 4, f"the text grew only {len(lengths)} times"
     assert lengths[-1][1] - lengths[0][1] > 20, "all of it came at once"
@@ -285,19 +296,19 @@ def the_page_map_changes_with_a_request(page):
 def the_timeline_has_a_row_for_the_request(page):
     page.until("return document.querySelectorAll('#timeline li').length > 0", "a row is there")
     assert page.js("const e = document.querySelector('.row-head'); return e.scrollWidth <= e.clientWidth"), "its name does not fit"
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row()
     words = page.text("#timeline li .row-more")
     assert "prompt token" in words and "came from the cache" in words, words
     page.browser.hover("#timeline li canvas", 20)
     told = page.text("#timeline-readout")
     assert "At that moment" in told, told
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row(False)
     return f"{page.js('return document.querySelector(`#timeline li`).dataset.request')}: {told}"
 
 
 @check
 def the_steps_of_a_request_unfold(page):
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row()
     page.browser.click("#timeline li details summary")
     page.until("return document.querySelectorAll('#timeline li .steps tbody tr').length > 2", "its passes are listed")
     rows = page.js("return [...document.querySelectorAll('#timeline li .steps tbody tr:not(.left-out)')].map((row) => [row.className, "
@@ -308,7 +319,7 @@ def the_steps_of_a_request_unfold(page):
         assert after - before == int(row[2].split()[0].replace(",", "")), row
     assert all("“" in row[5] for row in rows if row[0] == "decode"), "a token was drawn by each pass of decode"
     assert page.overflow() <= 0, "the table makes the page wider"
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row(False)
     return f"{len(rows)} passes, {entries[0][0]} → {entries[-1][1]} entries"
 
 
@@ -317,7 +328,7 @@ HEAT = "#timeline li .heat"
 
 @check
 def where_a_head_looks_unfolds(page):
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row()
     assert page.js("return performance.getEntriesByType('resource').filter(({name}) => name.includes('/attention?')).length") == 0, "asked before it was opened"
     page.browser.click("#timeline li details.attention summary")
     page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
@@ -336,7 +347,7 @@ def where_a_head_looks_unfolds(page):
     assert re.match(r"Token \d[\d,–]*, “.+”, looks at: “.*” [\d.]+\u2009%", told) and "a key" in told, told
     assert page.js("return document.querySelector('#timeline li .heat-map .readout').ariaLive") == "polite"
     assert page.overflow() <= 0, "the map makes the page wider"
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row(False)
     return f"{colours} colours; {told}"
 
 
@@ -349,14 +360,14 @@ def a_head_is_looked_at_again_while_the_answer_grows(page):
     page.until("return document.querySelectorAll('#timeline li').length > 1 && /answering/.test(document.querySelector('#timeline li .row-head').textContent)",
                "it is answered")
     page.js("performance.clearResourceTimings()")
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row()
     page.browser.click("#timeline li details.attention summary")
     page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
     first = page.js(f"return document.querySelector('{HEAT}').ariaLabel")
     page.until(f"return document.querySelector('{HEAT}').ariaLabel !== arguments[0]".replace("arguments[0]", json.dumps(first)), "the map grows")
     asked = page.js("return performance.getEntriesByType('resource').filter(({name}) => name.includes('/attention?')).map(({startTime}) => startTime)")
     assert all(after - before > 1950 for before, after in zip(asked, asked[1:])), asked
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row(False)
     page.js("document.getElementById('stop').click(); document.getElementById('reset-options').click()")
     page.until("return !document.querySelector('.writing')", "it stops", 5)
     page.browser.click("#new-conversation")
@@ -1001,7 +1012,7 @@ def take_screenshots(page, folder):
         page.js("location.hash = 'live'")
         time.sleep(0.6)
         if page.js("return document.querySelector('#timeline li .row-more').hidden"):
-            page.browser.click("#timeline li .row-head")
+            page.unfold_row()
             page.browser.click("#timeline li details.attention summary")
         page.until(f"return document.querySelector('{HEAT}')?.offsetParent && true", "a map is drawn")
         page.js("document.getElementById('live').scrollTop += document.querySelector('#timeline li details.attention').getBoundingClientRect().top - 110")
@@ -1011,7 +1022,7 @@ def take_screenshots(page, folder):
             time.sleep(0.3)
             assert page.overflow() <= 0, "the map makes the page wider"
             page.browser.screenshot(folder / f"attention_{scheme}_{width}.png")
-    page.browser.click("#timeline li .row-head")
+    page.unfold_row(False)
     for width, height in ((1280, 900), (360, 740)):
         page.browser.size(width, height)
         for scheme in ("light", "dark"):
@@ -1079,7 +1090,7 @@ def main():
     server = None if options.url else mock_server.start(token_ms=12)
     url = (options.url or f"http://127.0.0.1:{server.server_port}").rstrip("/")
     began = time.monotonic()
-    failures = 0
+    failed = []
     browser = Browser(chromedriver, chromium)
     try:
         page = Page(browser, url)
@@ -1089,8 +1100,8 @@ def main():
             try:
                 print(f"ok      {name}: {function(page)}", flush=True)
             except Exception as error:
-                failures += 1
-                print(f"FAILED  {name}: {error}", flush=True)
+                failed.append(f"{name}: {error}")
+                print(f"FAILED  {failed[-1]}", flush=True)
                 if not isinstance(error, AssertionError):
                     traceback.print_exc()
         if options.screenshots:
@@ -1104,15 +1115,15 @@ def main():
                 for name, seen in check_failures(page):
                     print(f"ok      {name}: {seen}", flush=True)
             except Exception as error:
-                failures += 1
+                failed.append(str(error))
                 print(f"FAILED  {error}", flush=True)
     finally:
         browser.close()
         if program:
             program.terminate()
             program.wait()
-    print(f"{len(CHECKS)} checks, {failures} failed, {time.monotonic() - began:.1f} s")
-    return 1 if failures else 0
+    print(f"{len(CHECKS)} checks, {len(failed)} failed, {time.monotonic() - began:.1f} s", *failed, sep="\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
