@@ -27,6 +27,26 @@ TEST_F(ServerStop, StoppingFinishesWhatRunsAndTakesNothingNew) {
   server_.reset();
 }
 
+// It is said where it listens before it serves, and whoever reads that may end it then.
+TEST(ServerToldToStop, BeforeItServesItEndsAsAtAnyTime) {
+  const LoadedModel model(golden_folder("llama3"), {.context = 256, .threads = 1, .kernels = "auto"});
+  EngineOptions engine;
+  engine.context = 256;
+  engine.max_sequences = 2;
+  engine.kv_bytes = size_t(1) << 20;
+  ServerOptions options;
+  options.port = 0;
+  options.grace_seconds = 1e6;
+  Server server(model, std::make_unique<Engine>(model.engine_model(), engine), "tiny",
+                {.read_gb_s = 10, .int8_gops = 100, .f32_gflops = 50}, options);
+  const uint16_t port = server.port();
+  server.heed_signals();
+  ::kill(::getpid(), SIGTERM);
+  server.run();
+  EXPECT_TRUE(server.lost().empty());
+  EXPECT_FALSE(RawClient(port).connected());
+}
+
 void expect_told(RawClient& client) {
   const auto response = client.read();
   ASSERT_TRUE(response);

@@ -186,6 +186,7 @@ struct ServeCommand {
           "they "
           "were drawn; no API keys, no names\n",
           server.record.path, human_bytes(server.record.most_bytes));
+    service.heed_signals();  // whoever reads the next line may end it at once
     fmt::print(stderr, "{} at http://{}:{} (the page; the API under /v1)\n{}", served_name(), server.host,
                service.port(), room);
     if (server.service.api_keys.empty() && server.host != "127.0.0.1" && server.host != "localhost" &&

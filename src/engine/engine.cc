@@ -40,7 +40,8 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
       options_(settled(options, *model.spec)),
       kv_(make_cache(*model.spec, options_, drafter.get())),
       runner_(model.runner_model(), kv_.layout(), kv_.pages_per_group()),
-      scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_),
+      scheduler_({.max_sequences = options_.max_sequences, .prefill_chunk = options_.prefill_chunk}, kv_,
+                 loads_),
       costs_(*model.weights, *model.backend),
       budget_(options_.itl_target_ms,
               options_.kv_cache ? options_.prefill_chunk : options_.context * options_.max_sequences),
@@ -63,13 +64,12 @@ void Engine::add_tiers() {
   if (options_.host_bytes > 0) {
     host_ = std::make_unique<HostTier>(kv_.layout(), options_.host_bytes,
                                        [this](size_t bytes) { return model_.backend->allocate_host(bytes); });
-    host_loads_ = std::make_unique<HostLoads>(kv_, *host_, options_.host_patience);
+    loads_.add(std::make_unique<HostLoads>(kv_, *host_, options_.host_patience));
     // What a step may need; but where there are few pages most are worth more than their room.
     std::vector<uint32_t> ahead = pages_for(kv_.layout(), options_.prefill_chunk, options_.prefill_chunk, 1);
     for (uint32_t g = 0; g < ahead.size(); ++g)
       ahead[g] = std::min(ahead[g] + options_.max_sequences, kv_.group_stats(g).pages / 4);
     kv_.evict_to(*host_, std::move(ahead));
-    scheduler_.wait_for(*host_loads_);
   }
   if (options_.disk_bytes > 0) add_disk();
   if (options_.remote.store != nullptr) add_remote();
@@ -79,10 +79,9 @@ void Engine::add_disk() {
   disk_ = std::make_unique<DiskTier>(
       kv_.layout(), DiskTierOptions{.folder = options_.disk_folder, .bytes = options_.disk_bytes},
       options_.disk_io);
-  loads_ = std::make_unique<DiskLoads>(kv_, *disk_, options_.disk_patience);
+  loads_.add(std::make_unique<DiskLoads>(kv_, *disk_, options_.disk_patience));
   kv_.evict_to(*disk_);
   if (host_) host_->write_to(*disk_);
-  scheduler_.wait_for(*loads_);
 }
 
 void Engine::add_remote() {
@@ -91,9 +90,8 @@ void Engine::add_remote() {
   identity.model_name.clear();  // for people: the same weights may have several
   remote.identity = describe(identity, kv_.layout());
   remote_ = std::make_unique<RemoteTier>(kv_.layout(), std::move(remote));
-  remote_loads_ = std::make_unique<RemoteLoads>(kv_, *remote_, options_.remote_patience);
+  loads_.add(std::make_unique<RemoteLoads>(kv_, *remote_, options_.remote_patience));
   kv_.send_to(*remote_);
-  scheduler_.wait_for(*remote_loads_);
 }
 
 template <class Work>

@@ -11,10 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/disk_loads.h"
 #include "engine/drafts/drafter.h"
-#include "engine/host_loads.h"
-#include "engine/remote_loads.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_view.h"
@@ -247,13 +244,11 @@ class Engine {
   EngineOptions options_;
   KvCache kv_;
   Runner runner_;
-  Scheduler scheduler_;
-  std::unique_ptr<HostTier> host_;  // null: there is none
-  std::unique_ptr<HostLoads> host_loads_;
-  std::unique_ptr<DiskTier> disk_;  // the same. It ends before the host's, whose pages it writes
-  std::unique_ptr<DiskLoads> loads_;
+  std::unique_ptr<HostTier> host_;      // null: there is none
+  std::unique_ptr<DiskTier> disk_;      // the same. It ends before the host's, whose pages it writes
   std::unique_ptr<RemoteTier> remote_;  // the same
-  std::unique_ptr<RemoteLoads> remote_loads_;
+  TierLoads loads_;
+  Scheduler scheduler_;
   CostModel costs_;
   StepLog steps_;
   StepBudget budget_;

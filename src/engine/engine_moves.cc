@@ -6,7 +6,7 @@ namespace quire {
 
 void Engine::move_aside() {
   if (!host_) return;
-  host_loads_->ask_for_more();
+  loads_.ask_for_more();
   kv_.copy_ahead();
 }
 
@@ -30,16 +30,13 @@ void Engine::take_made() {
 }
 
 bool Engine::wait_for_tiers() {
-  const bool from_disk = loads_ && loads_->any(), from_store = remote_loads_ && remote_loads_->any();
-  if (kv_.pages_arriving() == 0 && !from_disk && !from_store) return false;
+  if (kv_.pages_arriving() == 0 && !loads_.any_from_files()) return false;
   settle_moves();
   if (kv_.pages_arriving() > 0) {
     runner_.wait_for_aside();
     take_made();
-  } else if (from_disk) {
-    loads_->wait();
-  } else if (from_store) {
-    remote_loads_->wait();
+  } else {
+    loads_.wait_for_files();
   }
   return true;
 }

@@ -96,9 +96,7 @@ void Engine::take_off() {
   StepTimes times{
       .begin = options_.now(), .planned = {}, .end = {}, .evicted = kv_.events().count(KvEventKind::evicted)};
   take_made();
-  if (host_loads_) host_loads_->advance();
-  if (loads_) loads_->advance();
-  if (remote_loads_) remote_loads_->advance();
+  loads_.advance();
   propose_drafts();
   times.planned = options_.now();
   const bool streams_run =
@@ -107,8 +105,7 @@ void Engine::take_off() {
       scheduler_.plan(budget_.tokens(streams_run), budget_.per_token_ms(),
                       flights_.empty() ? Scheduler::Before::all_done : Scheduler::Before::one_on_its_way);
   wants_to_wait_ = plan.wants_to_wait;
-  const bool somebody_loads = (host_loads_ && host_loads_->any()) || (loads_ && loads_->any()) ||
-                              (remote_loads_ && remote_loads_->any());
+  const bool somebody_loads = loads_.any();
   for (const StepPlan::Scoring& scoring : plan.scorings) score(scoring);
   if (!plan.runs.empty()) return launch(std::move(plan), times);
   move_aside();

@@ -220,9 +220,7 @@ bool Scheduler::waits_for_tiers(Sequence& sequence) {
   if (!sequence.prune.kept.empty()) return false;
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   if (lead != nullptr && lead->running) return false;  // it shares what its lead has
-  if (host_loads_ != nullptr && host_loads_->begin(sequence, prompt_token_ms_)) return true;
-  if (loads_ != nullptr && loads_->begin(sequence, prompt_token_ms_)) return true;
-  return remote_loads_ != nullptr && remote_loads_->begin(sequence, prompt_token_ms_);
+  return loads_.begin(sequence, prompt_token_ms_);
 }
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
@@ -377,9 +375,7 @@ void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
 }
 
 void Scheduler::drop_running() {
-  if (host_loads_ != nullptr) host_loads_->forget_all();
-  if (loads_ != nullptr) loads_->forget_all();
-  if (remote_loads_ != nullptr) remote_loads_->forget_all();
+  loads_.forget_all();
   running_.clear();
   std::erase(waiting_, nullptr);  // one that was on its way to the others
   for (const auto& sequence : waiting_) {
@@ -397,9 +393,7 @@ std::unique_ptr<Sequence> Scheduler::remove(SequenceId id) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return nullptr;
   sequence->running = false;
-  if (host_loads_ != nullptr) host_loads_->forget(*sequence);
-  if (loads_ != nullptr) loads_->forget(*sequence);
-  if (remote_loads_ != nullptr) remote_loads_->forget(*sequence);
+  loads_.forget(*sequence);
   auto taken = take(running_, sequence);
   return taken ? std::move(taken) : take(waiting_, sequence);
 }

@@ -7,10 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/disk_loads.h"
-#include "engine/host_loads.h"
-#include "engine/remote_loads.h"
 #include "engine/sequence.h"
+#include "engine/tier_loads.h"
 #include "kv/kv_cache.h"
 
 namespace quire {
@@ -57,12 +55,9 @@ struct StepPlan {
 // thread only.
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, KvCache& kv) : options_(options), kv_(kv) {}
-
-  // Sequences whose prefix is in the host's memory, on the disk or in a store may wait for it from now on. `loads` must outlive the scheduler's use.
-  void wait_for(HostLoads& loads) { host_loads_ = &loads; }
-  void wait_for(DiskLoads& loads) { loads_ = &loads; }
-  void wait_for(RemoteLoads& loads) { remote_loads_ = &loads; }
+  // Sequences whose prefix is in the host's memory, on the disk or in a store wait for it: `loads`.
+  Scheduler(const SchedulerOptions& options, KvCache& kv, TierLoads& loads)
+      : options_(options), kv_(kv), loads_(loads) {}
 
   void add(std::unique_ptr<Sequence> sequence);
   // At most `prefill_budget` tokens of prompts, which take `prompt_token_ms` each (0: not known); the room for all of its tokens is reserved. Sequences that can never run
@@ -127,9 +122,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   KvCache& kv_;
-  HostLoads* host_loads_ = nullptr;
-  DiskLoads* loads_ = nullptr;
-  RemoteLoads* remote_loads_ = nullptr;
+  TierLoads& loads_;
   double prompt_token_ms_ = 0;
   uint32_t score_room_ = 0;  // rows of logits that the step may still compute of prompts that are scored
   Before before_ = Before::all_done;

@@ -22,7 +22,7 @@ class Scheduling : public testing::Test {
     scheduler_.reset();
     kv_ = std::make_unique<KvCache>(make_kv_layout(std::vector{shape}, kPageRows), std::vector{pages});
     scheduler_ = std::make_unique<Scheduler>(
-        SchedulerOptions{.max_sequences = max_sequences, .prefill_chunk = 64}, *kv_);
+        SchedulerOptions{.max_sequences = max_sequences, .prefill_chunk = 64}, *kv_, loads_);
   }
   ~Scheduling() override {
     if (!scheduler_) return;
@@ -80,6 +80,7 @@ class Scheduling : public testing::Test {
   using Counts = std::map<uint32_t, uint32_t>;
 
   std::unique_ptr<KvCache> kv_;
+  TierLoads loads_;
   std::unique_ptr<Scheduler> scheduler_;
   uint32_t next_ = 1;
 };

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
@@ -190,6 +191,7 @@ struct Server::State {
   Service service;
   HttpServer http;
   asio::signal_set signals;
+  bool heeds_signals = false;
   asio::steady_timer flush, last_call, drain;
   bool draining = false, closing = false;
   std::atomic<bool> engine_ended = false;
@@ -213,10 +215,15 @@ const std::string& Server::restored() const {
   return state_->restored;
 }
 
-void Server::run() {
+void Server::heed_signals() {
+  if (std::exchange(state_->heeds_signals, true)) return;
   state_->signals.add(SIGINT);
   state_->signals.add(SIGTERM);
   state_->wait_for_signals();
+}
+
+void Server::run() {
+  heed_signals();
   while (!state_->io.stopped()) {
     try {
       state_->io.run_for(kLook);

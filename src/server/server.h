@@ -51,6 +51,8 @@ class Server {
   uint16_t port() const;
   // What came of the snapshot that it was to begin with: words for a person, or none.
   const std::string& restored() const;
+  // From now on SIGINT and SIGTERM do not end the process but what run() does, also when they come before it. run() does it itself.
+  void heed_signals();
   // Serves until stop(), SIGINT or SIGTERM, or until its device is lost, and returns when all is done. A second signal ends at once.
   void run();
   // The same for a process that ends with it: if some thread has not come back when all is done, it ends the process
