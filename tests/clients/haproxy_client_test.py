@@ -7,19 +7,16 @@ Exits with 77 if HAProxy is not there, with 1 if something is wrong.
 """
 import argparse
 import concurrent.futures
-import json
 import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.error
-import urllib.request
+
+from replicas import Replica, free_port, get, post, status, wait_until
 
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "docs" / "cluster" / "haproxy.cfg"
 PROGRAM = ""
@@ -27,74 +24,34 @@ PLACES = "/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin"
 REQUESTS = 60
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_until(condition):
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen within a minute")
-
-
-def status(url):
-    try:
-        with urllib.request.urlopen(url) as reply:
-            return reply.status
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return 0
-
-
 def ask(url, n):
     body = {"prompt": f"Once upon a time, number {n},", "max_tokens": 20, "seed": n, "temperature": 1, "ignore_eos": True}
-    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode())
-    with urllib.request.urlopen(request) as reply:
-        return json.load(reply)["choices"][0]["text"]
+    return post(url + "/v1/completions", body)["choices"][0]["text"]
 
 
 class TwoReplicas(unittest.TestCase):
     def setUp(self):
-        self.processes = []
-        self.addCleanup(self.end)
-        self.replicas = [self.serve() for _ in range(2)]
+        self.replicas = [Replica(PROGRAM, "--metrics-names", "vllm", "--drain-seconds", "4", "--grace-seconds", "60") for _ in range(2)]
         port = free_port()
         text = CONFIGURATION.read_text().replace(":8000", f":{port}")
-        for place, url in zip((":8081", ":8082"), self.replicas):
-            text = text.replace(place, url[url.rindex(":"):])
+        for place, replica in zip((":8081", ":8082"), self.replicas):
+            self.addCleanup(replica.kill)
+            text = text.replace(place, replica.url[replica.url.rindex(":"):])
         self.file = tempfile.NamedTemporaryFile("w", suffix=".cfg")
         self.addCleanup(self.file.close)
         self.file.write(text)
         self.file.flush()
-        self.processes.append(subprocess.Popen([shutil.which("haproxy", path=PLACES), "-db", "-f", self.file.name], stderr=subprocess.DEVNULL))
+        process = subprocess.Popen([shutil.which("haproxy", path=PLACES), "-db", "-f", self.file.name], stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
         self.proxy = f"http://127.0.0.1:{port}"
         wait_until(lambda: status(self.proxy + "/health") == 200)
 
-    def serve(self):
-        process = subprocess.Popen([PROGRAM, "serve", "--port", "0", "--metrics-names", "vllm", "--drain-seconds", "4",
-                                    "--grace-seconds", "60"], stderr=subprocess.PIPE, text=True)
-        self.processes.append(process)
-        return re.search(r"http://\S+:\d+", process.stderr.readline())[0]
-
-    def end(self):
-        for process in self.processes:
-            process.kill()
-            process.wait()
-            if process.stderr:
-                process.stderr.close()
-
-    def answered(self, url):
-        with urllib.request.urlopen(url + "/metrics") as reply:
-            found = re.findall(r"^vllm:request_success_total\S* (\d+)", reply.read().decode(), re.M)
-        return sum(map(int, found))
+    def answered(self, replica):
+        return sum(map(int, re.findall(r"^vllm:request_success_total\S* (\d+)", get(replica.url + "/metrics"), re.M)))
 
     def test_answers_are_the_same_and_nobody_is_lost_when_one_leaves(self):
-        alone = [ask(self.replicas[0], n) for n in range(REQUESTS)]
+        alone = [ask(self.replicas[0].url, n) for n in range(REQUESTS)]
         before = self.answered(self.replicas[0])
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             self.assertEqual(alone, list(pool.map(lambda n: ask(self.proxy, n), range(REQUESTS))))
@@ -102,10 +59,10 @@ class TwoReplicas(unittest.TestCase):
             self.assertGreater(self.answered(self.replicas[1]), 0)
 
             answers = [pool.submit(ask, self.proxy, n) for n in range(REQUESTS)]
-            self.processes[0].send_signal(signal.SIGTERM)
-            wait_until(lambda: status(self.replicas[0] + "/health") == 503)
+            self.replicas[0].process.send_signal(signal.SIGTERM)
+            wait_until(lambda: status(self.replicas[0].url + "/health") == 503)
             self.assertEqual(alone, [answer.result() for answer in answers])
-            self.assertEqual(self.processes[0].wait(), 0)  # it has ended, and what comes now goes to the other
+            self.assertEqual(self.replicas[0].process.wait(), 0)  # it has ended, and what comes now goes to the other
             self.assertEqual(alone[:8], list(pool.map(lambda n: ask(self.proxy, n), range(8))))
 
 

@@ -8,36 +8,18 @@ Exits with 77 if pyzmq, msgpack or the system's libzmq are not there, with 1 if 
 import argparse
 import ctypes
 import json
-import re
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.request
+
+from replicas import Replica, get, post, wait_until
 
 PROGRAM = ""
 BLOCK = 32
 END = (-1).to_bytes(8, "big", signed=True)
 TOPIC = "kv@here@house"
-
-
-def wait_until(condition):
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen within a minute")
-
-
-def post(url, body):
-    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as reply:
-        return json.load(reply)
-
-
-def get(url):
-    with urllib.request.urlopen(url) as reply:
-        return reply.read().decode()
 
 
 def prompt(n, tokens):
@@ -94,16 +76,11 @@ class Reader:
 
 class Events(unittest.TestCase):
     def serve(self, *options):
-        process = subprocess.Popen(
-            [PROGRAM, "serve", "--port", "0", "--grace-seconds", "0", "--kv-events", "tcp://127.0.0.1:*",
-             "--kv-events-replay", "tcp://127.0.0.1:*", "--kv-events-topic", TOPIC, *options],
-            stderr=subprocess.PIPE, text=True)
-        self.addCleanup(self.end, process)
-        line = process.stderr.readline()
-        found = re.search(r"http://\S+:\d+", line)
-        self.assertTrue(found, line)
-        self.process, self.url = process, found[0]
-        self.places = json.loads(get(self.url + "/server_info"))["kv_events"]
+        replica = Replica(PROGRAM, "--grace-seconds", "0", "--kv-events", "tcp://127.0.0.1:*", "--kv-events-replay", "tcp://127.0.0.1:*",
+                          "--kv-events-topic", TOPIC, *options)
+        self.addCleanup(replica.kill)
+        self.process, self.url, self.cached = replica.process, replica.url, replica.cached
+        self.places = replica.events()
         self.context = zmq.Context()
         self.addCleanup(self.context.destroy, 0)
         self.reader = Reader()
@@ -112,18 +89,9 @@ class Events(unittest.TestCase):
         self.published.connect(self.places["address"])
         self.published.setsockopt_string(zmq.SUBSCRIBE, TOPIC)
 
-    def end(self, process):
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-        process.stderr.close()
-
     def ask(self, tokens, **more):
         body = {"prompt": tokens, "max_tokens": 1, "temperature": 0, **more}
         return post(self.url + "/v1/completions", body)
-
-    def cached(self, tokens):
-        return post(self.url + "/kv/lookup", {"prompt": tokens})["cached_tokens"]
 
     def missed(self, first):
         """The batches from this one on, as the server says them again."""
