@@ -7,7 +7,7 @@ CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 # It asks for an older jiter than the newest openai has, and works with either: it is installed without what it asks for.
 INSTRUCTOR_NEEDS := aiohttp==3.14.5 docstring_parser==0.18.0 jinja2==3.1.6 regex==2026.11.15 requests==2.34.2 rich==15.0.0 tenacity==9.2.1 typer==0.29.1
 # The same of pydantic. They need no more than this to choose a replica.
-ROUTERS := ai-dynamo-runtime==1.6.1 smg==1.13.0 setproctitle==1.3.8 uvloop==0.23.0
+ROUTERS := ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1 smg==1.13.0 setproctitle==1.3.8 uvloop==0.23.0
 JOBS := $(shell nproc)
 
 .PHONY: packed install packages tarball cross-tarball wheel run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean

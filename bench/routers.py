@@ -127,15 +127,17 @@ class Dynamo:
 
     def where(self, messages):
         tokens = post(self.urls[next(self.number) % 2] + "/tokenize", {"messages": messages})["tokens"]
-        self.booked.id = f"r{next(self.number)}"
+        booked = self.booked.id = f"r{next(self.number)}"
 
         async def choose():
-            return await self.service.select_and_reserve({"model_name": "house", "token_ids": tokens, "selection_id": self.booked.id})
+            return await self.service.select_and_reserve({"model_name": "house", "token_ids": tokens, "selection_id": booked})
         return self.wait(choose())["endpoint"]
 
     def done(self):
+        booked = self.booked.id
+
         async def free():
-            await self.service.free_reservation(self.booked.id)
+            await self.service.free_reservation(booked)
         self.wait(free())
 
     def close(self):
@@ -146,7 +148,7 @@ class Dynamo:
 def talk(router, n, turns, seen, lock):
     messages, texts = [{"role": "system", "content": words(0, 200)}], []
     for turn in range(turns):
-        messages.append({"role": "user", "content": words((n, turn).__repr__(), 40)})
+        messages.append({"role": "user", "content": words(f"{n} {turn}", 40)})
         answer = stream(router.where(messages), messages)
         if hasattr(router, "done"):
             router.done()
@@ -176,7 +178,7 @@ def main():
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--together", type=int, default=4)
-    parser.add_argument("--kv-memory", default="24M", help="of each replica: too little for all talks, enough for half of them")
+    parser.add_argument("--kv-memory", default="24M", help="of each replica: too little for all talks, enough for those that are told at once")
     args = parser.parse_args()
     os.environ.setdefault("DYN_LOG", "off")
 

@@ -48,7 +48,7 @@ class Replica:
     """The program on a port that was free, until it is killed."""
 
     def __init__(self, program, *options):
-        self.process = subprocess.Popen([program, "serve", "--port", "0", *options], stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, "serve", "--port", "0", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         found = re.search(r"http://\S+:\d+", line)
         if not found:
