@@ -45,7 +45,8 @@ class TwoReplicas(unittest.TestCase):
 
     def start(self, *command):
         """A router's program, which says much that nobody reads."""
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:1"}  # smg looks for the model's tokenizer, and does without
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
