@@ -165,7 +165,8 @@ TEST_F(Cli, KvKeepAutoTakesWhatTheModelsCurveSays) {
                              point("int8", PruningPolicy::snap, 0.5, true, 49),
                              point("int8", PruningPolicy::streaming, 0.7, false, 50)}},
                  LoadedModel(model, LoadOptions{.threads = 1}));
-  const std::string run = "run --json -n 2 --temperature 0 --raw --kv-keep auto -m " + model + " ";
+  const std::string run =
+      "run --json -n 2 --ignore-eos --temperature 0 --raw --kv-keep auto -m " + model + " ";
   std::string text;
   for (int i = 0; i < 80; ++i) text += "The clerk counted the lamps again. ";
   const Json seen = quire_json(run + "-", text + "What did the clerk count?");
@@ -177,7 +178,7 @@ TEST_F(Cli, KvKeepAutoTakesWhatTheModelsCurveSays) {
   EXPECT_GT(seen["account"]["pruned_tokens"].get<int>(), 200);
   EXPECT_EQ(quire_json(run + "-", text + "Then he slept.")["kv"]["choice"]["policy"], "streaming");
   EXPECT_FALSE(quire_json(run + "--kv-target 100% -", text + "What?")["kv"]["choice"].contains("policy"));
-  write("document.txt", text + "What did the clerk count?");
+  write("document.txt", text);
   const Json document = quire_json(run + "--document " + path("document.txt") + " 'What?'");
   EXPECT_EQ(document["kv"]["choice"]["policy"], "streaming") << "nobody knows what a document will be asked";
   const Json judged =

@@ -86,7 +86,7 @@ TEST_F(ServerDocuments, AndPromptsKeepWhatACurveSaysWhereNobodySaysHowMuch) {
   std::filesystem::remove(path);
   const ModelText text = load_model_text(golden_folder("llama3"));
   const KeepChooser chooser(curve, {}, "f16", text.tokenizer);
-  ServerOptions options;
+  ServerOptions options = TestServer::server_options();
   options.choose_kept = [&](std::span<const TokenId> prompt) { return chooser.choose(prompt, 0.98).pruning; };
   serve(options);
   const auto kv = [&](const std::string& end, Json quire) {
