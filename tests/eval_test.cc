@@ -2,6 +2,7 @@
 // here says that something broke.
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "eval/evaluator_heads.h"
 #include "eval/house_eval.h"
 #include "eval/keep_chooser.h"
+#include "eval/needle_cases.h"
 
 namespace quire {
 namespace {
@@ -65,6 +67,23 @@ TEST_F(HouseModel, RecallsAFactFromHalfOfAPromptBothWaysWithTheHeadsThatItShips)
     HouseEval eval(model_, options_, data_, 8, {});
     eval.prune({.policy = policy, .share = 0.5, .evaluator = found.best}, HouseEval::Question::seen);
     EXPECT_EQ(eval.needles(1024).tally.right, 8u) << name(policy);
+  }
+}
+
+TEST_F(HouseModel, FactsThatAreAskedManyTimesShareTextsAndNoFactIsInBothLists) {
+  const NeedleSplit split = split_needle_cases(model_.text(), data_, 8, 9, 600);
+  ASSERT_EQ(split.first.size(), 8u);
+  ASSERT_EQ(split.second.size(), 9u);
+  EXPECT_EQ(split.first[0].text(), split.first[3].text());
+  EXPECT_NE(split.first[0].text(), split.first[4].text());
+  std::set<std::string> sentences;
+  for (const auto* cases : {&split.first, &split.second}) {
+    for (const NeedleCase& one : *cases) {
+      EXPECT_TRUE(sentences.insert(one.sentence).second);
+      EXPECT_EQ(one.before.find(one.sentence), std::string::npos);
+      EXPECT_EQ(one.after.find(one.sentence), std::string::npos);
+      EXPECT_LE(user_prompt(model_.text(), one.text() + one.asked.question).size(), 600u);
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "backend/cpu/kernel_choice.h"
 #include "cli_fixture.h"
+#include "eval/kv_curve.h"
 
 namespace quire {
 namespace {
@@ -147,6 +148,66 @@ TEST_F(Cli, HeadsOfAnotherModelOrOfADamagedFileAreRefusedInASentence) {
   changed[digit + 10] = '2';
   write(heads, changed);
   refused_with("is damaged");
+}
+
+TEST_F(Cli, KvKeepAutoTakesWhatTheModelsCurveSays) {
+  const std::string model = path("model.gguf");
+  std::filesystem::copy_file(std::string(QUIRE_BINARY_DIR) + "/house/draft.gguf", model);
+  const auto point = [](const char* format, std::optional<PruningPolicy> policy, double share, bool seen,
+                        uint32_t kept) {
+    return KvCurve::Point{format, policy, share, seen, {kept, kept}, (*format == 'f' ? 100 : 52) * share};
+  };
+  write_kv_curve(kv_curve_path(model),
+                 {.tokens = 1024,
+                  .asked = {50, 50},
+                  .answered = {50, 50},
+                  .points = {point("f16", {}, 1, true, 50), point("int8", {}, 1, true, 50),
+                             point("int8", PruningPolicy::snap, 0.5, true, 49),
+                             point("int8", PruningPolicy::streaming, 0.7, false, 50)}},
+                 LoadedModel(model, LoadOptions{.threads = 1}));
+  const std::string run =
+      "run --json -n 2 --ignore-eos --temperature 0 --raw --kv-keep auto -m " + model + " ";
+  std::string text;
+  for (int i = 0; i < 80; ++i) text += "The clerk counted the lamps again. ";
+  const Json seen = quire_json(run + "-", text + "What did the clerk count?");
+  EXPECT_EQ(seen["kv"]["format"], "int8");
+  EXPECT_EQ(seen["kv"]["choice"]["policy"], "snap");
+  EXPECT_EQ(seen["kv"]["choice"]["keep"], 0.5);
+  EXPECT_NEAR(seen["kv"]["choice"]["bytes"].get<double>(), 0.26, 1e-9);
+  EXPECT_NEAR(seen["kv"]["choice"]["answers"].get<double>(), 0.98, 1e-9);
+  EXPECT_GT(seen["account"]["pruned_tokens"].get<int>(), 200);
+  EXPECT_EQ(quire_json(run + "-", text + "Then he slept.")["kv"]["choice"]["policy"], "streaming");
+  EXPECT_FALSE(quire_json(run + "--kv-target 100% -", text + "What?")["kv"]["choice"].contains("policy"));
+  write("document.txt", text);
+  const Json document = quire_json(run + "--document " + path("document.txt") + " 'What?'");
+  EXPECT_EQ(document["kv"]["choice"]["policy"], "streaming") << "nobody knows what a document will be asked";
+  const Json judged =
+      quire_json("eval house --json --only needles --limit 2 --needle-tokens 512 --kv-keep auto -m " + model);
+  EXPECT_EQ(judged["kv"], "int8");
+  EXPECT_EQ(judged["kv_policy"], "auto");
+  EXPECT_EQ(judged["needles"][0]["asked"], 2);
+}
+
+TEST_F(Cli, ADocumentIsPrunedOnceAndItsFileIsBegunWith) {
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "The clerk counted the lamps again. ";
+  write("document.txt", text);
+  const std::string kv = path("document.kv"),
+                    ask =
+                        "run --json -n 3 --temperature 0 --kv-keep 50% --kv-policy zip -m house-draft "
+                        "--document " +
+                        path("document.txt");
+  const Json first = quire_json(ask + " --save-kv " + kv + " 'What did the clerk count?'");
+  const std::string name = first["kv"]["document"];
+  EXPECT_TRUE(name.starts_with("zip-")) << name;
+  EXPECT_EQ(first["account"]["cached_tokens"], 0);
+  const Json alone = quire_json(ask + " 'Who counted?'");
+  const Json next = quire_json(ask + " --load-kv " + kv + " 'Who counted?'");
+  EXPECT_EQ(next["kv"]["document"], name);
+  EXPECT_EQ(next["token_ids"], alone["token_ids"]);
+  EXPECT_GT(next["account"]["cached_tokens"].get<int>(), 300);
+  EXPECT_EQ(quire("run -n 1 -m house-draft --document " + path("document.txt") + " Hi").code, 2);
+  EXPECT_EQ(quire("run -n 1 -m house-draft --kv-keep 50% --document - -").code, 2);
 }
 
 TEST_F(Cli, TheHouseModelsHaveTheirHeadsWithThem) {

@@ -34,8 +34,7 @@ void load_kv(Engine& engine, const LoadedModel& model, const std::string& path) 
   }
 }
 
-void save_kv(Engine& engine, const LoadedModel& model, std::span<const TokenId> tokens,
-             const std::string& path) {
+void save_kv(Engine& engine, const LoadedModel& model, const SaltedTokens& tokens, const std::string& path) {
   const Clock::time_point begin = Clock::now();
   KvExport along(engine.kv(), tokens);
   const SnapshotFigures done = save_snapshot(path, model.kv_identity(), engine.kv().layout(),

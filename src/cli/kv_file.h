@@ -12,7 +12,6 @@ namespace quire::cli {
 void load_kv(Engine& engine, const LoadedModel& model, const std::string& path);
 
 // Saves the pages along these tokens and says so on stderr. Throws Error if it cannot be done.
-void save_kv(Engine& engine, const LoadedModel& model, std::span<const TokenId> tokens,
-             const std::string& path);
+void save_kv(Engine& engine, const LoadedModel& model, const SaltedTokens& tokens, const std::string& path);
 
 }  // namespace quire::cli

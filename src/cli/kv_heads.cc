@@ -43,9 +43,12 @@ struct KvHeadsCommand {
                             {"prefill_saved_at_half", layer.saved},
                             {"chosen", layer.evaluator.layer == found.best.layer}};
       if (layer.kept) {
+        object["asked"] = layer.kept->asked;
         object["kept"] = layer.kept->whole;
+        object["asked_by_prompt"] =
+            layer.kept->before ? OrderedJson(layer.kept->before->asked) : OrderedJson();
         object["kept_by_prompt_at_half"] =
-            layer.kept->before ? OrderedJson(*layer.kept->before) : OrderedJson();
+            layer.kept->before ? OrderedJson(layer.kept->before->kept) : OrderedJson();
       }
       layers.push_back(std::move(object));
     }
@@ -62,7 +65,9 @@ struct KvHeadsCommand {
         "share: of the attention of a prompt's last {} tokens that a layer's best heads pay the fact asked "
         "for\n"
         "answers: of {} facts in prompts of {} tokens that the whole cache gives, those that less of it "
-        "gives\n\n",
+        "gives;\n         5/12: of 12, fewer than all, of a layer that had lost too many, and of "
+        "evaluator-prompt "
+        "where it decides nothing\n\n",
         found.window, found.answered, found.tokens);
     fmt::print("{:32}{:^24}{:>18}\n", "", "evaluator", "evaluator-prompt");
     fmt::print("{:>6} {:<16} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9}\n", "layer", "heads", "share", "70 %",
@@ -71,9 +76,13 @@ struct KvHeadsCommand {
       if (!layer.kept) continue;
       fmt::print("{:>6} {:<16} {:>5.1f} %", layer.evaluator.layer,
                  fmt::format("{}", fmt::join(layer.evaluator.heads, ",")), 100 * layer.share);
-      for (const uint32_t kept : layer.kept->whole) fmt::print(" {:>7}", kept);
-      fmt::print(" {:>7} {:>7.0f} % {}\n", layer.kept->before ? fmt::format("{}", *layer.kept->before) : "-",
-                 100 * layer.saved, layer.evaluator.layer == found.best.layer ? "chosen" : "");
+      const auto of = [&](uint32_t kept, uint32_t asked) {
+        return asked == found.answered ? fmt::format("{}", kept) : fmt::format("{}/{}", kept, asked);
+      };
+      for (const uint32_t kept : layer.kept->whole) fmt::print(" {:>7}", of(kept, layer.kept->asked));
+      const auto& before = layer.kept->before;
+      fmt::print(" {:>7} {:>7.0f} % {}\n", before ? of(before->kept, before->asked) : "-", 100 * layer.saved,
+                 layer.evaluator.layer == found.best.layer ? "chosen" : "");
     }
     fmt::print("\nlayer {} is the evaluator, with {}; written to {}\n", found.best.layer,
                counted(found.best.heads.size(), "head"), path);

@@ -16,6 +16,7 @@
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
 #include "cli/token_watch.h"
+#include "engine/pruning/document.h"
 
 namespace quire::cli {
 namespace {
@@ -34,13 +35,12 @@ struct RunCommand {
   bool logprobs = false;
   uint32_t top_logprobs = 0;
   std::string load_kv_file, save_kv_file;
+  std::string document_file;
   WatchOptions watch;
 
   // `bound`: what the system's words are pinned of, if they are to be.
-  std::vector<TokenId> prompt_tokens(const LoadedModel& loaded, std::optional<BudgetOptions>& bound) const {
-    if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
-      std::cerr << "Write the prompt and end it with Ctrl-D:\n";
-    const std::string text = prompt == "-" ? read_text("-") : prompt;
+  std::vector<TokenId> prompt_tokens(const LoadedModel& loaded, const std::string& text,
+                                     std::optional<BudgetOptions>& bound) const {
     if (raw || !loaded.text().chat_template) return loaded.text().tokenizer.encode(text);
     ChatInput chat;
     chat.messages = OrderedJson::array();
@@ -52,7 +52,16 @@ struct RunCommand {
     return tokens;
   }
 
+  std::string asked_text() const {
+    if (prompt == "-" && ::isatty(STDIN_FILENO) != 0)
+      std::cerr << "Write the prompt and end it with Ctrl-D:\n";
+    return prompt == "-" ? read_text("-") : prompt;
+  }
+
   void operator()() {
+    if (!document_file.empty() && pruning.keep.empty())
+      wrong_usage("--document is a text that is pruned: --kv-keep says how much of it stays");
+    if (document_file == "-" && prompt == "-") wrong_usage("stdin is the document or the prompt, not both");
     if (watch.drafts && model.draft.empty())
       wrong_usage("--show-drafts wants a drafter: --draft MODEL, lookup or mtp");
     std::optional<PruningOptions> prunes = pruning.options();
@@ -76,14 +85,24 @@ struct RunCommand {
     Request request = sampling.request(*loaded);
     request.pruning = prunes;
     request.grammar = grammar.grammar(loaded->text());
-    request.prompt = prompt_tokens(*loaded, bound);
+    const std::string before = document_file.empty() ? "" : read_text(document_file) + "\n\n";
+    request.prompt = prompt_tokens(*loaded, before + asked_text(), bound);
+    const uint32_t of_document =
+        before.empty() ? 0 : document_tokens(request.prompt, [&](const std::string& other) {
+          return prompt_tokens(*loaded, before + other, bound);
+        });
     request.budget = bound;
     KeepChooser::Choice choice;
     if (curve) {
       choice = make_chooser(*curve, *loaded, model.path(), model.kv)
-                   .choose(request.prompt, pruning.wanted_answers());
+                   .choose(before.empty() ? request.prompt : std::span(request.prompt).first(of_document),
+                           pruning.wanted_answers());
       request.pruning = choice.pruning;
       fmt::print(stderr, "[--kv-keep auto, --kv {}: {}]\n", model.kv, choice.words);
+    }
+    if (request.pruning && of_document > 0) {
+      request.pruning->scored = of_document;
+      request.pruning->is_shared = true;
     }
     request.ignore_end = ignore_end;
     request.logprobs = logprobs || top_logprobs > 0 || watch.steps();
@@ -102,6 +121,7 @@ struct RunCommand {
       std::cout << (watch.steps() ? watcher.line(event) : watcher.text(event)) << std::flush;
     };
     std::vector<TokenId> tokens = request.prompt;
+    const auto document = request.pruning ? engine.lookup_document(tokens, *request.pruning) : std::nullopt;
     if (!load_kv_file.empty()) load_kv(engine, *loaded, load_kv_file);
     const Answer answer = engine.run(std::move(request));
     if (json) {
@@ -112,6 +132,10 @@ struct RunCommand {
       std::cerr << answer_line(answer, engine);
     }
     if (save_kv_file.empty()) return;
+    if (document) {
+      const std::span<const TokenId> text = std::span(tokens).first(document->key.tokens);
+      return save_kv(engine, *loaded, {text, document->key.salt}, save_kv_file);
+    }
     tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
     save_kv(engine, *loaded, tokens, save_kv_file);
   }
@@ -119,6 +143,8 @@ struct RunCommand {
   void print_json(const Answer& answer, const Engine& engine, const KeepChooser::Choice& choice,
                   OrderedJson logprob_list, OrderedJson steps) const {
     OrderedJson object = answer_json(answer, engine, model.kv);
+    if (answer.account.kept && !answer.account.kept->document.empty())
+      object["kv"]["document"] = answer.account.kept->document;
     if (pruning.is_auto()) {
       object["kv"]["choice"] = {
           {"bytes", choice.bytes}, {"answers", choice.answers}, {"words", choice.words}};
@@ -153,6 +179,10 @@ void add_run(CLI::App& app) {
   command->budget.add_to(*run);
   command->grammar.add_to(*run);
   run->add_option("prompt", command->prompt, "the prompt, or - for stdin")->capture_default_str();
+  run->add_option(
+      "--document", command->document_file,
+      "a file with a text before the prompt, of which --kv-keep prunes what it says whatever is asked: "
+      "--save-kv saves what is left of it, and --load-kv begins with that");
   run->add_option("--system", command->system, "a system message before the prompt");
   run->add_flag("--raw", command->raw, "no chat template: the model continues the prompt as it is");
   run->add_flag("--json", command->json, "print one JSON object at the end instead of streaming");

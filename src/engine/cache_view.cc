@@ -95,6 +95,7 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
     told.client = pin.terms.client;
     if (pin.terms.until) told.seconds_left = milliseconds_between(engine.now(), *pin.terms.until) / 1000;
   }
+  view.documents = kv.documents();
   if (engine.host() != nullptr) view.host = engine.host()->stats();
   view.device = engine.device_memory();
   if (engine.disk() != nullptr) view.disk = engine.disk()->stats();
@@ -110,7 +111,8 @@ CacheView view_cache(const Engine& engine, uint64_t since) {
   return view;
 }
 
-LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt) {
+LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt,
+                       const std::optional<PruningOptions>& pruning) {
   LookupView view;
   view.match = engine.lookup(prompt);
   view.in_host = engine.kv().lookup_in_host(prompt);
@@ -119,7 +121,10 @@ LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt) {
   view.in_store = engine.kv().lookup_in_store(prompt);
   if (engine.remote() != nullptr)
     view.store_ms = 1000 * engine.remote()->seconds_to_read(view.in_store.bytes);
-  view.rest = engine.prompt_cost(uint32_t(prompt.tokens.size()), view.match.tokens);
+  if (pruning) view.document = engine.lookup_document(prompt, *pruning);
+  const bool begins_after = view.document && view.document->is_cached;
+  view.rest = engine.prompt_cost(uint32_t(prompt.tokens.size()),
+                                 begins_after ? view.document->key.tokens : view.match.tokens);
   view.steps = engine.steps().last(CacheView::kMostEvents);
   return view;
 }

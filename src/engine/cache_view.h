@@ -63,6 +63,7 @@ struct CacheView {
   std::vector<Group> groups;
   std::vector<Holder> holders;
   std::vector<Pin> pins;
+  std::vector<KvCache::DocumentState> documents;
   std::optional<HostTier::Stats> host;
   std::optional<DiskTier::Stats> disk;
   std::optional<RemoteTier::Stats> remote;
@@ -82,8 +83,11 @@ struct LookupView {
   double host_ms = 0;   // to bring what is in the host's memory
   double store_ms = 0;  // to fetch what is known to be in the store
   StepCost rest;
-  std::vector<StepRecord> steps;  // the last
+  std::vector<StepRecord> steps;                       // the last
+  std::optional<Engine::DocumentMatch> document = {};  // that it begins with, pruned
 };
-LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt);
+// `pruning`: of the document that the prompt begins with, if it has one.
+LookupView view_lookup(const Engine& engine, const SaltedTokens& prompt,
+                       const std::optional<PruningOptions>& pruning = {});
 
 }  // namespace quire

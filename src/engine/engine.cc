@@ -122,13 +122,16 @@ void Engine::add(Request request, std::optional<SequenceId> lead, SequenceId id)
     sequence->constraint = std::make_shared<AnswerConstraint>(
         grammar, sequence->request.ignore_end ? none : model_.end_tokens, model_.spec->vocab);
   }
-  if (const auto& pruning = sequence->request.pruning) {
+  if (auto& pruning = sequence->request.pruning) {
+    if (pruning->is_shared) pruning->multiple = kv_.node_tokens();
     const uint32_t scored = pruning->scored > 0 ? pruning->scored : uint32_t(sequence->tokens.size());
     if (pruning->kept_of(scored) < scored) {
       sequence->prune.scorer =
           make_scorer(*pruning, *model_.spec, kv_.layout(), scored, model_.repeat_request);
       sequence->answer.account.kept = {
           {pruning->policy, double(pruning->kept_of(scored)) / scored, pruning->measured}};
+      sequence->prune.document = document_key({sequence->tokens, sequence->request.salt}, *pruning);
+      if (sequence->prune.document) sequence->answer.account.kept->document = sequence->prune.document->name;
     }
   }
   if (const auto& budget = sequence->request.budget) {
@@ -174,6 +177,16 @@ std::optional<SequenceId> Engine::fork(SequenceId from, uint32_t at, Request req
   const SequenceId id{next_id_++};
   add(std::move(request), from, id);
   return id;
+}
+
+std::optional<Engine::DocumentMatch> Engine::lookup_document(const SaltedTokens& prompt,
+                                                             const PruningOptions& options) const {
+  PruningOptions shared = options;
+  shared.multiple = kv_.node_tokens();
+  std::optional<DocumentKey> key = document_key(prompt, shared);
+  if (!key) return std::nullopt;
+  const bool is_cached = kv_.lookup_document({prompt.tokens.first(key->tokens), key->salt}).has_value();
+  return DocumentMatch{*std::move(key), is_cached};
 }
 
 StepCost Engine::prompt_cost(uint32_t tokens, uint32_t cached) const {

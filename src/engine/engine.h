@@ -114,6 +114,14 @@ class Engine {
 
   // How much of a prompt is cached, and why not more.
   PrefixMatch lookup(const SaltedTokens& prompt) const { return kv_.lookup(prompt); }
+  // Of a prompt that begins with a document as these options have it: where that is found, and whether it is there. Nothing: it has
+  // none that is worth it.
+  struct DocumentMatch {
+    DocumentKey key;
+    bool is_cached = false;
+  };
+  std::optional<DocumentMatch> lookup_document(const SaltedTokens& prompt,
+                                               const PruningOptions& options) const;
   // What the rest of a prompt would cost if its first `cached` tokens came from the cache.
   StepCost prompt_cost(uint32_t tokens, uint32_t cached) const;
   // Keeps what is cached of the beginning of a prompt until it is unpinned or its time is over; says how many tokens that is.

@@ -112,6 +112,14 @@ void Engine::check_pruning(const Request& request) const {
                 request.prompt.size());
   const size_t layers = model_.spec->layers.size();
   check_rows_can_go();
+  if (pruning.is_shared && pruning.policy == PruningPolicy::evaluator_prompt)
+    throw Error(
+        "the policy evaluator-prompt chooses before a text is computed, with what is asked after it: a "
+        "document that many ask is pruned with another");
+  if (pruning.is_shared && !KvCache::may_share_documents(kv_.layout()))
+    throw Error(
+        "layers of this model have windows, states or pages of their own: what is left of a pruned document "
+        "cannot be shared");
   const bool reads_again =
       pruning.policy == PruningPolicy::zip || pruning.policy == PruningPolicy::evaluator_prompt;
   if (reads_again && kv_.layout().has_states())

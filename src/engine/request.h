@@ -169,6 +169,7 @@ struct RequestFigures {
   struct Kept {
     PruningPolicy policy;
     double share = 1, answers = 0;
+    std::string document = {};  // as which it is shared; empty: it is not
   };
   std::optional<Kept> kept = {};
   uint32_t budget_rows = 0;                       // most that it may have; 0: all stay

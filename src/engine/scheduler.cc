@@ -163,14 +163,19 @@ Sequence* Scheduler::next_waiting(std::span<Sequence* const> passed_over) const 
   return best;
 }
 
+bool Scheduler::fits(const Sequence& sequence, uint32_t tokens, uint32_t headroom) const {
+  if (!finds_document(sequence))
+    return kv_.fits(sequence.size_of(tokens), sequence.findable(), options_.prefill_chunk, headroom);
+  const DocumentKey& document = *sequence.prune.document;
+  return kv_.fits_after(*sequence.document(), tokens - document.tokens + document.rows, headroom);
+}
+
 bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
   // What it will compute before its first new token; of one that becomes a vector that is the last.
   const uint32_t known = uint32_t(sequence.tokens.size()) - (sequence.pooled ? 1 : 0);
   while (true) {
     const uint32_t headroom = uint32_t(running_.size());  // a page for each that runs: it will soon want one
-    if (running_.size() < options_.max_sequences &&
-        kv_.fits(sequence.size_of(known), sequence.findable(), options_.prefill_chunk, headroom))
-      return true;
+    if (running_.size() < options_.max_sequences && fits(sequence, known, headroom)) return true;
     Sequence* victim = first_victim();
     if (victim == nullptr || victim->request.priority >= sequence.request.priority) return false;
     if (must_wait(plan)) return false;
@@ -178,7 +183,19 @@ bool Scheduler::make_room_for(Sequence& sequence, StepPlan& plan) {
   }
 }
 
+void Scheduler::start_after_document(Sequence& sequence) {
+  const SaltedTokens document = *sequence.document();
+  sequence.computed = kv_.attach_document(sequence.table, document).value();
+  sequence.prune.dropped = uint32_t(document.size()) - sequence.computed;
+  RequestAccount& account = sequence.answer.account;
+  account.pruned_tokens = sequence.prune.dropped;
+  if (sequence.started) return;
+  account.cached_tokens = uint32_t(document.size());
+  account.miss = {.why = PrefixMiss::Why::ended, .position = account.cached_tokens};
+}
+
 void Scheduler::start(Sequence& sequence) {
+  if (finds_document(sequence)) return start_after_document(sequence);
   Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   PrefixMatch match;
   if (!sequence.prune.kept.empty()) kv_.never_publish(sequence.table);
@@ -217,7 +234,7 @@ void Scheduler::start(Sequence& sequence) {
 }
 
 bool Scheduler::waits_for_tiers(Sequence& sequence) {
-  if (!sequence.prune.kept.empty()) return false;
+  if (!sequence.prune.kept.empty() || finds_document(sequence)) return false;
   const Sequence* lead = sequence.lead ? find(*sequence.lead) : nullptr;
   if (lead != nullptr && lead->running) return false;  // it shares what its lead has
   return loads_.begin(sequence, prompt_token_ms_);
@@ -225,7 +242,12 @@ bool Scheduler::waits_for_tiers(Sequence& sequence) {
 
 bool Scheduler::others_compute_its_prefix(const Sequence& sequence) const {
   // It must be seen computing them itself.
-  if (sequence.computes_whole_prompt()) return false;
+  if (sequence.computes_whole_prompt() || finds_document(sequence)) return false;
+  const auto prunes_its_document = [&](const auto& other) {
+    return sequence.prune.document && other->prune.document && other->prune.is_due() &&
+           other->prune.document->salt == sequence.prune.document->salt;
+  };
+  if (std::ranges::any_of(running_, prunes_its_document)) return true;
   const PrefixMatch match = kv_.lookup({sequence.tokens, sequence.request.salt});
   if (match.miss.why == PrefixMiss::Why::off) return false;
   for (const auto& other : running_) {
@@ -265,6 +287,7 @@ void Scheduler::admit_waiting(StepPlan& plan, uint32_t& budget) {
       // Copying the page where the match ends took what was left.
       kv_.release(sequence->table, sequence->tokens, sequence->computed, KvCache::Reason::forgotten);
       sequence->computed = 0;
+      if (sequence->prune.document) sequence->prune.restart();
       return;
     }
     sequence->running = true;
@@ -349,6 +372,8 @@ bool Scheduler::prune_or_preempt(Sequence& sequence, StepPlan& plan) {
     preempt(*victim, plan);
     if (victim == &sequence) return give_up_if_alone(sequence);
   }
+  if (const auto document = sequence.document())
+    kv_.publish_document(sequence.table, *document, sequence.prune.document->name);
   sequence.prune.dropped = sequence.computed - kept.count;
   sequence.computed = kept.count;
   sequence.answer.account.pruned_tokens = sequence.prune.dropped;

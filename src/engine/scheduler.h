@@ -117,6 +117,14 @@ class Scheduler {
   bool waits_for_tiers(Sequence& sequence);
   Sequence* first_victim() const;
   void start(Sequence& sequence);
+  // Whether what others have left of its document is there.
+  bool finds_document(const Sequence& sequence) const {
+    const auto document = sequence.document();
+    return document && kv_.lookup_document(*document);
+  }
+  // Begins with it.
+  void start_after_document(Sequence& sequence);
+  bool fits(const Sequence& sequence, uint32_t tokens, uint32_t headroom) const;
   void charge(const Sequence& sequence, double tokens) { served_[sequence.request.client] += tokens; }
   int64_t rank(const Sequence& sequence) const;  // priority, raised by waiting
 

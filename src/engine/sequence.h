@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "engine/pooled_rows.h"
 #include "engine/pruning/budget_run.h"
+#include "engine/pruning/document.h"
 #include "engine/pruning/token_scorer.h"
 #include "engine/request.h"
 #include "engine/stop_matcher.h"
@@ -32,8 +33,9 @@ struct PruneRun {
   std::unique_ptr<TokenScorer> scorer;
   std::optional<ScoringPass> pass;  // what the scorer wants computed now, if that was asked
   uint32_t pass_index = 0, pass_done = 0;
-  uint32_t dropped = 0;        // tokens that have no row any more, or never had
-  std::vector<uint32_t> kept;  // those that stay, if that was known before the prompt was computed
+  uint32_t dropped = 0;                 // tokens that have no row any more, or never had
+  std::vector<uint32_t> kept;           // those that stay, if that was known before the prompt was computed
+  std::optional<DocumentKey> document;  // where others find what stays; nothing: nobody does
 
   bool is_due() const { return scorer && dropped == 0; }
   bool chooses_before_prefill() const { return scorer && scorer->chooses_before_prefill(); }
@@ -91,6 +93,11 @@ struct Sequence {
   // What it has or needs room for, with so many tokens.
   SequenceSize size_of(uint32_t tokens) const {
     return budget ? budget->size_of(tokens) : SequenceSize(tokens);
+  }
+  // What it may begin with, pruned by others, and leaves for others.
+  std::optional<SaltedTokens> document() const {
+    if (!prune.document) return std::nullopt;
+    return SaltedTokens(std::span(tokens).first(prune.document->tokens), prune.document->salt);
   }
   // The beginning of its tokens that may come from the cache, and the first one after it.
   SaltedTokens findable() const;

@@ -23,9 +23,13 @@ Json json_of(const LayerHeads& layer) {
                  {"share_on_the_fact", layer.share},
                  {"prefill_saved_at_half", layer.saved}};
   if (!layer.kept) return object;
+  object["asked"] = layer.kept->asked;
   for (size_t i = 0; i < kTriedShares.size(); ++i)
     object["evaluator"][share_name(kTriedShares[i])] = layer.kept->whole[i];
-  if (layer.kept->before) object["evaluator-prompt"][share_name(kTriedShares[kHalf])] = *layer.kept->before;
+  if (layer.kept->before) {
+    object["evaluator-prompt"] = {{"asked", layer.kept->before->asked},
+                                  {share_name(kTriedShares[kHalf]), layer.kept->before->kept}};
+  }
   return object;
 }
 
@@ -40,17 +44,21 @@ EvaluatorHeads heads_of(const Json& object, const ModelSpec& spec) {
   return heads;
 }
 
-LayerHeads layer_of(const Json& object, const ModelSpec& spec) {
+// `answered`: of files that do not say how many a layer was asked: all.
+LayerHeads layer_of(const Json& object, const ModelSpec& spec, uint32_t answered) {
   LayerHeads layer{.evaluator = heads_of(object, spec),
                    .share = object.at("share_on_the_fact"),
                    .saved = object.at("prefill_saved_at_half")};
   if (!object.contains("evaluator")) return layer;
   layer.kept.emplace();
+  layer.kept->asked = object.contains("asked") ? whole_number(object, "asked") : answered;
   for (size_t i = 0; i < kTriedShares.size(); ++i)
     layer.kept->whole[i] = whole_number(object.at("evaluator"), share_name(kTriedShares[i]));
-  layer.kept->before.reset();
-  if (object.contains("evaluator-prompt"))
-    layer.kept->before = whole_number(object.at("evaluator-prompt"), share_name(kTriedShares[kHalf]));
+  if (object.contains("evaluator-prompt")) {
+    const Json& before = object.at("evaluator-prompt");
+    layer.kept->before = {before.contains("asked") ? whole_number(before, "asked") : answered,
+                          whole_number(before, share_name(kTriedShares[kHalf]))};
+  }
   return layer;
 }
 
@@ -62,7 +70,7 @@ FoundHeads found_of(const Json& object, const ModelSpec& spec) {
                    .asked = whole_number(object, "asked"),
                    .answered = whole_number(object, "answered"),
                    .layers = {}};
-  for (const Json& layer : object.at("layers")) found.layers.push_back(layer_of(layer, spec));
+  for (const Json& layer : object.at("layers")) found.layers.push_back(layer_of(layer, spec, found.answered));
   if (std::ranges::none_of(found.layers,
                            [&](const LayerHeads& l) { return l.evaluator.layer == found.best.layer; }))
     throw Error("its layer is not among those that were searched");
@@ -90,7 +98,7 @@ std::string FoundHeads::warning() const {
   }
   const auto kept = [&](uint32_t answers) { return fmt::format("{:.0f} %", 100.0 * answers / answered); };
   const LayerHeads& layer = chosen();
-  if (!layer.kept || is_enough(layer.kept->whole[kHalf])) return "";
+  if (!layer.kept || is_enough(layer)) return "";
   std::string text = fmt::format(
       "no layer's heads keep {:.0f} % of the answers at half of the tokens; the best, of layer {}, keep {}",
       100 * kEnoughAnswers, best.layer, kept(layer.kept->whole[kHalf]));

@@ -22,9 +22,13 @@ struct LayerHeads {
   // The share of a prompt's work that evaluator-prompt saves if half is kept; less than nothing where it costs more.
   double saved = 0;
   struct Kept {
+    uint32_t asked = 0;  // facts; fewer than others of a layer that had lost too many answers
     std::array<uint32_t, kTriedShares.size()> whole = {};  // answers with `evaluator`, by what is kept
-    std::optional<uint32_t> before =
-        0;  // and with `evaluator-prompt`, of half; nothing if the others were too few already
+    // And with `evaluator-prompt`, of half; nothing where the others were too few already.
+    struct Before {
+      uint32_t asked = 0, kept = 0;
+    };
+    std::optional<Before> before = {};
   };
   std::optional<Kept> kept = {};  // of those that were tried
 };
@@ -43,6 +47,10 @@ struct FoundHeads {
 
   const LayerHeads& chosen() const;
   bool is_enough(uint32_t kept) const { return kept >= kEnoughAnswers * answered; }
+  // Whether a layer keeps enough at half after a whole prefill.
+  bool is_enough(const LayerHeads& layer) const {
+    return layer.kept && layer.kept->asked == answered && is_enough(layer.kept->whole[kHalf]);
+  }
   // Whether so many facts were known that what is kept of them says something.
   bool could_be_tried() const { return answered >= 10; }
   // Nothing to say, or why these heads are not to be relied on.

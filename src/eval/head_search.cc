@@ -12,6 +12,8 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kPromptPart = 256;
+constexpr uint32_t kFarBehind = 4;  // answers
+constexpr size_t kFewer = 4;        // of facts, every so many is asked
 constexpr PruningPolicy kOthers[] = {PruningPolicy::zip, PruningPolicy::snap, PruningPolicy::expected};
 
 const GqaSpec* sees_everything(const LayerSpec& layer) {
@@ -122,18 +124,86 @@ std::vector<PruningWay> ways_of(const EvaluatorHeads& heads, uint32_t window) {
   return ways;
 }
 
+// Asks the facts that the layers are tried with.
+class Tries {
+ public:
+  Tries(const LoadedModel& model, uint32_t window, uint32_t tokens, std::span<LayerHeads> layers, size_t all)
+      : answers_(model, KvFormat::f16, tokens), window_(window), layers_(layers), all_(all) {
+    for (LayerHeads& layer : layers_) layer.kept.emplace();
+  }
+
+  // Whether the whole cache gives the answer; if so, which layers do from less of it.
+  bool ask(const NeedleCase& one) {
+    std::vector<PruningWay> ways(1);
+    std::vector<LayerHeads*> asked;
+    for (LayerHeads& layer : layers_) {
+      if (is_out(layer)) continue;
+      asked.push_back(&layer);
+      std::ranges::move(ways_of(layer.evaluator, window_), std::back_inserter(ways));
+    }
+    const std::vector<bool> right = answers_.ask(one, ways);
+    auto next = right.begin();
+    if (!*next++) return false;
+    for (LayerHeads* layer : asked) {
+      ++layer->kept->asked;
+      for (uint32_t& count : layer->kept->whole) count += *next++ ? 1 : 0;
+    }
+    return true;
+  }
+
+  // The same of a prompt that is pruned before it is computed, by one layer, at half.
+  void ask_before(const NeedleCase& one, LayerHeads& layer) {
+    auto& before = layer.kept->before;
+    if (!before) before.emplace();
+    ++before->asked;
+    const std::vector<PruningWay> half = {way({.policy = PruningPolicy::evaluator_prompt,
+                                               .share = kTriedShares[kHalf],
+                                               .window = window_,
+                                               .evaluator = layer.evaluator})};
+    before->kept += answers_.ask(one, half).front() ? 1 : 0;
+  }
+
+  uint32_t kept_by(PruningPolicy policy, std::span<const NeedleCase* const> known) {
+    const std::vector<PruningWay> half = {
+        way({.policy = policy, .share = kTriedShares[kHalf], .window = usual_window(policy)})};
+    uint32_t kept = 0;
+    for (const NeedleCase* one : known) kept += answers_.ask(*one, half).front() ? 1 : 0;
+    return kept;
+  }
+
+ private:
+  // It cannot keep enough any more, and another one that is still asked is far ahead of it.
+  bool is_out(const LayerHeads& layer) const {
+    const auto lost = [](const LayerHeads& one) { return one.kept->asked - one.kept->whole[kHalf]; };
+    uint32_t most_asked = 0, least_lost = UINT32_MAX;
+    for (const LayerHeads& one : layers_) most_asked = std::max(most_asked, one.kept->asked);
+    for (const LayerHeads& one : layers_) {
+      if (one.kept->asked == most_asked) least_lost = std::min(least_lost, lost(one));
+    }
+    if (layer.kept->asked < most_asked) return true;  // it was before
+    return lost(layer) > (1 - kEnoughAnswers) * double(all_) && lost(layer) >= least_lost + kFarBehind;
+  }
+
+  AnswersKept answers_;
+  const uint32_t window_;
+  const std::span<LayerHeads> layers_;
+  const size_t all_;
+};
+
 void choose(FoundHeads& found, size_t tried) {
   found.best = found.layers.front().evaluator;
   if (!found.could_be_tried()) return;
   const auto rank = [&](const LayerHeads& layer) {
-    const bool whole = found.is_enough(layer.kept->whole[kHalf]);
-    return whole && layer.kept->before && found.is_enough(*layer.kept->before) ? 2 : whole ? 1 : 0;
+    if (!found.is_enough(layer)) return 0;
+    const auto& before = layer.kept->before;
+    return before && before->kept >= kEnoughAnswers * before->asked ? 2 : 1;
   };
+  const auto kept = [](const LayerHeads& layer) { return layer.kept->whole[kHalf]; };
   const LayerHeads* best = &found.layers.front();
   for (const LayerHeads& layer : std::span(found.layers).first(tried)) {
     const bool better = rank(layer) != rank(*best) ? rank(layer) > rank(*best)
                         : rank(layer) > 0          ? layer.evaluator.layer < best->evaluator.layer
-                                                   : layer.kept->whole[kHalf] > best->kept->whole[kHalf];
+                                                   : kept(layer) > kept(*best);
     if (better) best = &layer;
   }
   found.best = best->evaluator;
@@ -172,53 +242,33 @@ FoundHeads find_evaluator_heads(const LoadedModel& model, const HouseData& data,
     found.layers = facts.layers();
   }
   const size_t tried = std::min<size_t>(search.layers, found.layers.size());
-  std::vector<PruningWay> ways;
-  for (LayerHeads& layer : std::span(found.layers).first(tried)) {
-    layer.kept.emplace();
-    std::ranges::move(ways_of(layer.evaluator, search.window), std::back_inserter(ways));
-  }
-  AnswersKept answers(model, KvFormat::f16, tokens);
-  // A layer that has lost too many answers of all there may be is not worth another prefill.
-  const auto try_before = [&](std::span<LayerHeads> layers, uint32_t asked, size_t all,
-                              const NeedleCase& one) {
-    std::vector<PruningWay> before;
-    for (LayerHeads& layer : layers) {
-      if (asked - layer.kept->whole[kHalf] > (1 - kEnoughAnswers) * double(all)) layer.kept->before.reset();
-      if (layer.kept->before)
-        before.push_back(way({.policy = PruningPolicy::evaluator_prompt,
-                              .share = kTriedShares[kHalf],
-                              .window = search.window,
-                              .evaluator = layer.evaluator}));
-    }
-    const std::vector<bool> right = before.empty() ? std::vector<bool>() : answers.ask(one, before);
-    auto next = right.begin();
-    for (LayerHeads& layer : layers) {
-      if (layer.kept->before) *layer.kept->before += *next++ ? 1 : 0;
-    }
-  };
+  const std::span<LayerHeads> layers = std::span(found.layers).first(tried);
+  Tries tries(model, search.window, tokens, layers, cases.second.size());
   std::vector<const NeedleCase*> known;
   for (const NeedleCase& one : cases.second) {
     ++found.asked;
-    if (answers.ask(one)) {
-      known.push_back(&one);
-      const std::vector<bool> right = answers.ask(one, ways);
-      auto next = right.begin();
-      for (LayerHeads& layer : std::span(found.layers).first(tried)) {
-        for (uint32_t& count : layer.kept->whole) count += *next++ ? 1 : 0;
-      }
-      try_before(std::span(found.layers).first(tried), uint32_t(known.size()), cases.second.size(), one);
-    }
-    tell(3);
+    if (tries.ask(one)) known.push_back(&one);
+    tell(2);
   }
   found.answered = uint32_t(known.size());
+  std::vector<LayerHeads*> enough;
+  for (LayerHeads& layer : layers) {
+    if (found.is_enough(layer)) enough.push_back(&layer);
+  }
+  // Of one layer alone it decides nothing: a few of them say what there is to know.
+  const size_t step = enough.size() > 1 ? 1 : kFewer;
+  for (size_t i = 0; found.could_be_tried() && i < known.size(); ++i) {
+    for (LayerHeads* layer : enough) {
+      if (i % step == 0) tries.ask_before(*known[i], *layer);
+    }
+    tell(1);
+  }
   choose(found, tried);
-  if (!found.could_be_tried() || found.is_enough(found.chosen().kept->whole[kHalf])) return found;
+  if (!found.could_be_tried() || found.is_enough(found.chosen())) return found;
   for (const PruningPolicy policy : kOthers) {
     FoundHeads::Other other{.policy = policy};
-    const std::vector<PruningWay> half = {
-        way({.policy = policy, .share = kTriedShares[kHalf], .window = usual_window(policy)})};
     try {
-      for (const NeedleCase* one : known) other.kept += answers.ask(*one, half).front() ? 1 : 0;
+      other.kept = tries.kept_by(policy, known);
     } catch (const Error&) {
       continue;  // the device, or the context, cannot have it
     }

@@ -10,6 +10,8 @@
 namespace quire {
 namespace {
 
+constexpr size_t kFactsOfAText = 4;  // where many are asked: what is computed of a text serves all of them
+
 std::vector<size_t> shuffled(size_t n, uint32_t seed) {
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t(0));
@@ -35,26 +37,48 @@ std::vector<TokenId> user_prompt(const ModelText& model, const std::string& text
 
 namespace {
 
+// Texts of about `tokens` tokens, each of which states some of the needles: one after the other, `together` at a time.
 std::vector<NeedleCase> cases_of(const ModelText& model, const HouseData& data,
-                                 std::span<const size_t> chosen, uint32_t tokens) {
+                                 std::span<const size_t> chosen, uint32_t tokens, size_t together = 1) {
   std::vector<size_t> lengths;
   for (const std::string& paragraph : data.filler)
     lengths.push_back(model.tokenizer.encode("\n\n" + paragraph, {.add_special = false}).size());
+  const size_t texts = (chosen.size() + together - 1) / together;
   std::vector<NeedleCase> cases;
-  for (size_t k = 0; k < chosen.size(); ++k) {
-    const HouseData::Needle& needle = data.needles[chosen[k]];
-    size_t used = user_prompt(model, needle.sentence + "\n\n" + needle.asked.question).size();
-    std::vector<std::string> paragraphs;
-    for (size_t i : shuffled(data.filler.size(), uint32_t(k))) {
+  for (size_t text = 0; text < texts; ++text) {
+    const auto stated = chosen.subspan(text * together, std::min(together, chosen.size() - text * together));
+    size_t used = 0;
+    for (const size_t i : stated) {
+      const HouseData::Needle& needle = data.needles[i];
+      used += user_prompt(model, needle.sentence + "\n\n" + needle.asked.question).size();
+    }
+    std::vector<std::string> parts;
+    for (size_t i : shuffled(data.filler.size(), uint32_t(text))) {
       if (used + lengths[i] > tokens) continue;
       used += lengths[i];
-      paragraphs.push_back(data.filler[i]);
+      parts.push_back(data.filler[i]);
     }
-    const size_t depth = chosen.size() > 1 ? k * paragraphs.size() / (chosen.size() - 1) : 0;
-    NeedleCase one{.before = {}, .sentence = needle.sentence + "\n\n", .after = {}, .asked = needle.asked};
-    for (size_t i = 0; i < paragraphs.size(); ++i)
-      (i < depth ? one.before : one.after) += paragraphs[i] + "\n\n";
-    cases.push_back(std::move(one));
+    // Facts of the first texts are early, of the last late; those of one text are spread over it.
+    const size_t paragraphs = parts.size();
+    for (size_t k = stated.size(); k-- > 0;) {
+      const size_t rank = k * texts + text;
+      const size_t depth =
+          chosen.size() > 1 ? std::min(rank * paragraphs / (chosen.size() - 1), paragraphs) : 0;
+      parts.insert(parts.begin() + ptrdiff_t(depth), data.needles[stated[k]].sentence);
+    }
+    for (const size_t i : stated) {
+      const HouseData::Needle& needle = data.needles[i];
+      NeedleCase one{.before = {}, .sentence = needle.sentence + "\n\n", .after = {}, .asked = needle.asked};
+      bool is_before = true;
+      for (const std::string& part : parts) {
+        if (is_before && part == needle.sentence) {
+          is_before = false;
+        } else {
+          (is_before ? one.before : one.after) += part + "\n\n";
+        }
+      }
+      cases.push_back(std::move(one));
+    }
   }
   return cases;
 }
@@ -78,7 +102,8 @@ NeedleSplit split_needle_cases(const ModelText& model, const HouseData& data, si
   }
   for (const size_t i : spread(others.size(), std::min(second, others.size())))
     of_second.push_back(others[i]);
-  NeedleSplit split{cases_of(model, data, of_first, tokens), cases_of(model, data, of_second, tokens)};
+  NeedleSplit split{cases_of(model, data, of_first, tokens, kFactsOfAText),
+                    cases_of(model, data, of_second, tokens, kFactsOfAText)};
   for (auto* cases : {&split.first, &split.second})
     std::erase_if(*cases, [&](const NeedleCase& one) { return !fits(one); });
   return split;

@@ -23,7 +23,8 @@ std::vector<TokenId> user_prompt(const ModelText& model, const std::string& text
 std::vector<NeedleCase> needle_cases(const ModelText& model, const HouseData& data, size_t count,
                                      uint32_t tokens);
 
-// Two lists of such cases, with other needles in each; a needle that does not fit so many tokens by itself is left out.
+// Two lists of such cases, with other needles in each; a needle that does not fit so many tokens by itself is left out. A text states
+// several facts, one after the other in the list, so that its pages serve all of them.
 struct NeedleSplit {
   std::vector<NeedleCase> first, second;
 };

@@ -138,7 +138,7 @@ void KvCache::evict(uint32_t group, PageId page) {
   PrefixIndex::Node& node = index_.node(id);
   CHECK(node.pages[node_page] == page);
   if (!layout_.groups[group].is_state) index_.remember_evicted(id, Clock::now());
-  if (node.tokens.size() == node_tokens()) {
+  if (node.tokens.size() == node_tokens() && node.salt.pruned == 0) {
     if (host_ != nullptr) {
       store_in_host(node_page, page, id);
     } else if (tier_ != nullptr) {
@@ -228,6 +228,7 @@ void KvCache::forget_everything() {
   bytes_arriving_ = on_their_way_ = 0;
   asides_made_ = asides_asked_;
   index_.forget_all();
+  documents_.clear();
   for (uint32_t g = 0; g < pools_.size(); ++g) {
     pools_[g]->forget_all();
     std::ranges::fill(published_as_[g], Published{});

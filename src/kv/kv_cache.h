@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,6 +109,16 @@ struct MovedRows {
   uint32_t window_back = 0;  // the same of all rows of layers with a window
 };
 
+// A text of which only some rows are kept, which others may begin with: see KvCache::publish_document.
+struct PrunedDocument {
+  std::string name;                                    // says how it was pruned; printable
+  uint32_t rows = 0;                                   // of every head on the mean: whole nodes
+  std::vector<std::vector<uint32_t>> head_cells = {};  // as PageTable has them; empty: every head has its own
+
+  // Throws Error if no cache of this layout has such a one. It may come from anywhere.
+  void check(const KvLayout& layout) const;
+};
+
 struct KvCacheOptions {
   bool sharing = true;
   uint64_t salt = 0;  // of the model, its formats and kernels
@@ -184,6 +195,27 @@ class KvCache {
   // sequence can still be found, where there is room for a copy. False, and nothing changed, if pages that others hold would be
   // written over and there is no room for copies.
   [[nodiscard]] bool drop_rows(PageTable& table, uint32_t rows, const MovedRows& moved);
+  // ---- pruned texts that others begin with (kv_documents.cc)
+  // Whether there can be any: all layers are of one group that sees everything.
+  static bool may_share_documents(const KvLayout& layout);
+  // Lets others find what keep_rows has left of these tokens, which are all that the table has, under a salt of this text and of how
+  // it was pruned. REQUIRES: whole nodes were kept.
+  void publish_document(const PageTable& table, const SaltedTokens& document, const std::string& name);
+  // How many rows are kept of exactly these tokens under this salt; nothing: it is not there, or not all of it.
+  std::optional<uint32_t> lookup_document(const SaltedTokens& document) const;
+  // Takes shares of all its pages; says how many rows that is. REQUIRES: the table is empty.
+  std::optional<uint32_t> attach_document(PageTable& table, const SaltedTokens& document);
+  // Whether a new sequence that begins with it and has so many rows in all would find room now and leave `headroom` pages.
+  // REQUIRES: it is there.
+  bool fits_after(const SaltedTokens& document, uint32_t rows, uint32_t headroom) const;
+  struct DocumentState {
+    std::string name;
+    CacheSalt salt;
+    uint32_t rows = 0, pages = 0;  // that are there still
+    size_t bytes = 0;
+  };
+  std::vector<DocumentState> documents() const;
+
   // A table that will be filled with tokens that are not a prefix: nothing of it is published.
   void never_publish(PageTable& table) const { table.pruned_ = true; }
   // Gives up the room for all rows from `rows` on: rejected drafts. What a window had already passed does not come back: a
@@ -325,6 +357,9 @@ class KvCache {
   void publish_node(PageTable& table, uint32_t depth, PrefixNodeId node);
   void publish_as(PrefixNodeId node, uint32_t node_page, PageId page, uint64_t use);
   void publish_tail(PageTable& table, std::span<const TokenId> tail);
+  // The nodes of a document, if all its tokens are there: its pages are those of the last ones.
+  std::vector<PrefixNodeId> document_nodes(const SaltedTokens& document) const;
+  void forget_gone_documents();
   // ---- states (kv_states.cc)
   bool is_own(const PageRef& page) const;  // nobody else can see what is in it
   const PageRef* state_at(const PageTable& table, uint32_t tokens) const;
@@ -391,6 +426,7 @@ class KvCache {
   uint64_t age_ = 0;  // how often it forgot everything
   DiskTier* tier_ = nullptr;
   RemoteTier* remote_ = nullptr;
+  std::map<CacheSalt, PrunedDocument> documents_;  // some may be gone
   KvMoves moves_;
   size_t on_their_way_ = 0;
 

@@ -110,7 +110,8 @@ void KvCache::publish_as(PrefixNodeId id, uint32_t node_page, PageId page, uint6
   pools_[group]->publish(page);
   pools_[group]->touch(page, use, layout_.page_index(node_page, index_.node(id).depth));
   news_.came(index_, id, node_page);
-  if (remote_ != nullptr && index_.node(id).tokens.size() == node_tokens())
+  if (remote_ != nullptr && index_.node(id).tokens.size() == node_tokens() &&
+      index_.node(id).salt.pruned == 0)
     send(node_page, page, id, {tokens_up_to(id), index_.node(id).salt});
 }
 

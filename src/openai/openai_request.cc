@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "engine/pruning/document.h"
 #include "openai/answer_form.h"
 #include "openai/api_error.h"
 #include "openai/chat_request.h"
@@ -133,6 +134,19 @@ void read_pruning(const JsonFields& fields, const ServedModel& model, Ask& ask) 
   request.budget.reset();
 }
 
+// A text that many ask about: it stands before what the conversation says first.
+void read_document(const JsonFields& fields, AskKind kind, Ask& ask) {
+  const auto document = fields.text("kv_document");
+  if (!document) return;
+  if (kind != AskKind::chat)
+    bad_field("quire.kv_document", "'quire.kv_document' stands before the first message of a chat");
+  if (document->empty()) bad_field("quire.kv_document", "'quire.kv_document' is empty");
+  if (!ask.request.pruning && !ask.chooses_kept)
+    bad_field("quire.kv_document",
+              "'quire.kv_document' is a text that is pruned: 'quire.kv_keep' says how much of it stays");
+  ask.document = *document;
+}
+
 void read_budget(const JsonFields& fields, const ServedModel& model, Ask& ask) {
   const OrderedJson& rows = fields.get("kv_budget");
   if (rows.is_null()) return;
@@ -230,6 +244,7 @@ Ask read_common(const JsonFields& fields, const ServedModel& model, AskKind kind
     read_pruning(*more, model, ask);
     read_budget(*more, model, ask);
     read_pinned(*more, ask);
+    read_document(*more, kind, ask);
   }
   return ask;
 }
@@ -273,6 +288,29 @@ std::vector<TokenId> chat_prompt(Ask& ask, const Conversation& conversation, boo
   } catch (const Error& error) {
     throw ApiError(400, field, "invalid_value", error.what());
   }
+}
+
+ChatMessage& first_of_user(Conversation& conversation) {
+  const auto first = std::ranges::find(conversation.messages, ChatMessage::Role::user, &ChatMessage::role);
+  if (first == conversation.messages.end())
+    bad_field("quire.kv_document",
+              "'quire.kv_document' stands before a user's first message, and there is none");
+  return *first;
+}
+
+// Puts the document where it belongs, and says how many tokens it has, whatever is asked after it.
+void set_document(Ask& ask, Conversation conversation, bool calls, const ServedModel& model) {
+  ChatMessage& first = first_of_user(conversation);
+  const std::string asked = first.text;
+  first.text = ask.document + "\n\n" + asked;
+  set_conversation(ask, conversation, calls, model, "messages");
+  conversation.messages.erase(conversation.messages.begin() + (&first - conversation.messages.data()) + 1,
+                              conversation.messages.end());
+  ask.document_tokens = document_tokens(ask.prompts.front(), [&](const std::string& other) {
+    Ask probe;
+    first_of_user(conversation).text = ask.document + "\n\n" + other;
+    return chat_prompt(probe, conversation, calls, model, "messages", SIZE_MAX);
+  });
 }
 
 std::vector<TokenId> read_messages(const JsonFields& fields, const ServedModel& model,
@@ -409,8 +447,12 @@ Ask parse_chat(const OrderedJson& body, const ServedModel& model) {
   }
   const Conversation conversation = read_conversation(fields);
   ask.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  set_conversation(ask, conversation, read_call_policy(fields, conversation) == CallPolicy::any, model,
-                   "messages");
+  const bool calls = read_call_policy(fields, conversation) == CallPolicy::any;
+  if (ask.document.empty()) {
+    set_conversation(ask, conversation, calls, model, "messages");
+  } else {
+    set_document(ask, conversation, calls, model);
+  }
   keep_to(read_constraint(fields, conversation), conversation, model, ask);
   return ask;
 }
@@ -450,6 +492,24 @@ Ask parse_completion(const OrderedJson& body, const ServedModel& model) {
     bad_field("n", "{} prompts with {} answers each are too many for one request", ask.prompts.size(),
               ask.choices);
   return ask;
+}
+
+std::optional<PruningOptions> pruning_of(const Ask& ask, std::span<const TokenId> prompt,
+                                         const ServedModel& model) {
+  std::optional<PruningOptions> pruning = ask.request.pruning;
+  const bool has_document = ask.document_tokens > 0;
+  if (ask.chooses_kept)
+    pruning = model.choose_kept(has_document ? prompt.first(ask.document_tokens) : prompt);
+  if (pruning && has_document) {
+    pruning->scored = ask.document_tokens;
+    pruning->is_shared = true;
+  }
+  return pruning;
+}
+
+bool begins_with_document(const OrderedJson& body) {
+  const OrderedJson& own = JsonFields(body).get("quire");
+  return own.is_object() && own.contains("kv_document");
 }
 
 std::string parse_cache_salt(const OrderedJson& body) {

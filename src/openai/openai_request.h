@@ -65,6 +65,8 @@ struct Ask {
   bool score_prompt = false;      // with `echo`: how likely each of the prompt's tokens was
   bool leave_out_answer = false;  // only what is said of the prompt is wanted
   bool chooses_kept = false;      // each of its prompts keeps what the model's curve says
+  std::string document = {};      // text that its first message begins with, pruned for itself; empty: none
+  uint32_t document_tokens = 0;   // of the prompt
   bool pins_system = false;       // the system's words are pinned of its budget
   bool report = false;            // timings, verdict and cache explanation are wanted
   bool resume = false;  // a stream that can be read again while it is on its way, and for a while after
@@ -89,6 +91,12 @@ void set_conversation(Ask& ask, const Conversation& conversation, bool calls, co
 
 // The same for a text, a list of texts, token ids or lists of them.
 void set_prompt(Ask& ask, const OrderedJson& prompt, const ServedModel& model);
+
+// What is kept of one of its prompts. The engine's thread calls it, where the model chooses.
+std::optional<PruningOptions> pruning_of(const Ask& ask, std::span<const TokenId> prompt,
+                                         const ServedModel& model);
+// Whether a chat's body names a document (quire.kv_document).
+bool begins_with_document(const OrderedJson& body);
 
 // A prompt alone, for tokenizing, look-up and pins: `prompt` or `content` (a text or token ids), or `messages`.
 std::vector<TokenId> parse_prompt(const OrderedJson& body, const ServedModel& model);

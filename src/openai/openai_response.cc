@@ -106,6 +106,7 @@ OrderedJson kv_json(const Answer& answer) {
     json["policy"] = name(kept->policy);
     json["kept"] = kept->share;
     if (kept->answers > 0) json["measured_answers"] = kept->answers;
+    if (!kept->document.empty()) json["document"] = kept->document;
   }
   if (const RequestAccount& account = answer.account; account.budget_rows > 0) {
     json["budget_rows"] = account.budget_rows;

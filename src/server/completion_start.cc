@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/error.h"
 #include "server/completions.h"
 
@@ -58,7 +60,7 @@ void Completions::submit_prompt(Started& started, uint32_t p, const std::shared_
   const Ask& ask = started.ask;
   Request request = ask.request;
   request.prompt = ask.prompts[p];
-  if (ask.chooses_kept && ask.is_text()) request.pruning = model_.choose_kept(request.prompt);
+  if (ask.is_text()) request.pruning = pruning_of(ask, request.prompt, model_);
   started.pruning.push_back(request.pruning);
   request.logprobs = request.logprobs || recorder_ != nullptr;
   request.on_token = [this, id = started.id, box, base = p * ask.choices](const TokenEvent& event) {
@@ -125,6 +127,12 @@ void Completions::record(const Started& started, uint32_t index,
     kept->ignore_end = asked.ignore_end;
     kept->choice = index % started.ask.choices;
     kept->pruning = started.pruning[index / started.ask.choices];
+    if (kept->pruning && kept->pruning->is_shared && answer->account.kept) {
+      // It kept whole pages. What is recorded is shared with nobody.
+      kept->pruning->tokens = uint32_t(std::lround(answer->account.kept->share * kept->pruning->scored));
+      kept->pruning->share = 0;
+      kept->pruning->is_shared = false;
+    }
     kept->budget = asked.budget;
     recorder_->add([kept, entry = started.entries[index], answer] {
       RecordedAnswer recorded{.id = entry->id, .index = entry->choice, .request = *kept};

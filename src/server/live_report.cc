@@ -228,6 +228,15 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
       foreign_tokens += pin.tokens;
     }
   }
+  OrderedJson documents = OrderedJson::array();
+  for (const KvCache::DocumentState& document : cache.documents) {
+    const bool is_own = report.viewer.salt_key != 0 && document.salt.key == report.viewer.salt_key;
+    if (!is_own && !report.viewer.sees_all()) continue;
+    documents.push_back({{"name", document.name},
+                         {"rows", document.rows},
+                         {"pages", document.pages},
+                         {"bytes", document.bytes}});
+  }
   OrderedJson json = {{"now_ms", look.names.moment(report.now)},
                       {"page_tokens", cache.page_tokens},
                       {"capacity_bytes", cache.stats.capacity_bytes},
@@ -238,6 +247,7 @@ OrderedJson kv_report(const KvLook& look, const ReportFor& report) {
                       {"bytes_per_token", cache.bytes_per_token},
                       {"groups", std::move(groups)},
                       {"pins", std::move(pins)},
+                      {"documents", std::move(documents)},
                       {"device", cache.device ? device_json(*cache.device) : OrderedJson()},
                       {"host", cache.host ? host_json(*cache.host) : OrderedJson()},
                       {"disk", cache.disk ? disk_json(*cache.disk) : OrderedJson()},
@@ -307,6 +317,11 @@ OrderedJson lookup_report(const LookupView& look, std::span<const TokenId> promp
       {"diverges_at", nullptr},
       {"diverges_text", nullptr},
       {"predicted_ttft_ms", limits.least_ms(look.rest) * slowness(look.steps, limits, computed)}};
+  if (look.document) {
+    const DocumentKey& key = look.document->key;
+    report["document"] = {
+        {"name", key.name}, {"tokens", key.tokens}, {"rows", key.rows}, {"cached", look.document->is_cached}};
+  }
   if (match.miss.why == PrefixMiss::Why::state) {
     report["state_at"] = match.tokens;
     report["known_tokens"] = match.miss.known;

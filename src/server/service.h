@@ -155,6 +155,7 @@ class Service {
     std::vector<TokenId> prompt;
     std::string cache_salt;
     std::optional<double> ttl_seconds;
+    std::optional<PruningOptions> pruning;  // of the document that it begins with; nothing: it has none
   };
   asio::awaitable<PromptBody> read_prompt(const Exchange& exchange);
   // Runs `work`, which understands a request, where it does not hold up the streams.

@@ -161,7 +161,9 @@ asio::awaitable<void> Service::kv_lookup(Exchange& exchange) {
   const PromptBody body = co_await read_prompt(exchange);
   exchange.drop_body();
   const CacheSalt salt = salt_of(exchange.request(), body.cache_salt);
-  const auto look = [body, salt](Engine& engine) { return view_lookup(engine, {body.prompt, salt}); };
+  const auto look = [body, salt](Engine& engine) {
+    return view_lookup(engine, {body.prompt, salt}, body.pruning);
+  };
   const LookupView seen = co_await ask_engine(look);
   const auto tell = [&] {
     return dump(lookup_report(seen, body.prompt, parts_.meter.limits(), parts_.model.text->tokenizer));

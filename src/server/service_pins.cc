@@ -33,7 +33,13 @@ asio::awaitable<Service::PromptBody> Service::read_prompt(const Exchange& exchan
   const auto work = [&] {
     const OrderedJson body = parse_body(exchange.request().body);
     PromptBody read;
-    read.prompt = parse_prompt(body, parts_.model);
+    if (begins_with_document(body)) {
+      Ask ask = parse_chat(body, parts_.model);
+      read.prompt = std::move(ask.prompts.front());
+      read.pruning = pruning_of(ask, read.prompt, parts_.model);
+    } else {
+      read.prompt = parse_prompt(body, parts_.model);
+    }
     read.cache_salt = parse_cache_salt(body);
     read.ttl_seconds = JsonFields(body).number("ttl_seconds", 1, 1e9);
     return read;
@@ -43,6 +49,9 @@ asio::awaitable<Service::PromptBody> Service::read_prompt(const Exchange& exchan
 
 asio::awaitable<void> Service::kv_pin(Exchange& exchange) {
   const PromptBody body = co_await read_prompt(exchange);
+  if (body.pruning)
+    throw ApiError(400, "quire.kv_document", "invalid_value",
+                   "what is left of a pruned document cannot be pinned: 'quire.kv_document' is for requests");
   const size_t keys = options_.api_keys.size();
   const std::optional<double> seconds = options_.pins.seconds(body.ttl_seconds, keys);
   const CacheSalt salt = salt_of(exchange.request(), body.cache_salt);

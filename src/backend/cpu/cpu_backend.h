@@ -123,6 +123,20 @@ class CpuBackend : public Backend {
   // Of a recurrence, by token; of decays that have one, the rate of each.
   std::vector<float> decays_, betas_, rates_;
   std::vector<float> tapped_;  // what `tap` joins; grown on demand
+  // Keys that taps of one attention have read, as floats: its tokens look at the same ones. Forgotten with the next attention.
+  struct TappedKeys {
+    struct Head {
+      uint32_t rows = 0;          // the first so many are there
+      std::vector<float> values;  // [rows, width]
+    };
+    const void* layer = nullptr;  // null: of none
+    uint32_t run = 0;
+    size_t width = 0;
+    std::vector<Head> heads;
+
+    void begin(const void* of_layer, uint32_t of_run, size_t row_width, uint32_t kv_heads);
+  };
+  TappedKeys tapped_keys_;
 
   std::vector<std::byte> head_rows_;  // what project_heads multiplies; grown on demand
 

@@ -45,7 +45,8 @@ PruningPolicy pruning_policy_from_name(std::string_view text) {
 
 uint32_t PruningOptions::kept_of(uint32_t prompt) const {
   const uint32_t wanted = tokens > 0 ? tokens : uint32_t(std::ceil(share * double(prompt)));
-  return std::min(prompt, std::max(wanted, window + 1));
+  const uint64_t least = std::max(wanted, window + 1);
+  return uint32_t(std::min<uint64_t>(prompt, (least + multiple - 1) / multiple * multiple));
 }
 
 void PruningOptions::check() const {

@@ -44,6 +44,9 @@ struct PruningOptions {
   EvaluatorHeads evaluator = {};  // of the policies that ask them
   double measured = 0;  // the share of the answers that were kept so when somebody measured it; 0: nobody did
   uint32_t scored = 0;  // the first so many tokens of the prompt are pruned, the others stay; 0: all
+  // What is left of those is found by later requests that begin with the same tokens and have them pruned the same way.
+  bool is_shared = false;
+  uint32_t multiple = 1;  // rows that stay are so many, or twice as many, ...
 
   // How many of `prompt` tokens stay: not fewer than the window.
   uint32_t kept_of(uint32_t prompt) const;

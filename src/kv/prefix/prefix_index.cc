@@ -33,8 +33,8 @@ uint64_t PrefixIndex::hash_of(uint64_t parent, std::span<const TokenId> tokens) 
 
 uint64_t PrefixIndex::root_hash(CacheSalt salt) const {
   if (salt.is_none()) return 0;
-  const uint64_t both[] = {salt.key, salt.text};
-  return XXH3_64bits_withSeed(both, sizeof(both), salt_);
+  const uint64_t all[] = {salt.key, salt.text, salt.pruned};
+  return XXH3_64bits_withSeed(all, salt.pruned == 0 ? 2 * sizeof(uint64_t) : sizeof(all), salt_);
 }
 
 std::optional<PrefixNodeId> PrefixIndex::root(CacheSalt salt) const {

@@ -128,6 +128,7 @@ KvNode KvExport::node_at(const Place& place, KvMoves& moves) const {
   const PrefixIndex::Node& either = here != nullptr ? *here : *host;
   KvNode copy{.parent = place.parent, .tokens = either.tokens, .pages = {}};
   if (place.parent == KvNode::kNoParent) copy.salt = either.salt;
+  if (copy.salt.pruned != 0) copy.document = kv_.documents_.at(copy.salt);
   for (uint32_t n = 0; n < kv_.node_pages(); ++n) {
     const uint32_t g = kv_.layout_.node_pages[n].group;
     std::vector<std::byte>& page = copy.pages.emplace_back();
@@ -207,7 +208,8 @@ void KvImport::add(const KvNode& node, const MakeMoves& make) {
     const uint32_t g = kv_.layout_.node_pages[n].group;
     if (wants(node, n, known) && ++wanted[g] > kv_.pools_[g]->free_pages()) return leave_out();
   }
-  Staged& staged = staged_.emplace_back(Staged{node.parent, node.salt, node.tokens, {}, known});
+  Staged& staged =
+      staged_.emplace_back(Staged{node.parent, node.salt, node.document, node.tokens, {}, known});
   KvMoves moves;
   for (uint32_t n = 0; n < node.pages.size(); ++n) {
     const uint32_t g = kv_.layout_.node_pages[n].group;
@@ -249,6 +251,7 @@ KvImport::Result KvImport::commit() {
     if (!staged.node) staged.node = find(parent, staged.tokens);
     if (!staged.node) staged.node = kv_.index_.add(parent, staged.tokens);
     publish(staged, kv_.use_ + staged_.size() - i);  // the first was used last, and goes last
+    if (staged.document) kv_.documents_.try_emplace(staged.salt, *std::move(staged.document));
     ++result_.nodes;
     result_.tokens += staged.tokens.size();
   }

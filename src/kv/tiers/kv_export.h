@@ -14,10 +14,11 @@ namespace quire {
 // the bytes of the pages that it has.
 struct KvNode {
   static constexpr uint32_t kNoParent = 0xffffffffu;
-  uint32_t parent = kNoParent;                // its place among the nodes before it
-  CacheSalt salt = {};                        // of one without a parent; the others have their parent's
-  std::vector<TokenId> tokens;                // as many as all nodes have, or fewer in a leaf
-  std::vector<std::vector<std::byte>> pages;  // as KvLayout::node_pages says; empty where there is none
+  uint32_t parent = kNoParent;                  // its place among the nodes before it
+  CacheSalt salt = {};                          // of one without a parent; the others have their parent's
+  std::optional<PrunedDocument> document = {};  // of the first of a pruned text
+  std::vector<TokenId> tokens;                  // as many as all nodes have, or fewer in a leaf
+  std::vector<std::vector<std::byte>> pages;    // as KvLayout::node_pages says; empty where there is none
 };
 
 // Copies what is published when it is made, and what is in the host tier, a few pages at a time, so that the engine can go on in
@@ -66,7 +67,8 @@ class KvImport {
   // Throws Error if the cache shares nothing: what is restored could not be found.
   explicit KvImport(KvCache& kv);
 
-  // REQUIRES: a full node for a parent, added before; 1 to node_tokens tokens; pages of the groups' sizes.
+  // REQUIRES: a full node for a parent, added before; 1 to node_tokens tokens; pages of the groups' sizes; a document that was
+  // checked, where the salt is of one.
   void add(const KvNode& node, const MakeMoves& make);
 
   struct Result {
@@ -80,6 +82,7 @@ class KvImport {
   struct Staged {
     uint32_t parent = KvNode::kNoParent;
     CacheSalt salt;
+    std::optional<PrunedDocument> document;
     std::vector<TokenId> tokens;
     std::vector<std::optional<PageRef>> pages;  // as the node's
     std::optional<PrefixNodeId> node;           // if the cache has it, from the start or since commit

@@ -62,7 +62,7 @@ bool KvCache::copy_ahead(uint32_t group, PageId page) {
   if (host_->still_has(group, {known.slot, known.stamp})) return true;
   const auto [id, node_page] = published_as_[group][page.value];
   const PrefixIndex::Node& node = index_.node(id);
-  if (node.tokens.size() < node_tokens()) return true;
+  if (node.tokens.size() < node_tokens() || node.salt.pruned != 0) return true;
   const std::vector<TokenId> prefix = tokens_up_to(id);
   const HostTier::Place place = host_->store(node_page, {prefix, node.salt});
   if (place.stored == HostTier::Stored::dropped) return false;

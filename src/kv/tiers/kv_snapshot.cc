@@ -109,6 +109,18 @@ void SnapshotWriter::add(const KvNode& node) {
   if (node.parent == KvNode::kNoParent) {
     put(part_, node.salt.key);
     put(part_, node.salt.text);
+    put(part_, node.salt.pruned);
+  }
+  if (node.salt.pruned != 0) {
+    const PrunedDocument& document = node.document.value();
+    put(part_, document.rows);
+    put(part_, uint32_t(document.name.size()));
+    put(part_, document.name.data(), document.name.size());
+    put(part_, uint32_t(document.head_cells.size()));
+    for (const auto& cells : document.head_cells) {
+      put(part_, uint32_t(cells.size()));
+      put(part_, cells.data(), cells.size() * sizeof(uint32_t));
+    }
   }
   put(part_, uint32_t(node.tokens.size()));
   for (const auto& page : node.pages) put(part_, uint8_t(page.empty() ? 0 : 1));
@@ -207,13 +219,38 @@ std::optional<KvNode> SnapshotReader::next() {
   return std::nullopt;
 }
 
+PrunedDocument SnapshotReader::read_document() {
+  const auto number = [&] { return value_in<uint32_t>(extend_part(sizeof(uint32_t))); };
+  PrunedDocument document;
+  document.rows = number();
+  const std::string at = where();
+  const auto name = extend_part(std::min(number(), 1u << 16));
+  document.name.assign(reinterpret_cast<const char*>(name.data()), name.size());
+  // As many as a cache has at most; and of each no more than the file has bytes for.
+  const uint32_t heads = number();
+  if (heads > 1u << 20) damaged(fmt::format("the pruned text at {} has {} heads", at, heads));
+  for (uint32_t head = 0; head < heads; ++head) {
+    const uint32_t cells = number();
+    const auto bytes = extend_part(uint64_t(cells) * sizeof(uint32_t));
+    std::memcpy(document.head_cells.emplace_back(cells).data(), bytes.data(), bytes.size());
+  }
+  try {
+    document.check(layout_);
+  } catch (const Error& error) {
+    damaged(fmt::format("at {} {}", at, error.what()));
+  }
+  return document;
+}
+
 KvNode SnapshotReader::read_node() {
   const auto parent = value_in<uint32_t>(extend_part(sizeof(uint32_t)));
   CacheSalt salt;
+  std::optional<PrunedDocument> document;
   if (parent == KvNode::kNoParent) {
-    salt.key = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
-    salt.text = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
+    for (uint64_t* number : {&salt.key, &salt.text, &salt.pruned})
+      *number = value_in<uint64_t>(extend_part(sizeof(uint64_t)));
   }
+  if (salt.pruned != 0) document = read_document();
   const auto tokens = value_in<uint32_t>(extend_part(sizeof(uint32_t)));
   if (tokens == 0 || tokens > layout_.node_tokens)
     damaged(fmt::format("the node at {} has {} tokens", where(), tokens));
@@ -228,7 +265,11 @@ KvNode SnapshotReader::read_node() {
     if (has_page[n] == 1) bytes += layout_.node_page_bytes(n);
   }
   std::span<const std::byte> rest = extend_part(bytes);
-  KvNode node{.parent = parent, .salt = salt, .tokens = std::vector<TokenId>(tokens), .pages = {}};
+  KvNode node{.parent = parent,
+              .salt = salt,
+              .document = std::move(document),
+              .tokens = std::vector<TokenId>(tokens),
+              .pages = {}};
   std::memcpy(node.tokens.data(), rest.data(), tokens * sizeof(TokenId));
   rest = rest.subspan(tokens * sizeof(TokenId));
   for (uint32_t n = 0; n < has_page.size(); ++n) {

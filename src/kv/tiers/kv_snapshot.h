@@ -16,13 +16,14 @@ namespace quire {
 // A file of published pages. All numbers are little-endian.
 //
 //   head   char magic[8]; u32 version; u32 bytes; char identity[bytes]; u64 checksum
-//   node   u32 1; u32 parent; u64 salt[2] if it has no parent; u32 tokens; u8 has_page[pages of a node]; u32 token[tokens];
-//          the pages that it has; u64 checksum
+//   node   u32 1; u32 parent; u64 salt[3] if it has no parent; the document if the last of these is not 0; u32 tokens;
+//          u8 has_page[pages of a node]; u32 token[tokens]; the pages that it has; u64 checksum
+//   document   u32 rows; u32 bytes; char name[bytes]; u32 heads; of each u32 cells; u32 cell[cells]
 //   end    u32 2; u64 nodes; u64 checksum
 //
 // A checksum (XXH3 of 64 bits) goes over all of its part and is seeded with the one before: a part cannot be missing,
 // repeated, moved or come from another file. It tells accidents, not forgeries.
-inline constexpr uint32_t kSnapshotVersion = 2;
+inline constexpr uint32_t kSnapshotVersion = 3;
 
 // Raised by every change after which the same tokens of the same model get other bytes in their pages.
 inline constexpr uint32_t kKvNumerics = 5;
@@ -83,6 +84,7 @@ class SnapshotReader {
   std::span<const std::byte> extend_part(uint64_t bytes);
   void check_part();
   KvNode read_node();
+  PrunedDocument read_document();
   void read_end();
   std::string where() const;
   [[noreturn]] void damaged(const std::string& what) const;

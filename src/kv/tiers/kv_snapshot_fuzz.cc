@@ -133,6 +133,7 @@ std::vector<std::byte> parts_of(const std::vector<KvNode>& nodes) {
     if (node.parent == KvNode::kNoParent) {
       append(part, node.salt.key, 8);
       append(part, node.salt.text, 8);
+      append(part, node.salt.pruned, 8);
     }
     append(part, node.tokens.size(), 4);
     for (const auto& page : node.pages) append(part, page.empty() ? 0 : 1, 1);

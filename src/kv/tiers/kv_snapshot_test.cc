@@ -81,10 +81,10 @@ TEST_F(Snapshot, SaysInWhatARunDiffersFromTheOneThatMadeIt) {
   std::vector<std::byte> bytes = bytes_of(path());
   bytes[8] = std::byte(9);
   EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)),
-              HasSubstr("has version 9 of the format, this program knows version 2"));
+              HasSubstr("has version 9 of the format, this program knows version 3"));
   bytes[8] = std::byte(1);  // which knew no salts
   EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)),
-              HasSubstr("has version 1 of the format, this program knows version 2"));
+              HasSubstr("has version 1 of the format, this program knows version 3"));
   bytes[0] = std::byte('Q');
   EXPECT_THAT(refusal(*from, identity(), in_memory(bytes)), HasSubstr("is not a snapshot"));
 }

@@ -302,6 +302,7 @@ void attend_pieces(std::span<const BlockAttention> attention, size_t streams,
 }  // namespace
 
 void CpuBackend::attend(const AttendParams& params) {
+  tapped_keys_.layer = nullptr;
   const KvLayerShape& shape = params.kv.layer->shape;
   CHECK(params.heads % shape.kv_heads == 0 && params.query.width == params.heads * shape.query_dim());
   CHECK(params.out.f32.width == params.heads * shape.value_dim);

@@ -15,6 +15,8 @@
 namespace quire {
 namespace {
 
+constexpr size_t kMostTappedKeys = size_t(8) << 20;  // floats that are kept from one token to the next
+
 // Of two rows padded with zeros to a multiple of four.
 float dot(const float* a, const float* b, size_t width) {
   F32x4 sum = all4(0);
@@ -62,6 +64,19 @@ Rows CpuBackend::tap_rows(size_t rows, size_t width) {
   return {tapped_.data(), rows, width, width};
 }
 
+void CpuBackend::TappedKeys::begin(const void* of_layer, uint32_t of_run, size_t row_width,
+                                   uint32_t kv_heads) {
+  if (layer == of_layer && run == of_run && width == row_width) return;
+  for (Head& head : heads) {
+    head.rows = 0;
+    if (width != row_width) head.values.clear();  // what pads a row is nought
+  }
+  heads.resize(kv_heads);
+  layer = of_layer;
+  run = of_run;
+  width = row_width;
+}
+
 Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, uint32_t first_head,
                                   uint32_t heads) {
   const KvLayerShape& shape = params.kv.layer->shape;
@@ -106,18 +121,30 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
     std::fill_n(out.row(i), first, 0.0f);
     std::fill(out.row(i) + row + 1, out.row(i) + out.width, 0.0f);
   }
+  tapped_keys_.begin(params.kv.layer, run, width, shape.kv_heads);
+  std::vector<bool> stay(shape.kv_heads);
+  for (uint32_t h = first_head / group; h <= (end_head - 1) / group; ++h) {
+    const size_t rows = size_t(seen[h].row) + 1;
+    std::vector<float>& values = tapped_keys_.heads[h].values;
+    stay[h] = seen[h].first == 0 && rows * width <= kMostTappedKeys / shape.kv_heads;
+    if (stay[h]) values.resize(std::max(values.size(), rows * width));
+  }
   pool_.parallel_for(pieces.size(), 4, [&](size_t begin, size_t end) {
-    std::vector<float> key(width);
+    std::vector<float> read(width);
     for (size_t i = begin; i < end; ++i) {
       const uint32_t kv_head = pieces[i].kv_head;
+      TappedKeys::Head& keys = tapped_keys_.heads[kv_head];
       const uint32_t group_begin = std::max(first_head, kv_head * group) - first_head;
       const uint32_t group_end = std::min(end_head, (kv_head + 1) * group) - first_head;
       for (uint32_t at = pieces[i].begin; at < pieces[i].end; ++at) {
-        load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at),
-                    std::span(key).first(shape.key_dim));
-        if (shape.key_goes_on)
+        const std::span<float> key =
+            stay[kv_head] ? std::span(keys.values).subspan(at * width, width) : std::span(read);
+        const bool is_there = stay[kv_head] && at < keys.rows;
+        if (!is_there)
+          load_kv_row(shape.key_format, params.kv.key_row(run, kv_head, at), key.first(shape.key_dim));
+        if (!is_there && shape.key_goes_on)
           load_kv_row(shape.value_format, params.kv.value_row(run, kv_head, at),
-                      std::span(key).subspan(key_width, shape.value_dim));
+                      key.subspan(key_width, shape.value_dim));
         for (uint32_t h = group_begin; h < group_end; ++h) {
           float score = params.scale * dot(&queries[h * width], key.data(), width);
           if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
@@ -128,6 +155,9 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
       }
     }
   });
+  for (uint32_t h = 0; h < shape.kv_heads; ++h) {
+    if (stay[h]) tapped_keys_.heads[h].rows = std::max(tapped_keys_.heads[h].rows, seen[h].row + 1);
+  }
   if (params.most > 0 && last >= params.most) {
     // Rows that were not chosen have no share.
     const std::span chosen = params.chosen.subspan(size_t(token) * params.most, params.most);
