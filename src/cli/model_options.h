@@ -43,6 +43,7 @@ struct ModelOptions : ModelChoice {
   uint32_t max_sequences = 1;       // that run at once; several share the KV memory
   std::string draft;                // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
+  std::shared_ptr<Ranks> ranks;  // who divide the model, of which this process is the first; null: nobody
   std::optional<PruningPolicy> prunes_with;  // what is known of requests to come, for a device that cannot
 
   void add_to(CLI::App& command);

@@ -15,6 +15,7 @@
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
+#include "cli/rank_choice.h"
 #include "cli/token_watch.h"
 
 namespace quire::cli {
@@ -53,6 +54,12 @@ struct RunCommand {
   }
 
   void operator()() {
+    if (has_followed(model)) return;
+    const std::pair<const char*, bool> given[] = {{"--kv-keep", pruning.options() || pruning.is_auto()},
+                                                  {"--kv-budget", !budget.budget.empty()},
+                                                  {"--load-kv", !load_kv_file.empty()},
+                                                  {"--save-kv", !save_kv_file.empty()}};
+    refuse_with_ranks(model, given);
     if (watch.drafts && model.draft.empty())
       wrong_usage("--show-drafts wants a drafter: --draft MODEL, lookup or mtp");
     std::optional<PruningOptions> prunes = pruning.options();
@@ -109,7 +116,7 @@ struct RunCommand {
     } else {
       if (watch.steps()) std::cout << "\n" << answer.text;
       std::cout << std::endl;
-      std::cerr << answer_line(answer, engine);
+      std::cerr << answer_line(answer, engine) << describe_traffic(model);
     }
     if (save_kv_file.empty()) return;
     tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
