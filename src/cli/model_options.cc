@@ -27,6 +27,7 @@
 #include "model/divide.h"
 #include "model/placement.h"
 #include "model/refusal.h"
+#include "ranks/open_ranks.h"
 
 namespace quire::cli {
 namespace {
@@ -97,10 +98,15 @@ void add_device_to(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
+uint32_t ModelOptions::own_threads() const {
+  if (threads) return *threads;
+  return ranks ? own_cpus(usable_cpus()) : usable_cpus();
+}
+
 DeviceChoice ModelOptions::choice() const {
   return {.device = ranks ? "cpu" : device,  // where they are refused a GPU
           .kernels = kernels,
-          .threads = threads.value_or(usable_cpus())};
+          .threads = own_threads()};
 }
 
 void ModelOptions::add_draft_to(CLI::App& command) {
@@ -152,7 +158,7 @@ ModelOptions::Opened ModelOptions::open() const {
   if (kv.empty() || chooses_kv) kv = usual_kv(*backend);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
-  LoadOptions load{.threads = threads.value_or(usable_cpus()),
+  LoadOptions load{.threads = own_threads(),
                    .kernels = kernels,
                    .device = choice().device,
                    .placement = {},

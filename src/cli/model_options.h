@@ -69,6 +69,7 @@ struct ModelOptions : ModelChoice {
   static void tell_plan(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
                         const EngineOptions& options);
   DeviceChoice choice() const;
+  uint32_t own_threads() const;  // as they were given, or as many as there are CPUs for this process
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/thread_pool.h"
 #include "model/divide.h"
 #include "model/model_identity.h"
 #include "ranks/open_ranks.h"
@@ -26,7 +25,7 @@ void follow_rank_0(const ModelOptions& options, Ranks& ranks) {
   divide(spec, ranks.place());
   const auto kernels = terms.at("kernels").get<std::string>();
   const std::unique_ptr<Backend> backend =
-      open_backend({.device = "cpu", .kernels = kernels, .threads = options.threads.value_or(usable_cpus())});
+      open_backend({.device = "cpu", .kernels = kernels, .threads = options.own_threads()});
   if (backend->traits().kernels != kernels)
     throw Error("it has the kernels {} and rank 0 {}", backend->traits().kernels, kernels);
   Weights weights = load_weights(file, spec, backend->traits());

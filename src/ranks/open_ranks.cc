@@ -1,5 +1,6 @@
 #include "ranks/open_ranks.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -25,6 +26,11 @@ uint32_t started_ranks() {
 
 uint32_t ranks_here() {
   return told_count("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
+
+uint32_t own_cpus(uint32_t usable) {
+  const bool is_bound = std::getenv("OMPI_MCA_orte_bound_at_launch") != nullptr;
+  return started_ranks() == 1 || is_bound ? usable : std::max(1u, usable / ranks_here());
 }
 
 }  // namespace quire

@@ -14,5 +14,8 @@ std::shared_ptr<Ranks> join_ranks();
 uint32_t started_ranks();
 // Those of them that are on this machine.
 uint32_t ranks_here();
+// Of the CPUs that this process may use, how many are its own to compute with: all of them if it is alone or mpirun has bound it to
+// them, else its part of what ranks on one machine have together.
+uint32_t own_cpus(uint32_t usable);
 
 }  // namespace quire

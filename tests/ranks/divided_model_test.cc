@@ -56,7 +56,8 @@ struct Case {
   CpuKernels (*kernels)();
   KvFormats format;
   uint32_t most_ranks = 3;
-  uint32_t least_found = 45;  // of a text that two prompts begin with: a part of a page, which was copied
+  uint32_t least_found =
+      44;  // of a text of 45 tokens that two prompts begin with: a part of a page, which was copied
 };
 
 void PrintTo(const Case& c, std::ostream* out) {

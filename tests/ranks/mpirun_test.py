@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 
 PROGRAM = ""
+GOLDENS = pathlib.Path(__file__).resolve().parent.parent / "goldens"
 UNEVEN = ""  # a model with three KV heads
 TEXT = "The cache keeps the keys and values of every token, and a page holds thirty-two of them. "
 SECONDS = 180  # for anything: the machine may be busy
@@ -141,6 +142,11 @@ class SeveralProcesses(unittest.TestCase):
             done = ran(2, "run", "-n", "4", *options, TEXT)
             self.assertIn("ranks divide yet", done.stderr, options)
             self.assertNotEqual(done.returncode, 0)
+        # What rank 0 finds when the others have loaded their parts, or are about to.
+        for options, words in ((["--ctx", "16"], "the context holds 16"), (["--memory", "8M"], "--memory 8M is too little")):
+            done = ran(2, "run", "-n", "4", *options, TEXT * 3)
+            self.assertIn(words, done.stderr)
+            self.assertNotEqual(done.returncode, 0)
         done = ran(2, "serve", "--port", "0", "--kv-dir", "/tmp")
         self.assertIn("--kv-dir is not for a model that ranks divide yet", done.stderr)
 
@@ -198,6 +204,23 @@ class SeveralProcesses(unittest.TestCase):
             server.ask({"prompt": TEXT, "max_tokens": 2000, "ignore_eos": True, "quire": True})
         except OSError:
             pass
+
+    def test_the_plan_counts_what_is_gathered(self):
+        plan = json.loads(ran(1, "inspect", "house", "--ranks", "2", "--json").stdout)
+        self.assertEqual((plan["ranks"], len(plan["memory"]), plan["gathers"]), (2, 2, 7 * 4 + 1))
+        whole = json.loads(ran(1, "inspect", "house", "--json").stdout)
+        self.assertEqual(2 * plan["kv"]["bytes_per_token"], whole["kv"]["bytes_per_token"])
+        speeds = [network["most_tokens_s"] for network in plan["networks"]]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        tokens = 9
+        done = ran(2, "run", "--raw", "--ignore-eos", "--temperature", "0", "--threads", "1", "-n", str(tokens), "A")
+        found = re.search(r"\[2 ranks: (\d+) gathers of ([\d.]+) kB", done.stderr)
+        self.assertEqual(int(found[1]), tokens * plan["gathers"], done.stderr)
+        # A prompt of some tokens, of which one has logits, and then one token after the other.
+        read = int(re.search(r"\[(\d+) prompt", done.stderr)[1]) + tokens - 1
+        expected = (read * plan["received_bytes_per_token"] + tokens * plan["received_bytes_per_logits"]) / int(found[1])
+        self.assertAlmostEqual(float(found[2]) * 1000, expected, delta=60)
+        self.assertIn("experts", ran(1, "inspect", str(GOLDENS / "qwen3_moe"), "--ranks", "2").stderr)
 
     def test_who_is_started_alone_has_nothing_of_mpi(self):
         server = Server(1)
