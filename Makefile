@@ -2,7 +2,7 @@
 PACKAGES := build-essential cmake ninja-build pkg-config ccache \
             libcli11-dev nlohmann-json3-dev libfmt-dev libpcre2-dev libutf8proc-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev \
             libcurl4-openssl-dev libssl-dev libhiredis-dev ca-certificates libjs-katex libjs-pdf
-TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3 libzmq5 redis-server
+TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3 libzmq5 redis-server libopenmpi-dev openmpi-bin
 CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 # It asks for an older jiter than the newest openai has, and works with either: it is installed without what it asks for.
 INSTRUCTOR_NEEDS := aiohttp==3.14.5 docstring_parser==0.18.0 jinja2==3.1.6 regex==2026.11.15 requests==2.34.2 rich==15.0.0 tenacity==9.2.1 typer==0.29.1

@@ -68,7 +68,7 @@ set(CPACK_COMPONENT_LIBQUIRE_DESCRIPTION "a language model in your own program
  The engine of quire as a library with an interface in C, its header, and quire.pc.")
 # What fetches models is opened when it is wanted.
 set(CPACK_DEBIAN_QUIRE_PACKAGE_RECOMMENDS "libcurl4, libssl3, ca-certificates")
-set(CPACK_DEBIAN_QUIRE_PACKAGE_SUGGESTS "libzmq5, libhiredis0.14")
+set(CPACK_DEBIAN_QUIRE_PACKAGE_SUGGESTS "libzmq5, libhiredis0.14, openmpi-bin")
 set(CPACK_DEBIAN_LIBQUIRE_PACKAGE_RECOMMENDS "quire")
 set(scripts ${packaging}/debian)
 file(WRITE ${PROJECT_BINARY_DIR}/conffiles "/etc/default/quire\n")

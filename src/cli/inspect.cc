@@ -11,6 +11,7 @@
 #include "cli/kv_plan.h"
 #include "cli/model_name.h"
 #include "cli/model_options.h"
+#include "cli/rank_plan.h"
 #include "cli/what_if.h"
 #include "kv/kv_cache.h"
 #include "model/layer_blocks.h"
@@ -27,6 +28,7 @@ struct InspectCommand {
   std::optional<uint32_t> context;
   std::string memory;
   WhatIf what_if;
+  RankPlan rank_plan;
   bool tensors = false;
   bool json = false;
 
@@ -35,6 +37,10 @@ struct InspectCommand {
         shape.empty() ? open_model_file(model.path()) : synth_head(synth_shape(shape), TypeMix(type));
     ModelSpec spec = read_model_spec(*file);
     if (context) spec.context = *context;
+    if (rank_plan.ranks > 0) {
+      rank_plan.print(*file, spec, kv, json);
+      return;
+    }
     if (!what_if.changes.empty()) {
       what_if.print(file, spec, kv, all_memory(), json);
       return;
@@ -371,11 +377,18 @@ void add_inspect(CLI::App& app) {
   inspect->add_option("--memory", command->memory,
                       "plan for this much memory instead of this machine's, e.g. 24G");
   inspect->add_option("--kv", command->kv, kKvHelp)->capture_default_str();
+  CLI::Option* ranks =
+      inspect
+          ->add_option("--ranks", command->rank_plan.ranks,
+                       "plan for so many processes (mpirun) that divide the model: memory of each, bytes on "
+                       "the wire, how fast that can be on which network")
+          ->check(CLI::Range(1u, 1024u));
   inspect
       ->add_option("--what-if", command->what_if.changes,
                    "predict TTFT and ITL as they are and after changes: "
                    "bandwidth=2x,flops=2x,kv=int8,ctx=8192,batch=8")
-      ->excludes(shape);
+      ->excludes(shape)
+      ->excludes(ranks);
   inspect
       ->add_option("--prompt", command->what_if.prompts,
                    "with --what-if: tokens of the prompt (default: 512)")

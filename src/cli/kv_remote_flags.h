@@ -15,6 +15,7 @@ namespace quire::cli {
 // The store of pages that servers share.
 struct KvRemoteFlags {
   void add_to(CLI::App& command);
+  bool is_given() const { return !address_.empty(); }
   // Before a model is loaded: throws what is wrong with the flags, or what is missing on this machine.
   void check();
   // Puts the store into the options, and the secret of its key into the service's. Nothing happens if no store was asked for.

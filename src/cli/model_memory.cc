@@ -9,6 +9,7 @@
 #include "engine/memory_plan.h"
 #include "kv/kv_cache.h"
 #include "model/placement.h"
+#include "ranks/open_ranks.h"
 
 namespace quire::cli {
 namespace {
@@ -78,7 +79,8 @@ void ModelOptions::share_memory(const ModelFile& file, const ModelSpec& spec, co
     // Of what is left beside the weights: others live in a host's memory too, and few in a GPU's.
     const double spared = own.traits().memory == MemoryKind::host ? 0.8 : 0.94;
     const bool is_told = side == Side::device && !memory.empty();
-    size_t given = is_told ? parse_size(memory) : own.available_memory();
+    // Ranks on one machine have its memory together.
+    size_t given = is_told ? parse_size(memory) : own.available_memory() / (ranks ? ranks_here() : 1);
     // What answers keep to is in the host's memory, beside pages that are there too.
     if (own.traits().memory == MemoryKind::host && given > 0)
       given = given > grammar_bytes ? given - grammar_bytes : 1;

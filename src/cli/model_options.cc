@@ -17,14 +17,17 @@
 #include "base/thread_pool.h"
 #include "cli/kv_choice.h"
 #include "cli/model_name.h"
+#include "cli/rank_choice.h"
 #include "cli/tell.h"
 #include "engine/drafts/model_drafter.h"
 #include "engine/drafts/mtp_drafter.h"
 #include "engine/drafts/suffix_drafter.h"
 #include "engine/pruning/token_scorer.h"
 #include "kv/kv_cache.h"
+#include "model/divide.h"
 #include "model/placement.h"
 #include "model/refusal.h"
+#include "ranks/open_ranks.h"
 
 namespace quire::cli {
 namespace {
@@ -95,8 +98,15 @@ void add_device_to(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
+uint32_t ModelOptions::own_threads() const {
+  if (threads) return *threads;
+  return ranks ? own_cpus(usable_cpus()) : usable_cpus();
+}
+
 DeviceChoice ModelOptions::choice() const {
-  return {.device = device, .kernels = kernels, .threads = threads.value_or(usable_cpus())};
+  return {.device = ranks ? "cpu" : device,  // where they are refused a GPU
+          .kernels = kernels,
+          .threads = own_threads()};
 }
 
 void ModelOptions::add_draft_to(CLI::App& command) {
@@ -139,15 +149,24 @@ EngineOptions ModelOptions::engine_options(const ModelSpec& spec) const {
 
 ModelOptions::Opened ModelOptions::open() const {
   const std::string file = path();
+  if (ranks) {
+    const auto head = open_model_file(file);
+    check_divided(*this, *head, read_model_spec(*head));
+  }
   std::unique_ptr<Backend> backend = open_backend(choice());
   const bool chooses_kv = kv == "auto";
   if (kv.empty() || chooses_kv) kv = usual_kv(*backend);
   // The head alone tells the context, on which frequencies may depend.
   EngineOptions engine;
-  LoadOptions load{.threads = threads.value_or(usable_cpus()), .kernels = kernels, .device = device};
+  LoadOptions load{.threads = own_threads(),
+                   .kernels = kernels,
+                   .device = choice().device,
+                   .placement = {},
+                   .ranks = ranks};
   {
     const auto head = open_model_file(file);
     ModelSpec spec = read_model_spec(*head);
+    if (ranks) divide(spec, ranks->place());
     engine = engine_options(spec);
     load.placement = place_model(*head, spec, engine, backend);
     if (const std::string refusal = refusal_of(*head, spec, backend->traits()); !refusal.empty())
@@ -166,6 +185,7 @@ ModelOptions::Opened ModelOptions::open() const {
     } else if (!memory.empty()) {
       fit_memory(*head, spec, *backend, engine);
     }
+    if (ranks) tell_terms(*ranks, *head, engine, *backend, kv);
   }
   load.context = engine.context;
   Opened opened{.model = std::make_unique<LoadedModel>(file, load), .engine = engine};
@@ -183,6 +203,7 @@ ModelOptions::Opened ModelOptions::open() const {
     opened.drafter = std::make_unique<MtpDrafter>(*opened.predictor, model.engine_model(), engine);
   } else if (!draft.empty()) {
     load.placement = {};  // a small model is no burden
+    load.ranks = nullptr;
     opened.draft_model = std::make_unique<LoadedModel>(ModelChoice{draft, offline}.path(), load);
     opened.drafter =
         std::make_unique<ModelDrafter>(opened.draft_model->engine_model(), opened.model->spec(), engine);

@@ -43,6 +43,7 @@ struct ModelOptions : ModelChoice {
   uint32_t max_sequences = 1;       // that run at once; several share the KV memory
   std::string draft;                // empty: none; "lookup", or a model
   uint32_t draft_tokens = 8;
+  std::shared_ptr<Ranks> ranks;  // who divide the model, of which this process is the first; null: nobody
   std::optional<PruningPolicy> prunes_with;  // what is known of requests to come, for a device that cannot
 
   void add_to(CLI::App& command);
@@ -68,6 +69,7 @@ struct ModelOptions : ModelChoice {
   static void tell_plan(const ModelFile& file, const ModelSpec& spec, const Backend& backend,
                         const EngineOptions& options);
   DeviceChoice choice() const;
+  uint32_t own_threads() const;  // as they were given, or as many as there are CPUs for this process
   // Loads the model for that context.
   struct Opened {
     std::unique_ptr<LoadedModel> model;

@@ -15,6 +15,7 @@
 #include "cli/kv_file.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
+#include "cli/rank_choice.h"
 #include "cli/token_watch.h"
 #include "engine/pruning/document.h"
 
@@ -59,6 +60,12 @@ struct RunCommand {
   }
 
   void operator()() {
+    if (has_followed(model)) return;
+    const std::pair<const char*, bool> given[] = {{"--kv-keep", pruning.options() || pruning.is_auto()},
+                                                  {"--kv-budget", !budget.budget.empty()},
+                                                  {"--load-kv", !load_kv_file.empty()},
+                                                  {"--save-kv", !save_kv_file.empty()}};
+    refuse_with_ranks(model, given);
     if (!document_file.empty() && pruning.keep.empty())
       wrong_usage("--document is a text that is pruned: --kv-keep says how much of it stays");
     if (document_file == "-" && prompt == "-") wrong_usage("stdin is the document or the prompt, not both");
@@ -129,7 +136,7 @@ struct RunCommand {
     } else {
       if (watch.steps()) std::cout << "\n" << answer.text;
       std::cout << std::endl;
-      std::cerr << answer_line(answer, engine);
+      std::cerr << answer_line(answer, engine) << describe_traffic(model);
     }
     if (save_kv_file.empty()) return;
     if (document) {

@@ -20,6 +20,7 @@
 #include "cli/model_name.h"
 #include "cli/model_options.h"
 #include "cli/pruning_flags.h"
+#include "cli/rank_choice.h"
 #include "engine/model_grammars.h"
 #include "server/server.h"
 
@@ -90,6 +91,12 @@ struct ServeCommand {
   }
 
   void operator()() {
+    if (has_followed(model)) return;
+    const std::pair<const char*, bool> given[] = {{"--kv-keep", pruning.options() || pruning.is_auto()},
+                                                  {"--kv-budget", !budget.budget.empty()},
+                                                  {"--kv-dir", !server.kv_folder.empty()},
+                                                  {"--kv-remote", kv_remote.is_given()}};
+    refuse_with_ranks(model, given);
     for (const std::string& key : server.service.api_keys) {
       if (key.empty()) wrong_usage("--api-key must not be empty");
     }
@@ -195,7 +202,7 @@ struct ServeCommand {
     std::fflush(stderr);
     service.run_to_the_end();
     if (!service.lost().empty()) throw Error("{}", service.lost());
-    fmt::print(stderr, "stopped\n");
+    fmt::print(stderr, "stopped\n{}", describe_traffic(model));
   }
 
   // Those that requests may ask: found now if they will surely be wanted, else those that are kept, if there are any.

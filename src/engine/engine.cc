@@ -54,6 +54,8 @@ Engine::Engine(const EngineModel& model, const EngineOptions& options, std::uniq
                     drawn + PromptScore::kMostRows);
   }
   if (options_.sharing && options_.kv_cache) add_tiers();
+  if (model.ranks != nullptr && (host_ || disk_ || remote_))
+    throw Error("pages of a model that ranks have divided stay in their memory: there is no other tier");
 }
 
 Engine::~Engine() {

@@ -62,8 +62,9 @@ struct EngineModel {
   const Tokenizer* tokenizer = nullptr;      // null: answers have ids and no text
   std::vector<TokenId> end_tokens;           // the model's own
   std::vector<TokenId> repeat_request = {};  // what, after a text, asks the model to say it again
+  Ranks* ranks = nullptr;                    // with whom a model that is divided is computed; null: alone
 
-  RunnerModel runner_model() const { return {spec, weights, backend}; }
+  RunnerModel runner_model() const { return {spec, weights, backend, ranks}; }
 };
 
 struct PinTerms {
@@ -181,6 +182,7 @@ class Engine {
   void check_rows_can_go() const;
   void check_watch(const Request& request) const;
   void check_embedding(const Request& request) const;
+  void check_divided(const Request& request) const;
   bool compute_step();
   void add_tiers();
   void add_disk();

@@ -19,6 +19,7 @@ void Engine::check(const Request& request) const {
   if (!lost_.empty()) throw DeviceLost("{}", lost_);
   request.sampling.check();
   if (request.prompt.empty()) throw Error("the prompt is empty: there is nothing to continue");
+  if (model_.ranks != nullptr) check_divided(request);
   if (request.embedding) check_embedding(request);
   if (request.budget) check_budget(request);
   if (!request.embedding && !outlives_context(request) && request.prompt.size() >= options_.context) {
@@ -147,6 +148,13 @@ void Engine::check_pruning(const Request& request) const {
         "{} tokens of prompt and {} that are read again need more KV cache than the {} bytes there are",
         scored, again, kv_.stats().capacity_bytes);
   }
+}
+
+// What looks into single heads, whose rows other ranks have.
+void Engine::check_divided(const Request& request) const {
+  if (request.pruning || request.budget)
+    throw Error("the cache of a model that ranks have divided is not pruned yet (kv_keep, kv_budget)");
+  if (request.watch) throw Error("the heads of a model that ranks have divided are not watched yet");
 }
 
 void Engine::check_embedding(const Request& request) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/divide.h"
 #include "model/model_identity.h"
 #include "model/refusal.h"
 
@@ -13,6 +14,7 @@ namespace {
 ModelSpec placed_spec(const ModelFile& file, const LoadOptions& options) {
   ModelSpec spec = read_model_spec(file, {.context = options.context});
   place(spec, options.placement);
+  if (options.ranks) divide(spec, options.ranks->place());
   return spec;
 }
 
@@ -27,7 +29,8 @@ std::unique_ptr<Backend> backend_for(const ModelFile& file, const ModelSpec& spe
 }  // namespace
 
 LoadedModel::LoadedModel(const std::string& path, const LoadOptions& options)
-    : file_(open_model_file(path)),
+    : ranks_(options.ranks),
+      file_(open_model_file(path)),
       spec_(placed_spec(*file_, options)),
       backend_(backend_for(*file_, spec_, options)),
       weights_(load_weights(file_, spec_, backend_->traits())),
@@ -45,7 +48,8 @@ EngineModel LoadedModel::engine_model() const {
           .backend = backend_.get(),
           .tokenizer = &text_->tokenizer,
           .end_tokens = text_->end_tokens,
-          .repeat_request = text_->repeat_request()};
+          .repeat_request = text_->repeat_request(),
+          .ranks = ranks_.get()};
 }
 
 KvIdentity LoadedModel::kv_identity() const {

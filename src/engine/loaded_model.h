@@ -11,15 +11,17 @@
 #include "model/model_spec.h"
 #include "model/placement.h"
 #include "model/weights.h"
+#include "ranks/ranks.h"
 
 namespace quire {
 
 struct LoadOptions {
   uint32_t context = 0;  // 0: what the model was trained for
   uint32_t threads = 1;
-  std::string kernels = "auto";  // or scalar, exact
-  std::string device = "auto";   // cpu, cuda:N
-  Placement placement = {};      // of a device: what is left to the CPU
+  std::string kernels = "auto";       // or scalar, exact
+  std::string device = "auto";        // cpu, cuda:N
+  Placement placement = {};           // of a device: what is left to the CPU
+  std::shared_ptr<Ranks> ranks = {};  // who divide the model; null: nobody does
 
   DeviceChoice choice() const { return {.device = device, .kernels = kernels, .threads = threads}; }
 };
@@ -43,6 +45,7 @@ class LoadedModel {
   std::string kernels() const;
 
  private:
+  std::shared_ptr<Ranks> ranks_;
   std::shared_ptr<const ModelFile> file_;
   ModelSpec spec_;
   std::unique_ptr<Backend> backend_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string_view>
@@ -55,22 +56,48 @@ class TensorSides {
   std::set<std::string> on_host_;
 };
 
+// What a rank has of the tensors of a file that are divided, from 0 to 1.
+class TensorShares {
+ public:
+  explicit TensorShares(const ModelSpec& spec) {
+    if (spec.place.is_alone()) return;
+    for (const Role& role : all_roles(spec)) {
+      if (role.share.whole == 0) continue;
+      const double share = double(role.shape.front()) / double(role.share.whole);
+      for (const std::string& tensor : {role.tensor, role.part.tensor})
+        if (!tensor.empty()) shares_[tensor] = std::max(shares_[tensor], share);
+    }
+    head_ = double(rows_of(spec.vocab, spec.place).count) / spec.vocab;
+  }
+
+  size_t of(const std::string& tensor, size_t bytes) const {
+    const auto found = shares_.find(tensor);
+    return found == shares_.end() ? bytes : size_t(found->second * double(bytes));
+  }
+  size_t of_head(size_t bytes) const { return size_t(head_ * double(bytes)); }
+
+ private:
+  std::map<std::string, double> shares_;
+  double head_ = 1;
+};
+
 size_t weight_bytes(const ModelFile& file, const ModelSpec& spec, const Backend& backend, Side side) {
   const TensorSides sides(spec);
+  const TensorShares shares(spec);
   size_t bytes = 0, largest = 0, tied_head = 0;
   bool has_head = false;
   for (const TensorEntry& tensor : file.tensors()) {
     const bool is_matrix = tensor.shape.size() >= 2, is_embedding = tensor.name == kEmbedding;
     if (is_embedding && side == Side::device)
-      tied_head = kept_bytes(tensor, WeightUse::product, backend.side(side));
+      tied_head = shares.of_head(kept_bytes(tensor, WeightUse::product, backend.side(side)));
     has_head |= tensor.name == "output.weight";
     if (tensor.name == kLayerTable) continue;  // a few of its rows are read, of the mapped file
     if (sides.of(tensor.name) != side) continue;
     const WeightUse::Kind use = is_embedding ? WeightUse::table
                                 : is_matrix  ? WeightUse::product
                                              : WeightUse::vector;
-    bytes += kept_bytes(tensor, use, backend.side(side));
-    largest = std::max(largest, tensor.bytes);
+    bytes += shares.of(tensor.name, kept_bytes(tensor, use, backend.side(side)));
+    largest = std::max(largest, shares.of(tensor.name, tensor.bytes));
   }
   // An embedding that is the head too is kept packed for the one and as it is for the other.
   return bytes + largest + (has_head ? 0 : tied_head);

@@ -7,8 +7,10 @@
 
 namespace quire {
 
-Decoder::Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend)
+Decoder::Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend, Ranks* ranks)
     : spec_(spec), weights_(weights), backend_(backend), device_(backend, spec, weights, Side::device) {
+  CHECK(ranks != nullptr || spec.place.is_alone());
+  if (ranks != nullptr) gather_.emplace(*ranks);
   if (weights.has_any_on(Side::host)) host_.emplace(backend, spec, weights, Side::host);
 }
 
@@ -280,7 +282,8 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
                           .taps = taps,
                           .streams = w.streams,
                           .lent = w.lent,
-                          .sums = sums});
+                          .sums = sums,
+                          .gather = gather_ ? &*gather_ : nullptr});
     tap_columns(i, sums);
     pass.norm.branch = w.branch;
     pass.norm.branch_gate = block.block->gates_output() ? w.branch_gate : Rows{};
@@ -300,12 +303,14 @@ Rows Decoder::forward(const BatchView& batch, const KvLayout& layout, std::span<
   pass.norm.out = device_.final;
   Backend& device = backend_.side(Side::device);
   device.norm_quantize(pass.norm);
+  const RowShare own = rows_of(spec_.vocab, spec_.place);
   device.logits({.in = device_.final,
                  .head = weights_.head,
                  .bias = weights_.head_bias,
                  .scale = spec_.logit_scale,
                  .soft_cap = spec_.logit_soft_cap,
-                 .out = device_.logits});
+                 .out = device_.logits.columns(own.begin, own.count)});
+  if (gather_) gather_->gather_rows_of_product(device_.logits, Ranks::To::first);
   return device_.logits;
 }
 

@@ -8,6 +8,7 @@
 #include "model/model_spec.h"
 #include "model/weights.h"
 #include "model/workspace.h"
+#include "ranks/column_gather.h"
 
 namespace quire {
 
@@ -22,8 +23,8 @@ struct HiddenStates {
 // stream crosses. Engine thread only.
 class Decoder {
  public:
-  // All three must outlive the decoder.
-  Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend);
+  // All of them must outlive the decoder. `ranks`: with whom it computes a model that is divided.
+  Decoder(const ModelSpec& spec, const Weights& weights, Backend& backend, Ranks* ranks = nullptr);
 
   // The largest step to come: nothing is allocated then.
   void reserve(size_t tokens, size_t logit_rows);
@@ -32,7 +33,7 @@ class Decoder {
 
   // Computes every token of the batch, writes its keys and values to the pages of `kv` (one view per layer
   // group of `layout`), and returns the logits of batch.logit_rows: valid until the next call. With fewer `layers` than all there
-  // are, only the first so many, and no logits.
+  // are, only the first so many, and no logits. Of several ranks the first alone has them whole.
   Rows forward(const BatchView& batch, const KvLayout& layout, std::span<const KvGroupView> kv,
                const Taps& taps = {}, size_t layers = kAllLayers, const HiddenStates& hidden = {});
   // What queries to come are expected to make of rows that are stored.
@@ -76,10 +77,11 @@ class Decoder {
   const Weights& weights_;
   Backend& backend_;
   Workspace device_;
-  std::optional<Workspace> host_;  // nothing: all blocks are the device's
-  Backend::Mark crossed_ = 0;      // the device has read the host's stream
-  std::vector<KvView> streams_;    // of the layer that is computed
-  std::vector<ColumnSums> sums_;   // of the block that is
+  std::optional<Workspace> host_;       // nothing: all blocks are the device's
+  Backend::Mark crossed_ = 0;           // the device has read the host's stream
+  std::optional<ColumnGather> gather_;  // nothing: it computes alone
+  std::vector<KvView> streams_;         // of the layer that is computed
+  std::vector<ColumnSums> sums_;        // of the block that is
 };
 
 }  // namespace quire

@@ -169,7 +169,7 @@ std::array<Role, 3> joining_roles(const ModelSpec& spec) {
 
 ModelRoles model_roles(const ModelSpec& spec) {
   const uint64_t vocab = spec.vocab, dim = spec.dim;
-  return {
+  ModelRoles roles{
       .embedding = {.name = "embedding",
                     .tensor = "token_embd.weight",
                     .shape = {vocab, dim},
@@ -194,6 +194,9 @@ ModelRoles model_roles(const ModelSpec& spec) {
                .presence = spec.joins ? Presence::absent : Presence::optional},  // else it is the embedding
       .head_bias =
           vector_role("head bias", "output.bias", vocab, spec.joins ? Presence::absent : Presence::optional)};
+  roles.head = divided(std::move(roles.head), rows_of(vocab, spec.place));
+  roles.head_bias = divided(std::move(roles.head_bias), rows_of(vocab, spec.place));
+  return roles;
 }
 
 std::vector<Role> all_roles(const ModelSpec& spec) {

@@ -125,6 +125,7 @@ struct ModelSpec {
   // normed so, and a matrix joins them. Embedding and head are the other's.
   std::optional<NormSpec> joins = {};
   uint32_t first_layer = 0;  // what the file calls its first layer
+  RankPlace place = {};      // who computes which rows of the head; not part of the model (divide)
 
   bool learned_positions = false;
   float embedding_scale = 1;

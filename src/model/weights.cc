@@ -58,7 +58,7 @@ class Loader {
     weights.connection_scale = find(roles.connection[1]);
     weights.connection_base = find(roles.connection[2]);
     weights.head = find(roles.head);
-    if (!weights.head) weights.head = as_product(roles.embedding.tensor, weights.embedding, 1);
+    if (!weights.head) weights.head = tied_head(roles.embedding.tensor, weights.embedding);
     weights.head_bias = find(roles.head_bias);
     for (const LayerBlock& one : layer_blocks(spec_)) weights.blocks.push_back(block(one));
     weights.bytes = bytes_;
@@ -97,8 +97,29 @@ class Loader {
     return {spec.kind, spec.epsilon, find(roles[0]), find(roles[1])};
   }
 
+  Weight tied_head(const std::string& tensor, const Weight& embedding) const {
+    const Weight head = as_product(tensor, embedding, 1);
+    if (!head || spec_.place.is_alone()) return head;
+    const RowShare own = rows_of(spec_.vocab, spec_.place);
+    return head.slice(own.begin, own.count);
+  }
+
+  // What a rank has of a role. The file is mapped: other rows than these are not looked at, unless all of them had to be converted.
+  Weight share_of_rank(const Role& role) {
+    Role whole = role;
+    whole.share = {};
+    whole.shape.front() = role.share.whole;
+    const size_t before = bytes_, count = role.shape.front();
+    const Weight all = find(whole);
+    if (!all) return {};
+    bytes_ = before + size_t(double(bytes_ - before) * double(count) / double(role.share.whole));
+    if (role.kind != RoleKind::vector) return all.slice(role.share.begin, count);
+    return {{all.view.data + role.share.begin * sizeof(float), DType::f32, 1, count}, all.owner};
+  }
+
   Weight find(const Role& role) {
     if (role.presence == Presence::absent) return {};
+    if (role.share.whole > 0) return share_of_rank(role);
     if (is_part(role, *file_)) return part_of(role);
     if (role.presence == Presence::optional && file_->find(role.tensor) == nullptr) return {};
     if (role.below > 0) return load_numbers(role);

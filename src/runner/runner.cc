@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "backend/device_lost.h"
 #include "base/check.h"
+#include "runner/step_message.h"
 
 namespace quire {
 namespace {
@@ -49,7 +52,10 @@ Runner::Runner(const RunnerModel& model, const KvLayout& layout, std::span<const
     : model_(model),
       memory_(layout, pages_per_group, pages_of(model.backend->side(Side::device), *model.spec, layout),
               pages_of(model.backend->side(Side::host), *model.spec, layout)),
-      decoder_(*model.spec, *model.weights, *model.backend) {}
+      decoder_(*model.spec, *model.weights, *model.backend, model.ranks) {
+  CHECK(model.ranks == nullptr || model.ranks->place() == model.spec->place);
+  if (leads()) model.ranks->tell(pages_message(pages_per_group));
+}
 
 Runner::~Runner() {
   abandon();
@@ -77,6 +83,19 @@ void Runner::settle() {
   wait(mark);
 }
 
+// The others are in the middle of the step, and wait for what will not come.
+void Runner::end_ranks() {
+  try {
+    throw;
+  } catch (const std::exception& problem) {
+    model_.ranks->give_up(fmt::format("a step has failed, and with it all ranks: {}", problem.what()));
+  }
+}
+
+void Runner::tell_moves(const KvMoves& moves) {
+  if (leads() && !moves.empty()) model_.ranks->tell(moves_message(moves));
+}
+
 StepHandle Runner::launch(StepInput input) {
   auto flight = std::make_unique<Flight>();
   flight->id = StepHandle{next_++};
@@ -88,6 +107,7 @@ StepHandle Runner::launch(StepInput input) {
     compute(*flights_.back());
     flights_.back()->mark = model_.backend->mark();
   } catch (...) {
+    if (model_.ranks != nullptr) end_ranks();
     model_.backend->forget_step();
     try {
       settle();
@@ -110,6 +130,7 @@ void Runner::compute(Flight& flight) {
     CHECK(flight.before != nullptr);
     model_.backend->feed_drawn(input.tokens, input.drawn, *flight.before);
   }
+  if (leads()) model_.ranks->tell(step_message(input));
   if (input.report_hidden == StepInput::Hidden::all)
     flight.output.hidden.resize(input.tokens.size() * model_.spec->dim);
   const Rows logits =
@@ -155,12 +176,15 @@ StepOutput Runner::collect(StepHandle step) {
 
 void Runner::make(const KvMoves& moves) {
   CHECK(moves.after == 0);
+  tell_moves(moves);
   memory_.make(moves);
   wait(model_.backend->mark());
 }
 
 void Runner::start(KvMoves moves, KvMoves aside) {
   if (moves.empty() && moves.after == 0 && aside.empty()) return;
+  CHECK(!leads() || aside.empty());
+  tell_moves(moves);
   if (moves.after > 0) {
     const auto is_before = [&](const Aside& one) {
       return one.made.moves.list.front().ticket <= moves.after;

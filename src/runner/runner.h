@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "kv/pages/page_memory.h"
 #include "model/decoder.h"
+#include "ranks/ranks.h"
 #include "runner/step_input.h"
 
 namespace quire {
@@ -31,10 +32,13 @@ struct RunnerModel {
   const ModelSpec* spec = nullptr;
   const Weights* weights = nullptr;
   Backend* backend = nullptr;
+  Ranks* ranks = nullptr;  // with whom it is computed; null: alone
 };
 
 // The only one who computes: it has the decoder and the bytes of the pages, and does what StepInputs say, one after the other.
 // A step may be launched while the one before it still runs. One thread.
+//
+// Where a model is divided, rank 0's runner tells those of the others what it is told (runner/follower.h).
 class Runner {
  public:
   Runner(const RunnerModel& model, const KvLayout& layout, std::span<const uint32_t> pages_per_group);
@@ -81,6 +85,10 @@ class Runner {
   template <class Work>
   void unless_lost(Work&& work);
   void start_aside(KvMoves moves);
+  // Rank 0: the others do it too.
+  bool leads() const { return model_.ranks != nullptr && model_.ranks->leads(); }
+  void tell_moves(const KvMoves& moves);
+  void end_ranks();  // within a handler
   void compute(Flight& flight);
   void draw(Flight& flight, const Rows& logits);
 

@@ -11,6 +11,8 @@
 
 namespace quire {
 
+class ColumnGather;
+
 // The angles of one of the model's ropes in this step.
 struct RopeAngles {
   Rows cos, sin;  // [tokens, pairs]
@@ -42,8 +44,9 @@ struct BlockStep {
   Rows streams = {};  // [tokens, streams * dim], of a model that has several
   Rows lent = {};     // [tokens, lent_rows()]: what a block before it has left there, or it leaves for others
   std::span<const ColumnSums> sums =
-      {};  // of what products read, by role; empty: nobody asks. Those of experts
-           // are the block's to pass on, others are the decoder's
+      {};                          // of what products read, by role; empty: nobody asks. Those of experts
+                                   // are the block's to pass on, others are the decoder's
+  ColumnGather* gather = nullptr;  // null: the block computes all of its rows
 };
 
 // A part of a layer that reads the normed residual stream and adds to it: a mixer, which lets tokens see each other, or

@@ -1,5 +1,7 @@
 #include "model/blocks/dense_mlp.h"
 
+#include "model/blocks/gathered.h"
+
 namespace quire {
 namespace {
 
@@ -9,7 +11,8 @@ class DenseMlpBlock : public Block {
 
   std::vector<Role> roles() const override;
   std::vector<size_t> scratch() const override {
-    return {spec_.width, spec_.gated ? spec_.width : 0, spec_.width};
+    const size_t own = rows_of(spec_.width, spec_.place).count;
+    return {own, spec_.gated ? own : 0, spec_.width};
   }
   bool gates_output() const override { return spec_.gated_output; }
   void forward(const BlockStep& step) const override;
@@ -48,6 +51,11 @@ std::vector<Role> DenseMlpBlock::roles() const {
     roles[kGateBias].part = {unless, second + ".bias", 0, 2 * width};
     roles[kUpBias].part = {unless, second + ".bias", width, 2 * width};
   }
+  if (spec_.place.is_alone()) return roles;
+  for (const size_t role : {kGate, kUp, kGateBias, kUpBias})
+    roles[role] = divided(std::move(roles[role]), rows_of(width, spec_.place));
+  for (const size_t role : {kDown, kDownBias})
+    roles[role] = divided(std::move(roles[role]), rows_of(dim_, spec_.place));
   return roles;
 }
 
@@ -56,13 +64,15 @@ void DenseMlpBlock::forward(const BlockStep& step) const {
   const Rows gate = step.scratch[kGateRows].f32;
   const Rows up = step.scratch[kUpRows].f32;
   const Activation& hidden = step.scratch[kHiddenRows];
+  const Activation own = own_columns_of_product(hidden, spec_.place);
   const Projection projections[] = {{w[kGate], w[kGateBias], gate}, {w[kUp], w[kUpBias], up}};
   step.backend.project({step.in, std::span(projections).first(spec_.gated ? 2 : 1)});
   if (spec_.spread) step.backend.cut_below(gate, *spec_.spread);
-  step.backend.activate(
-      {.gate = gate, .up = spec_.gated ? up : Rows{}, .function = spec_.gate, .out = hidden});
-  const Projection down[] = {{w[kDown], w[kDownBias], step.out}};
+  step.backend.activate({.gate = gate, .up = spec_.gated ? up : Rows{}, .function = spec_.gate, .out = own});
+  gather_product(step, hidden);
+  const Projection down[] = {{w[kDown], w[kDownBias], own_rows_of_product(step.out, spec_.place)}};
   step.backend.project({hidden, down});
+  gather_product(step, step.out);
   if (!spec_.gated_output) return;
   const Projection gate_of_all[] = {{w[kOutputGate], {}, step.out_gate}};
   step.backend.project({step.in, gate_of_all});

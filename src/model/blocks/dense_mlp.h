@@ -16,6 +16,7 @@ struct DenseMlpSpec {
   std::optional<float> spread = {};
   std::string suffix = {};    // of its tensors' names: "_shexp" of experts that every token takes part in
   bool gated_output = false;  // all of it times the sigmoid of one more product
+  RankPlace place = {};       // who computes which of its rows
 };
 
 BlockPtr make_block(const DenseMlpSpec& spec, uint32_t dim);

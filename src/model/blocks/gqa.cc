@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "model/blocks/gathered.h"
 
 namespace quire {
 namespace {
@@ -12,9 +13,11 @@ class GqaBlock : public Block {
   GqaBlock(const GqaSpec& spec, uint32_t dim)
       : spec_(spec),
         dim_(dim),
-        query_(size_t(spec.heads) * spec.key_dim),
-        key_(size_t(spec.kv_heads) * spec.key_dim),
-        value_(size_t(spec.kv_heads) * spec.value_dim),
+        own_kv_(share_of(spec.kv_heads, 1, spec.place)),
+        own_heads_{own_kv_.begin * heads_per_kv(), own_kv_.count * heads_per_kv()},
+        query_(own_heads_.count * spec.key_dim),
+        key_(own_kv_.count * spec.key_dim),
+        value_(own_kv_.count * spec.value_dim),
         attended_(size_t(spec.heads) * spec.value_dim) {}
 
   std::vector<Role> roles() const override;
@@ -27,7 +30,8 @@ class GqaBlock : public Block {
   }
   KvLayer cached() const override {
     return {
-        {.kv_heads = spec_.kv_heads,
+        // Pages are alike on all ranks, so that what moves in one moves in all: those who have a head less leave its place empty.
+        {.kv_heads = (spec_.kv_heads + spec_.place.of - 1) / spec_.place.of,
          .key_dim = spec_.key_dim,
          .value_dim = spec_.value_dim,
          .window = spec_.chunk == 0 ? spec_.window : spec_.chunk,  // what a chunk sees is never further back
@@ -64,10 +68,14 @@ class GqaBlock : public Block {
     kUngatedRows
   };
 
+  size_t heads_per_kv() const { return spec_.kv_heads == 0 ? 0 : spec_.heads / spec_.kv_heads; }
   bool has_gate() const { return spec_.output_gate || spec_.own_gate != GateOf::none; }
   size_t gate_width() const {
     return spec_.own_gate == GateOf::none ? 0 : spec_.own_gate == GateOf::heads ? spec_.heads : attended_;
   }
+  // What is attended to, and where what own heads see of it goes.
+  KvView own_rows(const KvView& kv, KvLayerLayout& own) const;
+  Activation own_columns(const Activation& attended) const;
   // The rows of values, normed head by head.
   void norm_values(const BlockStep& step) const;
   Norm norm(const BlockStep& step, size_t weight) const {
@@ -76,7 +84,8 @@ class GqaBlock : public Block {
 
   GqaSpec spec_;
   uint64_t dim_;
-  size_t query_, key_, value_, attended_;  // widths
+  RowShare own_kv_, own_heads_;            // of this rank: all, where there is one
+  size_t query_, key_, value_, attended_;  // widths; attended_ of all heads, the others of one's own
 };
 
 std::vector<Role> GqaBlock::roles() const {
@@ -85,17 +94,20 @@ std::vector<Role> GqaBlock::roles() const {
   const auto matrix = [&](const char* name, const char* tensor, uint64_t rows) -> Role {
     return {.name = name, .tensor = tensor, .shape = {rows, dim_}};
   };
-  const size_t asked = spec_.output_gate ? 2 * query_ : query_;
+  const uint64_t query = uint64_t(spec_.heads) * spec_.key_dim,
+                 key = uint64_t(spec_.kv_heads) * spec_.key_dim;
+  const uint64_t value = uint64_t(spec_.kv_heads) * spec_.value_dim;
+  const uint64_t asked = spec_.output_gate ? 2 * query : query;
   std::vector<Role> roles = {matrix("query", "attn_q.weight", asked),
-                             matrix("key", "attn_k.weight", key_),
-                             matrix("value", "attn_v.weight", value_),
+                             matrix("key", "attn_k.weight", key),
+                             matrix("value", "attn_v.weight", value),
                              {.name = "attention out",
                               .tensor = "attn_output.weight",
                               .shape = {dim_, attended_},
                               .reads = kAttendedRows},
                              vector_role("query bias", "attn_q.bias", asked),
-                             vector_role("key bias", "attn_k.bias", key_, own_bias),
-                             vector_role("value bias", "attn_v.bias", value_, own_bias),
+                             vector_role("key bias", "attn_k.bias", key, own_bias),
+                             vector_role("value bias", "attn_v.bias", value, own_bias),
                              vector_role("attention out bias", "attn_output.bias", dim_)};
   roles[kKey].presence = roles[kValue].presence = own;
   if (spec_.values == Values::keys_normed) {
@@ -103,7 +115,7 @@ std::vector<Role> GqaBlock::roles() const {
     roles[kKey].name = "key and value";
   }
   uint64_t begin = 0;  // of files that have all three in one
-  const uint64_t length = asked + key_ + value_;
+  const uint64_t length = asked + key + value;
   for (const size_t role : {kQuery, kKey, kValue}) {
     roles[role].part = {"attn_q.weight", "attn_qkv.weight", begin, length};
     roles[role + kQueryBias].part = {"attn_q.weight", "attn_qkv.bias", begin, length};
@@ -125,14 +137,36 @@ std::vector<Role> GqaBlock::roles() const {
                               spec_.sinks ? Presence::required : Presence::absent));
   roles.push_back(matrix("attention gate", "attn_gate.weight", gate_width()));
   if (gate_width() == 0) roles.back().presence = Presence::absent;
+  if (spec_.place.is_alone()) return roles;
+  const auto divide = [&](size_t role, RowShare share, size_t unit) {
+    roles[role] = divided(std::move(roles[role]), {share.begin * unit, share.count * unit});
+  };
+  for (const size_t role : {kQuery, kQueryBias}) divide(role, own_heads_, spec_.key_dim);
+  for (const size_t role : {kKey, kKeyBias}) divide(role, own_kv_, spec_.key_dim);
+  for (const size_t role : {kValue, kValueBias}) divide(role, own_kv_, spec_.value_dim);
+  for (const size_t role : {kOut, kOutBias}) divide(role, rows_of(dim_, spec_.place), 1);
+  divide(kSinks, own_heads_, 1);
   return roles;
+}
+
+KvView GqaBlock::own_rows(const KvView& kv, KvLayerLayout& own) const {
+  if (spec_.place.is_alone()) return kv;
+  own = *kv.layer;
+  own.shape.kv_heads = uint32_t(own_kv_.count);
+  return {kv.group, &own};
+}
+
+Activation GqaBlock::own_columns(const Activation& attended) const {
+  if (spec_.place.is_alone()) return attended;
+  return {.f32 = attended.f32.columns(own_heads_.begin * spec_.value_dim, own_heads_.count * spec_.value_dim),
+          .forms = {}};
 }
 
 void GqaBlock::norm_values(const BlockStep& step) const {
   const auto heads = [&](uint8_t scratch) -> Rows {
     const Rows& rows = step.scratch[scratch].f32;
     CHECK(rows.stride == rows.width && rows.width % spec_.value_dim == 0);
-    return {rows.data, rows.rows * spec_.kv_heads, spec_.value_dim, spec_.value_dim};
+    return {rows.data, rows.rows * own_kv_.count, spec_.value_dim, spec_.value_dim};
   };
   const Norm norm{.kind = NormKind::rms, .epsilon = spec_.norm.epsilon, .weight = {}, .bias = {}};
   step.backend.norm_quantize({.stream = heads(spec_.values == Values::keys_normed ? kKeyRows : kValueRows),
@@ -152,11 +186,12 @@ StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* c
     visible += double(std::min(position + 1, window));
   }
   StepCost cost;
-  const double per_pair = 2 * double(spec_.heads) * (spec_.key_dim + spec_.value_dim);
+  const double per_pair = 2 * double(own_heads_.count) * (spec_.key_dim + spec_.value_dim);
   cost.f32_ops = shape.sequences * visible * per_pair;
   // From the first row that the first token sees to the last token's own.
   const uint64_t first = uint64_t(shape.depth) + 1 - std::min(uint64_t(shape.depth) + 1, window);
-  const double row_bytes = double(streams[0]->key_row_bytes + streams[0]->value_row_bytes) * spec_.kv_heads;
+  const double row_bytes =
+      double(streams[0]->key_row_bytes + streams[0]->value_row_bytes) * double(own_kv_.count);
   cost.kv_bytes = shape.sequences * double(end - first) * row_bytes;
   return cost;
 }
@@ -182,6 +217,8 @@ void GqaBlock::forward(const BlockStep& step) const {
   const bool norms = spec_.query_key_norm != QueryKeyNorm::none;
   const Norm query_norm = norms ? norm(step, kQueryNorm) : Norm{};
   const Norm key_norm = norms && own ? norm(step, kKeyNorm) : Norm{};
+  KvLayerLayout own_layer;
+  const KvView kv = own_rows(step.kv[0], own_layer);
   RopeStoreParams rope{.query = query,
                        .key = own ? key : Rows{},
                        .value = own ? value : Rows{},
@@ -193,7 +230,7 @@ void GqaBlock::forward(const BlockStep& step) const {
                        .cos = {},
                        .sin = {},
                        .temperature = spec_.temperature,
-                       .kv = step.kv[0]};
+                       .kv = kv};
   if (spec_.rope) {
     const RopeAngles& angles = step.angles[*spec_.rope];
     rope.cos = angles.cos;
@@ -202,15 +239,18 @@ void GqaBlock::forward(const BlockStep& step) const {
   }
   step.backend.rope_store(rope);
 
+  const std::span<const float> all_slopes = spec_.slopes;
+  const std::span<const float> slopes =
+      all_slopes.empty() ? all_slopes : all_slopes.subspan(own_heads_.begin, own_heads_.count);
   const AttendParams attend{.query = query,
-                            .heads = spec_.heads,
-                            .kv = step.kv[0],
+                            .heads = uint32_t(own_heads_.count),
+                            .kv = kv,
                             .chunk = spec_.chunk,
                             .scale = spec_.scale,
                             .soft_cap = spec_.soft_cap,
                             .sinks = w[kSinks],
-                            .slopes = spec_.slopes,
-                            .out = step.scratch[has_gate() ? kUngatedRows : kAttendedRows]};
+                            .slopes = slopes,
+                            .out = own_columns(step.scratch[has_gate() ? kUngatedRows : kAttendedRows])};
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
   }
@@ -222,8 +262,10 @@ void GqaBlock::forward(const BlockStep& step) const {
                            .function = {.kind = spec_.gate_function},
                            .out = step.scratch[kAttendedRows]});
   }
-  const Projection out[] = {{w[kOut], w[kOutBias], step.out}};
+  gather_activation(step, step.scratch[kAttendedRows], heads_per_kv() * spec_.value_dim);
+  const Projection out[] = {{w[kOut], w[kOutBias], own_rows_of_product(step.out, spec_.place)}};
   step.backend.project({step.scratch[kAttendedRows], out});
+  gather_product(step, step.out);
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ struct GqaSpec {
   Values values = Values::own;
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
+  RankPlace place = {};  // who computes which of its heads and rows
 };
 
 BlockPtr make_block(const GqaSpec& spec, uint32_t dim);

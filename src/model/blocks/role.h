@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "ranks/row_share.h"
+
 namespace quire {
 
 enum class RoleKind : uint8_t {
@@ -44,6 +46,12 @@ struct Role {
   };
   Part part = {};
 
+  // Where ranks divide a model, `shape` is of the outermost measure only what this one has: from `begin` on of `whole`.
+  struct Share {
+    uint64_t begin = 0, whole = 0;  // whole 0: it has all
+  };
+  Share share = {};
+
   // Of the longer tensor.
   double part_share() const {
     const size_t measure = shape.size() < 3 ? 0 : part.transposed ? 2 : 1;
@@ -60,6 +68,14 @@ inline Role vector_role(std::string name, std::string tensor, uint64_t width,
           .shape = {width},
           .kind = RoleKind::vector,
           .presence = presence};
+}
+
+// A role of which a rank has only this.
+inline Role divided(Role role, RowShare share) {
+  if (share.count == role.shape.front()) return role;
+  role.share = {share.begin, role.shape.front()};
+  role.shape.front() = share.count;
+  return role;
 }
 
 // A norm's weight and bias.
