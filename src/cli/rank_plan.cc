@@ -1,12 +1,14 @@
 #include "cli/rank_plan.h"
 
 #include <iostream>
+#include <map>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "engine/memory_plan.h"
 #include "model/divide.h"
+#include "model/layer_blocks.h"
 
 namespace quire::cli {
 namespace {
@@ -28,6 +30,22 @@ struct Speed {
   double exchange = 0, token = 0;  // seconds
 };
 
+// Of the weights: of experts those that a token chooses; the embedding where it is the head too.
+double bytes_of_token(const ModelFile& file, const ModelSpec& spec) {
+  std::map<std::string, double> chosen;
+  for (const Role& role : all_roles(spec)) {
+    if (role.is_stack())
+      chosen[role.tensor] = chosen[role.part.tensor] = double(role.used) / double(role.stacked());
+  }
+  double bytes = 0;
+  for (const TensorEntry& tensor : file.tensors()) {
+    if (tensor.name == "token_embd.weight" && file.find("output.weight") != nullptr) continue;
+    const auto found = chosen.find(tensor.name);
+    bytes += double(tensor.bytes) * (found == chosen.end() ? 1.0 : found->second);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 void RankPlan::print(const ModelFile& file, const ModelSpec& spec, const std::string& kv, bool json) const {
@@ -38,17 +56,14 @@ void RankPlan::print(const ModelFile& file, const ModelSpec& spec, const std::st
   options.context = spec.context;
 
   std::vector<MemoryPlan> plans;
-  size_t largest = 0, row_bytes = 0;
+  size_t row_bytes = 0;
   for (uint32_t r = 0; r < ranks; ++r) {
     ModelSpec own = spec;
     divide(own, {r, ranks});
     plans.push_back(plan_memory(file, own, options, *backend));
     row_bytes = make_kv_layout(kv_shapes(own, options.kv_formats)).bytes_per_token();
   }
-  // What a token reads: of all ranks the one that reads most is waited for.
-  for (const TensorEntry& tensor : file.tensors())
-    if (tensor.name != "token_embd.weight" || file.find("output.weight") == nullptr) largest += tensor.bytes;
-  const double read_bytes = double(largest) / ranks;
+  const double read_bytes = bytes_of_token(file, spec) / ranks;
   const double read_gb_s =
       backend->make_yardstick({.seconds = seconds, .buffer_bytes = 0})->measure().read_gb_s;
   const GatherCost cost = gather_cost(spec, ranks);

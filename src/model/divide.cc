@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "model/blocks/divided_experts.h"
 
 namespace quire {
 namespace {
@@ -28,9 +29,15 @@ Why of_heads(const GqaSpec& gqa, uint32_t ranks) {
 }
 
 Why of_mlp(const MlpSpec& mlp, uint32_t ranks) {
+  if (const auto* experts = std::get_if<ExpertMlpSpec>(&mlp)) {
+    if (experts->latent != 0 || experts->by_token != 0)
+      return "has experts that read less than a row, or that a token's number names, which ranks do not "
+             "divide yet";
+    return too_few("experts", experts->count, ranks);
+  }
   const auto* dense = std::get_if<DenseMlpSpec>(&mlp);
-  if (dense == nullptr) return "has experts, which ranks do not divide yet";
-  if (dense->spread || dense->gated_output)
+  if (dense == nullptr) return "has experts beside an MLP in one block, which ranks do not divide yet";
+  if (dense->spread)
     return "has an MLP whose whole rows are looked at in between, which ranks do not divide yet";
   return too_few("values in its hidden layer", dense->width, ranks);
 }
@@ -42,8 +49,11 @@ Why of_layer(const LayerSpec& layer, uint32_t ranks) {
            "which "
            "ranks do not divide yet";
   if (Why why = of_heads(*gqa, ranks)) return why;
-  if (layer.beside || layer.shared || layer.input || layer.low_rank || layer.streams)
+  if (layer.beside || layer.input || layer.low_rank || layer.streams)
     return "has more than attention and an MLP, which ranks do not divide yet";
+  if (layer.shared) {
+    if (Why why = of_mlp(*layer.shared, ranks)) return why;
+  }
   return of_mlp(layer.mlp, ranks);
 }
 
@@ -71,7 +81,13 @@ void divide(ModelSpec& spec, RankPlace place) {
   spec.place = place;
   for (LayerSpec& layer : spec.layers) {
     std::get<GqaSpec>(layer.mixer).place = place;
-    std::get<DenseMlpSpec>(layer.mlp).place = place;
+    if (auto* dense = std::get_if<DenseMlpSpec>(&layer.mlp)) {
+      dense->place = place;
+    } else {
+      const ExpertMlpSpec experts = std::get<ExpertMlpSpec>(layer.mlp);
+      layer.mlp = make_divided_experts(experts, spec.dim, place);
+    }
+    if (layer.shared) layer.shared->place = place;
   }
 }
 
@@ -88,9 +104,20 @@ GatherCost gather_cost(const ModelSpec& spec, uint32_t ranks) {
   for (const LayerSpec& layer : spec.layers) {
     const GqaSpec& gqa = layer.gqa();
     const size_t unit = size_t(gqa.heads) / gqa.kv_heads * gqa.value_dim;
-    cost.gathers += 4;
-    cost.bytes += received(unit * gqa.kv_heads, unit) + of_product(std::get<DenseMlpSpec>(layer.mlp).width) +
-                  2 * of_product(spec.dim);
+    cost.gathers += 2;
+    cost.bytes += received(unit * gqa.kv_heads, unit) + of_product(spec.dim);
+    const auto add_dense = [&](const DenseMlpSpec& dense) {
+      cost.gathers += 2;
+      cost.bytes += of_product(dense.width) + of_product(spec.dim);
+    };
+    if (const auto* experts = std::get_if<ExpertMlpSpec>(&layer.mlp)) {
+      // Of as many experts as are others', if a token chooses as it likes.
+      ++cost.gathers;
+      cost.bytes += double(experts->used) * of_product(spec.dim);
+    } else {
+      add_dense(std::get<DenseMlpSpec>(layer.mlp));
+    }
+    if (layer.shared) add_dense(*layer.shared);
   }
   ++cost.gathers;
   cost.logit_bytes = double(spec.vocab - rows_of(spec.vocab, {0, ranks}).count) * sizeof(float);

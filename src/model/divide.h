@@ -10,7 +10,7 @@ namespace quire {
 // Why so many ranks cannot divide a model, told from the head of its file: a sentence for a person, or nothing.
 std::string why_undivided(const ModelFile& file, const ModelSpec& spec, uint32_t ranks);
 
-// Makes it the part of one rank: of every product some rows, of attention some KV heads and the query heads that are theirs. Whatever is
+// Makes it the part of one rank: of every product some rows, of attention some KV heads and the query heads that are theirs, of experts some. Whatever is
 // made of whole rows (norms, sums, the embedding) all ranks make. REQUIRES: nothing speaks against it.
 void divide(ModelSpec& spec, RankPlace place);
 

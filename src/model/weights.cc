@@ -113,8 +113,19 @@ class Loader {
     const Weight all = find(whole);
     if (!all) return {};
     bytes_ = before + size_t(double(bytes_ - before) * double(count) / double(role.share.whole));
-    if (role.kind != RoleKind::vector) return all.slice(role.share.begin, count);
-    return {{all.view.data + role.share.begin * sizeof(float), DType::f32, 1, count}, all.owner};
+    // Of a stack whole matrices, of biases of experts those of one after the other.
+    const size_t inner = role.shape.size() == 3 || (role.kind == RoleKind::vector && role.shape.size() == 2)
+                             ? role.shape[1]
+                             : 1;
+    const size_t begin = role.share.begin * inner, own = count * inner;
+    if (role.kind == RoleKind::vector)
+      return {{all.view.data + begin * sizeof(float), DType::f32, 1, own}, all.owner};
+    Weight part{all.view.slice(begin, own), all.owner, nullptr, all.scales};
+    if (all.scales != nullptr && all.scales->size() > 1) {
+      const auto first = all.scales->begin() + ptrdiff_t(role.share.begin);
+      part.scales = std::make_shared<const std::vector<float>>(first, first + ptrdiff_t(count));
+    }
+    return part;
   }
 
   Weight find(const Role& role) {

@@ -220,7 +220,7 @@ class SeveralProcesses(unittest.TestCase):
         read = int(re.search(r"\[(\d+) prompt", done.stderr)[1]) + tokens - 1
         expected = (read * plan["received_bytes_per_token"] + tokens * plan["received_bytes_per_logits"]) / int(found[1])
         self.assertAlmostEqual(float(found[2]) * 1000, expected, delta=60)
-        self.assertIn("experts", ran(1, "inspect", str(GOLDENS / "qwen3_moe"), "--ranks", "2").stderr)
+        self.assertIn("recurrent", ran(1, "inspect", str(GOLDENS / "qwen3_5"), "--ranks", "2").stderr)
 
     def test_who_is_started_alone_has_nothing_of_mpi(self):
         server = Server(1)
