@@ -145,7 +145,13 @@ def budget(args):
     needles = lines("needles.jsonl")
     chosen = [needles[i] for i in spread(len(needles), args.cases)]
     for times in (1.5, 3, 20):
-        for policy in ("snap", "streaming"):
+        pinned = ["--kv-budget", str(args.rows), "--kv-pin", "48"]
+        bound = ["--kv-budget", str(args.rows), "--kv-pin", "4", "--kv-policy"]
+        # A context holds no text of twenty budgets whole.
+        ways = {"all is kept": []} if times < 10 else {}
+        for policy, options in {**ways, "pinned": pinned, "snap": [*bound, "snap"], "streaming": [*bound, "streaming"]}.items():
+            if args.policies and policy not in args.policies.split(","):
+                continue
             right = 0
             for i, fact in enumerate(chosen):
                 tokens = int(times * args.rows)
@@ -155,8 +161,7 @@ def budget(args):
                         break
                     filler += text_with([""], tokens - int(len(filler) / CHARACTERS), 1000 * i + seed) + "\n\n"
                 prompt = fact["sentence"] + "\n\n" + filler + fact["question"]
-                command = [args.quire, "run", "-m", args.model, "--json", "--temperature", "0", "-n", "24", "--threads", str(args.threads),
-                           "--kv-budget", str(args.rows), "--kv-pin", "4", "--kv-policy", policy, "-"]
+                command = [args.quire, "run", "-m", args.model, "--json", "--temperature", "0", "-n", "24", "--threads", str(args.threads), *options, "-"]
                 reply = json.loads(subprocess.run(command, input=prompt, capture_output=True, text=True, check=True).stdout)
                 right += is_right(fact["answer"], reply["text"])
             print(f"a fact {times} budgets of {args.rows} rows ago, {policy}: {right} of {len(chosen)}", flush=True)
@@ -171,6 +176,7 @@ parser.add_argument("--tokens", type=int, default=1000, help="of a text that hid
 parser.add_argument("--cases", type=int, default=200)
 parser.add_argument("--curve-cases", type=int, default=50, help="of each kind, that the curve was made of")
 parser.add_argument("--target", default="98%")
+parser.add_argument("--policies", help="of budget: only these")
 parser.add_argument("--rows", type=int, default=256)
 parsed = parser.parse_args()
 {"auto": auto, "documents": documents, "budget": budget}[parsed.what](parsed)
