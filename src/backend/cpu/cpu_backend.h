@@ -129,7 +129,7 @@ class CpuBackend : public Backend {
   // What project_experts gathers: rows sorted by expert. Grown on demand.
   struct ExpertScratch {
     std::vector<std::byte> in;
-    std::vector<float> gate, up, down;
+    std::vector<float> in_rows, gate, up, down;
     std::vector<std::byte> hidden;
   };
   ExpertScratch experts_;
