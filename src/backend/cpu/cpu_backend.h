@@ -49,6 +49,7 @@ class CpuBackend : public Backend {
   void selective_scan(const SelectiveScanParams& params) override;
   void project_heads(const ProjectHeadsParams& params) override;
   void choose_rows(const ChooseRowsParams& params) override;
+  void choose_blocks(const ChooseBlocksParams& params) override;
   void rotate_heads(const RotateHeadsParams& params) override;
   void compress_rows(const CompressRowsParams& params) override;
   void connect_streams(const ConnectStreamsParams& params) override;
