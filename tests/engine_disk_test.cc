@@ -248,7 +248,7 @@ TEST_P(EngineDisk, WhatIsComputedFasterThanReadIsComputed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineDisk,
-                         testing::Values("llama3", "gemma3", "deepseek_v3", "deepseek_v32"),
+                         testing::Values("llama3", "gemma3", "deepseek_v3", "deepseek_v32", "minimax_m3"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -221,6 +221,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(SharingCase{"llama3", "llama3"}, SharingCase{"gemma3", "gemma3"},
                     SharingCase{"latent_rows", "glm4_moe_lite"}, SharingCase{"chosen_rows", "glm_moe_dsa"},
                     SharingCase{"chosen_rows_of_others", "glm_moe_dsa_shared"},
+                    SharingCase{"chosen_blocks", "minimax_m3"},
                     SharingCase{"gemma3_wide", "gemma3", exact_kernels, {}, 16},
                     SharingCase{"split_layers", "gemma3", exact_kernels, {}, 0, {2, 0}},
                     SharingCase{"split_experts", "qwen3_moe", exact_kernels, {}, 0, {2, 2}}),

@@ -60,6 +60,7 @@ class FakeBackend : public Backend {
   void split_heads(const SplitHeadsParams&) override {}
   void project_heads(const ProjectHeadsParams&) override {}
   void choose_rows(const ChooseRowsParams&) override {}
+  void choose_blocks(const ChooseBlocksParams&) override {}
   // A state is the hash of all tokens, and what a token makes of it all that it reads.
   void convolve(const ConvolveParams&) override {}
   void delta_net(const DeltaNetParams& params) override {

@@ -97,7 +97,8 @@ bool is_refused(const std::string& name, const Backend& gpu) {
   const bool refused = !refusal_of(*file, spec, gpu.traits()).empty();
   const auto chosen = [](const LayerSpec& layer) {
     const auto* latent = std::get_if<LatentSpec>(&layer.mixer);
-    return (latent != nullptr && latent->index.has_value()) ||
+    const auto* gqa = std::get_if<GqaSpec>(&layer.mixer);
+    return (gqa != nullptr && gqa->blocks.has_value()) || (latent != nullptr && latent->index.has_value()) ||
            std::holds_alternative<CompressedSpec>(layer.mixer);
   };
   EXPECT_EQ(refused, name == "llama4" || name == "bloom" || name == "mpt" || name == "mimo_v2_flash" ||

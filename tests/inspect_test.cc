@@ -90,6 +90,17 @@ TEST_F(Inspect, SaysWhereLayersDiffer) {
   EXPECT_EQ(json["kv"]["bytes_per_token"], (4 + 2 + 1 + 2) * (8 + 8) * 2);
 }
 
+TEST_F(Inspect, AScaleBesideAMatrixSaysWhoseItIs) {
+  const std::string folder = QUIRE_SOURCE_DIR "/tests/goldens/llama_modelopt_nvfp4";
+  size_t scales = 0;
+  const Json plan = quire_json("inspect --tensors --json " + folder);
+  for (const Json& tensor : plan["tensors"]) {
+    EXPECT_NE(tensor["role"], "") << tensor["name"];
+    scales += tensor["role"].get<std::string>().starts_with("scale of ") ? 1 : 0;
+  }
+  EXPECT_GT(scales, 0u);
+}
+
 TEST_F(Inspect, AMachineTwiceAsFastTakesHalfTheTime) {
   const Json told = quire_json(
       "inspect house --what-if bandwidth=2x,flops=2x --prompt 64,1000 --depth 10,2000 --seconds 0.05 "

@@ -156,6 +156,9 @@ class LateBackend : public Backend {
   void choose_rows(const ChooseRowsParams& params) override {
     later([=, this] { device_.choose_rows(params); });
   }
+  void choose_blocks(const ChooseBlocksParams& params) override {
+    later([=, this] { device_.choose_blocks(params); });
+  }
   void project_heads(const ProjectHeadsParams& params) override {
     later([=, this] { device_.project_heads(params); });
   }

@@ -55,6 +55,49 @@ def mistral3():
         image_token_index=60)
 
 
+def minimax_m3(**changes):
+    """Of ten blocks of 32 tokens a head takes its own and three others; gates and ups reach their limit."""
+    values = tiny(intermediate_size=16, dense_intermediate_size=48, shared_intermediate_size=16, num_hidden_layers=3, head_dim=16, num_local_experts=6,
+                  num_experts_per_tok=2, rope_parameters=rope(theta=1000.0, partial_rotary_factor=0.5), rotary_dim=8, index_n_heads=2,
+                  index_head_dim=12, index_block_size=32, index_topk_blocks=4, index_local_blocks=1, swiglu_limit=1.5, swiglu_alpha=1.3,
+                  layer_types=["full_attention", "minimax_m3_sparse", "minimax_m3_sparse"], mlp_layer_types=["dense", "sparse", "sparse"],
+                  routed_scaling_factor=1.5, max_position_embeddings=512)
+    return transformers.MiniMaxM3VLTextConfig(**{**values, **changes})
+
+
+# Keys as the published config has them.
+M3_RELEASED = {"rope_theta": 1000.0, "rotary_dim": 8, "partial_rotary_factor": 0.5, "hidden_act": "swigluoai", "layer_types": None,
+               "moe_layer_freq": [0, 1], "n_shared_experts": 1, "index_n_heads": None, "index_head_dim": None, "index_block_size": None,
+               "index_topk_blocks": None, "index_local_blocks": None, "mlp_layer_types": None,
+               "sparse_attention_config": {"sparse_num_index_heads": 2, "sparse_index_dim": 12, "sparse_block_size": 32, "sparse_topk_blocks": 3,
+                                           "sparse_local_block": 2, "sparse_attention_freq": [0, 1]}}
+
+
+def as_m3_was_published(state, seed):
+    """Experts one by one, gates and ups apart, and other names of experts and indexes."""
+    stored, meant = {}, {}
+    for name, tensor in state.items():
+        tensor = tensor.to(torch.bfloat16)
+        meant[name] = tensor.float()
+        theirs = name.replace(".self_attn.indexer.", ".self_attn.index_")
+        for part in ("experts.", "shared_experts.", "gate."):
+            theirs = theirs.replace(f".mlp.{part}", f".block_sparse_moe.{part}")
+        theirs = theirs.replace(".block_sparse_moe.gate.e_score_correction_bias", ".block_sparse_moe.e_score_correction_bias")
+        if theirs.endswith("experts.gate_up_proj"):
+            for i, both in enumerate(tensor):
+                gate, up = both.chunk(2)
+                stored[theirs.replace("gate_up_proj", f"{i}.w1.weight")], stored[theirs.replace("gate_up_proj", f"{i}.w3.weight")] = gate.contiguous(), up.contiguous()
+        elif theirs.endswith("experts.down_proj"):
+            for i, down in enumerate(tensor):
+                stored[theirs.replace("down_proj", f"{i}.w2.weight")] = down.contiguous()
+        elif theirs.endswith("gate_up_proj.weight"):
+            gate, up = tensor.chunk(2)
+            stored[theirs.replace("gate_up_proj", "gate_proj")], stored[theirs.replace("gate_up_proj", "up_proj")] = gate.contiguous(), up.contiguous()
+        else:
+            stored[theirs] = tensor.contiguous()
+    return stored, meant
+
+
 def gemma4(**changes):
     """Heads of 8 with a window and of 16 without, of which a quarter rotates."""
     values = tiny(head_dim=8, global_head_dim=16, sliding_window=16, max_position_embeddings=512, final_logit_softcapping=20.0)
@@ -129,6 +172,10 @@ def families(Golden):
                              released={"rope_theta": 10000.0, "rotary_dim": 4, "partial_rotary_factor": 0.5, "use_qk_norm": True, "qk_norm_type": "per_layer",
                                        "scoring_func": "sigmoid", "use_routing_bias": True, "num_mtp_modules": 0},
                              gain=LARGE_BIAS),
+        "minimax_m3": golden(minimax_m3, gain={**LARGE_BIAS, "mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=300),
+        "minimax_m3_released": golden(lambda: minimax_m3(num_hidden_layers=2, vocab_size=32, index_local_blocks=2, index_topk_blocks=3,
+                                                         layer_types=["full_attention", "minimax_m3_sparse"], mlp_layer_types=["dense", "sparse"]),
+                                      released=M3_RELEASED, gain={**LARGE_BIAS, "mlp.gate.": 2.5}, margin=0.0005, prompt_tokens=200, nested="minimax_m3_vl", pack=as_m3_was_published),
         "qwen2_vl": golden(qwen2_vl),
         "qwen3_vl": golden(lambda: qwen3_vl(t.Qwen3VLConfig)),
         "qwen3_vl_moe": golden(lambda: qwen3_vl(t.Qwen3VLMoeConfig, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,

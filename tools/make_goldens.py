@@ -198,7 +198,7 @@ def randomize(model, golden, seed):
     """Norms around one, biases and sinks away from zero, matrices wide enough for clear attention."""
     generator = torch.Generator().manual_seed(seed)
     kind = model.config.model_type
-    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next")) and not kind.startswith(("gemma3n", "gemma4"))  # how they store a norm's weight
+    less_one = kind.startswith(("gemma", "qwen3_5", "qwen3_next", "minimax_m3")) and not kind.startswith(("gemma3n", "gemma4"))  # how they store a norm's weight
     centered = {f"{name}.weight" for name, module in model.named_modules() if "Centered" in type(module).__name__}
     with torch.no_grad():
         for name, buffer in stored_buffers(model):
@@ -326,6 +326,10 @@ class RouterMargin:
             ranked = values.sort(-1, descending=True).values
             if k < values.shape[-1] and not self.sees_logits:
                 gap = ranked[..., k - 1] - ranked[..., k]
+                if values.dim() == 4:  # blocks of rows; of those that are not seen the score is -inf, of a token's own inf
+                    share = gap / values[values.isfinite()].abs().max()
+                    self.smallest_row = min(self.smallest_row, share[ranked[..., k].isfinite()].min().item())
+                    return topk(values, k, *args, **kwargs)
                 if values.dim() == 3 and values.shape[-1] == values.shape[-2] // self.row_tokens:  # rows, of which a token sees those up to its own
                     chooses = (torch.arange(values.shape[-2]) + 1) // self.row_tokens > k
                     share = gap / ranked[..., 0].abs().clamp_min(1e-9)

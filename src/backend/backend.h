@@ -187,6 +187,18 @@ struct ChooseRowsParams {
   std::span<uint32_t> chosen;  // [tokens, most], ascending
 };
 
+// Which blocks of so many rows each KV head of a token attends to, by an index with a head for each of them: the last `local` ones, of
+// which the token's own is one, and of the others those in which a row scores most, query . key; of equal ones the earlier comes first,
+// and a row whose score is no number counts for nothing. A token that sees no more than `most` blocks attends to all, and nothing is
+// written for it. REQUIRES: 1 <= local <= most; pages divide a block.
+struct ChooseBlocksParams {
+  Rows query;          // [tokens, heads * key_dim]
+  uint32_t heads = 0;  // KV heads of those that attend
+  KvView kv;           // of the index: one head, and keys alone
+  uint32_t block = 0, most = 0, local = 1;
+  std::span<uint32_t> chosen;  // numbers of blocks, [tokens, heads, most], ascending
+};
+
 struct AttendParams {
   Rows query;  // [tokens, heads * query_dim]
   uint32_t heads = 0;
@@ -201,6 +213,9 @@ struct AttendParams {
   // REQUIRES: one KV head, no window, no chunks.
   std::span<const uint32_t> chosen = {};
   uint32_t most = 0;
+  // Not rows are chosen but blocks of so many, by each KV head, as choose_blocks gives them: [tokens, KV heads, most]. REQUIRES: as there,
+  // no window, no chunks, and nothing beside.
+  uint32_t block = 0;
   Weight sinks;  // [heads]: a logit per head that takes part in the softmax and has no value; or nothing
   // [heads]: what a score loses, after the soft cap, with every row that its key is behind the query; or nothing. REQUIRES: of the run
   // no row was let go, so that rows are positions.
@@ -511,6 +526,7 @@ class Backend {
   virtual void selective_scan(const SelectiveScanParams& /*params*/) { CHECK(false); }
   virtual void project_heads(const ProjectHeadsParams& /*params*/) { CHECK(false); }
   virtual void choose_rows(const ChooseRowsParams& /*params*/) { CHECK(false); }
+  virtual void choose_blocks(const ChooseBlocksParams& /*params*/) { CHECK(false); }
   virtual void rotate_heads(const RotateHeadsParams& /*params*/) { CHECK(false); }
   virtual void compress_rows(const CompressRowsParams& /*params*/) { CHECK(false); }
   virtual void connect_streams(const ConnectStreamsParams& /*params*/) { CHECK(false); }

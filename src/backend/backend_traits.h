@@ -30,7 +30,7 @@ struct KernelLimits {
   bool latent_rows = true;            // KvStream::key_goes_on and project_heads
   uint32_t latent_dim = kNone;        // of such a key with its value, at most
   uint32_t latent_heads = kNone;      // that have it in common
-  bool chosen_rows = true;            // choose_rows
+  bool chosen_rows = true;            // choose_rows, choose_blocks
   bool plain_experts = true;          // experts without a gate, and squared_relu
   bool all_gates = true;              // every nonlinearity in an MLP with an up beside it
   bool scaled_stream = true;          // NormQuantizeParams::stream_scale

@@ -200,6 +200,11 @@ struct InspectCommand {
       std::string& names = roles[is_part(role, file) ? role.part.tensor : role.tensor];
       names += (names.empty() ? "" : ", ") + role.name;
     }
+    for (const TensorEntry& tensor : file.tensors()) {
+      if (const TensorEntry* scale = file.scale_of(tensor); scale != nullptr)
+        roles[scale->name] =
+            fmt::format("scale{} of {}", scale->shape.front() > 1 ? "s" : "", roles[tensor.name]);
+    }
     return roles;
   }
 

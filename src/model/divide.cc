@@ -25,6 +25,7 @@ Why of_heads(const GqaSpec& gqa, uint32_t ranks) {
   if (gqa.query_key_norm == QueryKeyNorm::whole || gqa.query_key_norm == QueryKeyNorm::per_head_own)
     return "norms the queries of all heads at once or each by weights of its own, which ranks do not divide "
            "yet";
+  if (gqa.blocks) return "has attention whose rows an index chooses, which ranks do not divide yet";
   return too_few("KV heads", gqa.kv_heads, ranks);
 }
 

@@ -74,6 +74,7 @@ class Converter {
       const auto activation = config_.maybe_text(name);
       if (!activation) continue;
       if (arch_ == "gemma" && *activation == "gelu") return;  // as its first files say
+      if (arch_ == "minimax-m3" && *activation == "swigluoai") return;
       if (*activation != out_.family->activation)
         throw Error("{}: \"{}\" is {}; for {} only {} is supported", config_.where(), name,
                     in_quotes(*activation), out_.family->model_type, out_.family->activation);
@@ -155,10 +156,11 @@ class Converter {
         count("max_position_embeddings", arch_ == "falcon" ? std::optional<uint64_t>(2048) : usual(131072)));
     set("embedding_length", embedding);
     if (arch_ != "gemma3n")  // which says it layer by layer
-      set("feed_forward_length", hf_count(config_,
-                                          {"prefix_dense_intermediate_size", "intermediate_size_mlp",
-                                           "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
-                                          has_usual_width ? std::optional(width) : std::nullopt));
+      set("feed_forward_length",
+          hf_count(config_,
+                   {"prefix_dense_intermediate_size", "dense_intermediate_size", "intermediate_size_mlp",
+                    "ffn_hidden_size", "intermediate_size", "moe_intermediate_size"},
+                   has_usual_width ? std::optional(width) : std::nullopt));
     set("attention.head_count", out_.heads);
     set("attention.head_count_kv", out_.kv_heads);
     set("attention.key_length", head_dim);
@@ -168,7 +170,7 @@ class Converter {
       add_hf_gemma4(config_, head_dim, out_);
     } else {
       add_hf_rope(config_, head_dim, out_);
-      add_hf_window(config_, out_);
+      if (arch_ != "minimax-m3") add_hf_window(config_, out_);  // whose kinds of layers are others
       add_family();
       if (arch_ == "laguna") add_hf_laguna(config_, head_dim, out_);
       if (arch_ == "muse-glimmer") add_hf_muse_glimmer(config_, head_dim, out_);
@@ -198,6 +200,7 @@ class Converter {
     if (arch_ == "gemma3n") add_hf_gemma3n(config_, out_);
     if (arch_ == "granite" || arch_ == "granitemoe") add_granite();
     if (arch_ == "mimo2") add_hf_mimo(config_, out_);
+    if (arch_ == "minimax-m3") add_hf_minimax_m3(config_, out_);
     if (arch_ == "cohere2moe") check_cohere2_moe();
     if (arch_ == "command-r" || arch_.starts_with("cohere2"))
       set("logit_scale", positive("logit_scale", 0.0625));

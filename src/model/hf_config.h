@@ -71,6 +71,8 @@ void add_hf_window(const HfObject& config, HfConfig& out);
 void add_hf_experts(const HfObject& config, HfConfig& out);
 // What MiMo-V2-Flash has that others have not, once all else is said.
 void add_hf_mimo(const HfObject& config, HfConfig& out);
+// Of MiniMax M3: which layers choose blocks of rows, and how.
+void add_hf_minimax_m3(const HfObject& config, HfConfig& out);
 // What Laguna and Muse Glimmer have that others have not, once all else is said.
 void add_hf_laguna(const HfObject& config, uint64_t head_dim, HfConfig& out);
 void add_hf_muse_glimmer(const HfObject& config, uint64_t head_dim, HfConfig& out);

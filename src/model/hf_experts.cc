@@ -40,7 +40,7 @@ class Experts {
     add_widths();
     add_routing();
     add_dense_layers();
-    if (arch_ == "gpt-oss") {
+    if (arch_ == "gpt-oss" || arch_ == "minimax-m3") {
       out_.metadata.set("quire.swiglu_limit", positive("swiglu_limit", 7.0));
       out_.metadata.set("quire.swiglu_alpha", positive("swiglu_alpha", 1.702));
     }
@@ -89,7 +89,10 @@ class Experts {
     const auto* shared_width =
         std::ranges::find_if(kSharedWidths, [&](const char* name) { return config_.has(name); });
     if (shared_width != std::end(kSharedWidths)) {
-      set("expert_shared_feed_forward_length", hf_count(config_, {*shared_width}));
+      const uint64_t width = hf_count(config_, {*shared_width});
+      set("expert_shared_feed_forward_length", width);
+      if (arch_ == "minimax-m3" && width % out_.expert_width == 0)  // which other readers ask for
+        set("expert_shared_count", width / out_.expert_width);
     } else if (shared > 0) {
       set("expert_shared_count", shared);
       set("expert_shared_feed_forward_length", shared * out_.expert_width);

@@ -175,6 +175,11 @@ inline constexpr HfFamily kHfFamilies[] = {
      .architecture = "minimax-m2",
      .rope_theta = 5000000,
      .score = HfScore::sigmoid},
+    {.model_type = "minimax_m3_vl_text",
+     .architecture = "minimax-m3",
+     .rope_theta = 5000000,
+     .norm_plus_one = true,
+     .score = HfScore::sigmoid},
     {.model_type = "deepseek_v2",
      .architecture = "deepseek2",
      .score = HfScore::softmax,
@@ -251,13 +256,21 @@ struct HfTextOf {
   std::string_view text;
 };
 inline constexpr HfTextOf kHfTextOf[] = {
-    {"gemma4", "gemma4_text"},     {"gemma4_unified", "gemma4_unified_text"},
-    {"gemma3", "gemma3_text"},     {"gemma3n", "gemma3n_text"},
-    {"mistral3", "mistral"},       {"kimi_k25", "deepseek_v3"},
-    {"qwen2_vl", "qwen2_vl_text"}, {"qwen2_5_vl", "qwen2_5_vl_text"},
-    {"qwen3_vl", "qwen3_vl_text"}, {"qwen3_vl_moe", "qwen3_vl_moe_text"},
-    {"llama4", "llama4_text"},     {"muse_glimmer", "muse_glimmer_text"},
-    {"qwen3_5", "qwen3_5_text"},   {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"gemma4", "gemma4_text"},
+    {"gemma4_unified", "gemma4_unified_text"},
+    {"gemma3", "gemma3_text"},
+    {"gemma3n", "gemma3n_text"},
+    {"mistral3", "mistral"},
+    {"kimi_k25", "deepseek_v3"},
+    {"qwen2_vl", "qwen2_vl_text"},
+    {"qwen2_5_vl", "qwen2_5_vl_text"},
+    {"qwen3_vl", "qwen3_vl_text"},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text"},
+    {"llama4", "llama4_text"},
+    {"muse_glimmer", "muse_glimmer_text"},
+    {"qwen3_5", "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text"},
+    {"minimax_m3_vl", "minimax_m3_vl_text"},
 };
 
 }  // namespace quire

@@ -228,6 +228,27 @@ TEST(HfFolder, ScalesFp8WeightsByBlockRowAndTensor) {
   EXPECT_THAT(error_of([&] { bad.load(*bad.find("blk.0.ffn_up.weight")); }), HasSubstr("does not fit"));
 }
 
+TEST(HfFolder, Fp8WhoseScalesArePowersOfTwoIsTheSameNumbersInBf16) {
+  std::string codes;  // all that are numbers
+  for (int bits = 0; bits < 256; ++bits)
+    if ((bits & 0x7f) != 0x7f) codes += char(bits);
+  std::vector<float> expected(codes.size());
+  dequantize_row(DType::f8_e4m3, reinterpret_cast<const std::byte*>(codes.data()), expected);
+  for (const float scale : {0x1p-100f / 2, 0x1p-9f, 4.0f, 0x1p99f, 3.0f, -2.0f, 0x1p101f}) {
+    FolderMaker maker;
+    maker.config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+    maker.add("model.layers.0.mlp.up_proj.weight", "F8_E4M3", {1, codes.size()}, codes);
+    maker.add("model.layers.0.mlp.up_proj.weight_scale_inv", {1, 2}, {scale, 1});
+    const HfFolder folder(maker.write());
+    const bool is_power = scale == 0x1p-9f || scale == 4.0f || scale == 0x1p99f;
+    EXPECT_EQ(folder.find("blk.0.ffn_up.weight")->dtype, is_power ? DType::bf16 : DType::f32) << scale;
+    const std::vector<float> values = values_of(folder, "blk.0.ffn_up.weight");
+    ASSERT_EQ(values.size(), expected.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(values[i], expected[i] * (i < 128 ? scale : 1)) << scale << " " << i;
+  }
+}
+
 TEST(HfFolder, ComputesLlama3sDivisorsOfFrequencies) {
   FolderMaker maker;
   maker.config["rope_scaling"] = {{"rope_type", "llama3"},

@@ -68,6 +68,13 @@ inline constexpr HfName kHfLayerNames[] = {
     {"self_attn.indexer.wk", "indexer.attn_k"},
     {"self_attn.indexer.k_norm", "indexer.k_norm"},
     {"self_attn.indexer.weights_proj", "indexer.proj"},
+    {"self_attn.indexer.q_proj", "indexer.q_proj"},  // of MiniMax M3
+    {"self_attn.indexer.k_proj", "indexer.k_proj"},
+    {"self_attn.indexer.q_norm", "indexer.q_norm"},
+    {"self_attn.index_q_proj", "indexer.q_proj"},  // as published
+    {"self_attn.index_k_proj", "indexer.k_proj"},
+    {"self_attn.index_q_norm", "indexer.q_norm"},
+    {"self_attn.index_k_norm", "indexer.k_norm"},
     {"self_attn.g_proj", "attn_gate"},
     {"self_attn.gate_proj", "attn_gate"},
     {"attn_norm", "attn_norm"},  // of DeepSeek V4
@@ -232,6 +239,7 @@ inline constexpr HfName kHfPredictorNames[] = {
 inline constexpr std::string_view kHfIgnoredPrefixes[] = {
     "vision_tower.",
     "multi_modal_projector.",
+    "patch_merge_mlp.",
     "model.vision_tower.",
     "model.mtp.",
     "model.multi_modal_projector.",

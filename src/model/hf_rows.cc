@@ -171,6 +171,7 @@ class RowMaker {
     }
     if (type_ == SafetensorsType::i64) return make_numbers(in, out);
     if (is_rounded()) return make_rounded(row, in, out);
+    if (tensor_.entry.dtype == DType::bf16) return make_short(expert, row, in, out);
     const std::span<float> values(reinterpret_cast<float*>(out), tensor_.cols);
     to_f32(type_, in, values);
     scales_.apply(expert, row, values);
@@ -179,6 +180,15 @@ class RowMaker {
       for (float& value : values) value = -std::exp(value);
     }
     return out + values.size_bytes();
+  }
+
+  // FP8 whose numbers bf16 has.
+  std::byte* make_short(uint64_t expert, uint64_t row, const std::byte* in, std::byte* out) const {
+    std::vector<float> values(tensor_.cols);
+    to_f32(type_, in, values);
+    scales_.apply(expert, row, values);
+    quantize_row(DType::bf16, values, out);
+    return out + row_bytes(DType::bf16, tensor_.cols);
   }
 
   // Whole numbers in half the bytes: what does not fit becomes one that no table can have.

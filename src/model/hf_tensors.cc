@@ -4,9 +4,9 @@
 #include <charconv>
 #include <map>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "model/hf_names.h"
+#include "model/hf_shapes.h"
 
 namespace quire {
 namespace {
@@ -46,14 +46,6 @@ bool is_ignored(std::string_view name, uint64_t more_layers) {
          std::ranges::any_of(kHfIgnoredSuffixes, [&](auto suffix) { return name.ends_with(suffix); });
 }
 
-// Of experts stacked, a matrix or biases for each.
-bool is_of_experts(const std::string& name) {
-  return name.find("_exps.") != std::string::npos && !name.ends_with(".scale");
-}
-bool is_stack(const std::string& name) {
-  return is_of_experts(name) || name == "altup_proj.weight" || name == "altup_unembd_proj.weight";
-}
-
 class Planner {
  public:
   Planner(const SafetensorsFolder& files, const HfPackedTensors& packed, const HfConfig& config,
@@ -79,7 +71,7 @@ class Planner {
                   folder_);
     std::vector<HfTensor> tensors;
     for (auto& [name, tensor] : made_) {
-      finish(tensor);
+      finish_hf_tensor(tensor, config_, folder_, made_.contains(scales_name_of(tensor)));
       if (tensor.entry.dtype == DType::nvfp4) tensors.push_back(common_scales(tensor));
       tensors.push_back(std::move(tensor));
     }
@@ -87,24 +79,20 @@ class Planner {
   }
 
  private:
-  static bool is_fp8(const SafetensorsTensor& tensor) {
-    return tensor.type == SafetensorsType::f8_e4m3 || tensor.type == SafetensorsType::f8_e5m2;
-  }
   // "wq_a.scale" beside "wq_a.weight", as DeepSeek V4 has them.
   bool is_scale_beside(std::string_view name) const {
     constexpr std::string_view kEnd = ".scale";
     if (!name.ends_with(kEnd)) return false;
     const SafetensorsTensor* weight =
         files_.find(std::string(name.substr(0, name.size() - kEnd.size())) + ".weight");
-    return weight != nullptr && is_fp8(*weight);
+    return weight != nullptr && is_hf_fp8(*weight);
   }
 
   bool makes_vectors() const {
     return config_.metadata.has(fmt::format("{}.pooling_type", config_.family->architecture));
   }
   [[noreturn]] void refuse(const SafetensorsTensor& tensor, std::string_view why) const {
-    throw Error("{}: tensor {} of shape [{}] {}", folder_, in_quotes(tensor.name),
-                fmt::join(tensor.shape, ", "), why);
+    refuse_hf_tensor(tensor, folder_, why);
   }
 
   HfTensor& add(const std::string& name) {
@@ -210,6 +198,8 @@ class Planner {
     if (rest == "block_sparse_moe.input_linear.weight")
       return place_all_experts(tensor, block, "gate_up_proj");
     if (rest == "block_sparse_moe.output_linear.weight") return place_all_experts(tensor, block, "down_proj");
+    if (rest == "mlp.gate_up_proj.weight" && config_.family->architecture == "minimax-m3")
+      return place_gate_and_up(tensor, block, ".weight");
     if (take_prefix(rest, "shared_mlp.")) return place_granite_mlp(tensor, block, rest);
     for (const char* shared : {"block_sparse_moe.shared_experts.", "mlp.shared_experts.",
                                "mlp.shared_expert.", "mlp.shared_mlp.", "mixer.shared_experts."})
@@ -257,19 +247,24 @@ class Planner {
   // Granite 4 has an MLP for every token, beside experts or instead of them.
   void place_granite_mlp(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
     const char* suffix = config_.experts > 0 ? "_shexp.weight" : ".weight";
-    const auto add_part = [&](const char* name, HfRows rows) {
+    if (rest == "output_linear.weight") return place_plain(tensor, block + "ffn_down" + suffix);
+    if (rest != "input_linear.weight") refuse(tensor, "is not known");
+    place_gate_and_up(tensor, block, suffix);
+  }
+
+  // Both in one, the gate's rows first.
+  void place_gate_and_up(const SafetensorsTensor& tensor, const std::string& block, const char* suffix) {
+    for (const auto& [name, rows] :
+         {std::pair("ffn_gate", HfRows::first_half), std::pair("ffn_up", HfRows::second_half)}) {
       HfTensor& made = add(fmt::format("{}{}{}", block, name, suffix));
       made.parts = {part(tensor)};
       made.rows = rows;
-    };
-    if (rest == "output_linear.weight") return add_part("ffn_down", HfRows::plain);
-    if (rest != "input_linear.weight") refuse(tensor, "is not known");
-    add_part("ffn_gate", HfRows::first_half);
-    add_part("ffn_up", HfRows::second_half);
+    }
   }
 
   void place_shared(const SafetensorsTensor& tensor, const std::string& block, std::string_view rest) {
     const auto [module, suffix] = split_suffix(rest);
+    if (rest == "gate_up_proj.weight") return place_gate_and_up(tensor, block, "_shexp.weight");
     const HfName* name = find_name(kHfSharedNames, module);
     if (!name || suffix.empty()) refuse(tensor, "is not known");
     place_plain(tensor, fmt::format("{}{}{}", block, name->gguf, suffix));
@@ -378,7 +373,7 @@ class Planner {
       if (!part.scale) refuse(tensor, "has no \"_scales\" beside it");
       return part;
     }
-    if (!is_fp8(tensor)) return part;
+    if (!is_hf_fp8(tensor)) return part;
     for (const char* suffix : {"_scale_inv", "_scale"})
       if (!part.scale) part.scale = files_.find(tensor.name + suffix);
     if (const auto [module, suffix] = split_suffix(tensor.name); !part.scale && suffix == ".weight")
@@ -387,186 +382,14 @@ class Planner {
     return part;
   }
 
-  // From the shapes in the file: the shape and type of the result.
-  void finish(HfTensor& tensor) const {
-    if (tensor.parts.empty()) return;
-    for (size_t i = 0; i < tensor.parts.size(); ++i)
-      if (!tensor.parts[i].data) throw Error("{}: {} is missing expert {}", folder_, tensor.entry.name, i);
-    const SafetensorsTensor& first = *tensor.parts.front().data;
-    for (const HfPart& part : tensor.parts)
-      if (part.data->shape != first.shape || part.data->type != first.type)
-        refuse(*part.data, fmt::format("differs from {}", in_quotes(first.name)));
-    if (tensor.entry.dtype == DType::mxfp4) return finish_packed(tensor);
-
-    const bool all_experts = is_of_experts(tensor.entry.name) && tensor.parts.size() == 1;
-    const size_t outer = all_experts ? 1 : 0;
-    // Biases of choices and gates of one row come as matrices.
-    const bool flat = tensor.entry.name.ends_with("exp_probs_b.bias") ||
-                      tensor.entry.name.ends_with("ffn_gate_inp_shexp.weight");
-    const bool one_row = flat && first.shape.size() == 2 && first.shape[0] == 1;
-    // A convolution of each channel by itself.
-    const bool convolution = (tensor.entry.name.find(".ssm_conv1d") != std::string::npos ||
-                              tensor.entry.name.ends_with(".shortconv.conv.weight")) &&
-                             first.shape.size() == 3 && first.shape[1] == 1;
-    std::vector<uint64_t> shape = first.shape;
-    if (one_row) shape = {first.shape[1]};
-    if (first.shape.size() == 4 && tensor.entry.name.ends_with(".ssm_a") && first.shape[0] == 1 &&
-        first.shape[1] == 1 && first.shape[3] == 1)
-      shape = {first.shape[2]};
-    if (convolution) shape = {first.shape.front(), first.shape.back()};
-    const bool vector = tensor.entry.name.ends_with(".bias") || shape.size() == outer + 1;
-    if (shape.size() != outer + (vector ? 1 : 2) || first.bytes.empty()) refuse(first, "has no such shape");
-    if (all_experts && shape[0] != config_.experts)
-      refuse(first, fmt::format("is not of {} experts", config_.experts));
-    tensor.experts = all_experts ? shape[0] : 1;
-    tensor.file_rows = shape[outer];
-    tensor.cols = vector ? 1 : shape[outer + 1];
-    if (tensor.transposed) std::swap(tensor.file_rows, tensor.cols);
-    const HfTiles& tiles = tensor.tiles;
-    if (tiles.reorders() &&
-        (tiles.columns ? tensor.cols : tensor.file_rows) != tiles.begin + tiles.value_heads * tiles.size)
-      refuse(first, fmt::format("is not of {} value heads", tiles.value_heads));
-    check_factors(tensor);
-    set_shape(tensor, vector);
-    tensor.entry.dtype = first_is_packed(tensor) ? packed_type(tensor) : result_type(tensor, first);
-    if (first_is_packed(tensor)) {
-      tensor.entry.bytes =
-          tensor.result_rows() * row_bytes(tensor.entry.dtype, tensor.cols) * tensor.parts.size();
-      return;
-    }
-    const uint64_t values = first.bytes.size() / type_bytes(first) / tensor.file_rows * tensor.result_rows();
-    tensor.entry.bytes = values * traits(tensor.entry.dtype).block_bytes * tensor.parts.size();
-  }
-
-  static std::string scales_name(const HfTensor& tensor) {
-    return tensor.entry.name.substr(0, tensor.entry.name.rfind('.')) + ".scale";
-  }
   // Of NVFP4, one for each expert.
   static HfTensor common_scales(const HfTensor& tensor) {
     HfTensor made;
     for (const HfPart& part : tensor.parts) made.computed.push_back(part.packed->common_scale);
-    made.entry.name = scales_name(tensor);
+    made.entry.name = scales_name_of(tensor);
     made.entry.shape = {made.computed.size()};
     made.entry.bytes = made.computed.size() * sizeof(float);
     return made;
-  }
-
-  void check_factors(const HfTensor& tensor) const {
-    const SafetensorsTensor& first = *tensor.parts.front().data;
-    uint64_t rows = 0;
-    for (const HfFactor& one : tensor.factors) rows += one.rows == 0 ? tensor.file_rows : one.rows;
-    if (!tensor.factors.empty() && rows != tensor.file_rows)
-      refuse(first, fmt::format("has not the {} rows that config.json multiplies", rows));
-    if (!tensor.factors.empty() && first_is_packed(tensor))
-      refuse(first, "is packed, and config.json multiplies it, which is not supported");
-  }
-
-  void finish_packed(HfTensor& tensor) const {
-    const SafetensorsTensor& blocks = *tensor.parts.front().data;
-    const SafetensorsTensor& scales = *tensor.parts.front().scale;
-    const std::vector<uint64_t>& shape = blocks.shape;
-    if (blocks.type != SafetensorsType::u8 || shape.size() != 4 || shape[3] != 16 ||
-        shape[0] != config_.experts || blocks.bytes.empty())
-      refuse(blocks, "is not bytes of MXFP4 blocks [experts, rows, blocks, 16]");
-    if (scales.type != SafetensorsType::u8 || scales.shape != std::vector(shape.begin(), shape.begin() + 3))
-      refuse(scales, fmt::format("does not fit {}", in_quotes(blocks.name)));
-    tensor.experts = shape[0];
-    tensor.file_rows = shape[1];
-    tensor.cols = shape[2] * 32;
-    set_shape(tensor, false);
-    tensor.entry.bytes = blocks.bytes.size() / 16 * 17 / (halves(tensor) ? 2 : 1);
-  }
-
-  static bool first_is_packed(const HfTensor& tensor) { return tensor.parts.front().packed != nullptr; }
-
-  DType packed_type(const HfTensor& tensor) const {
-    std::vector<const PackedMatrix*> matrices;
-    for (const HfPart& part : tensor.parts) {
-      if (part.packed == nullptr || tensor.transposed || tensor.entry.shape.size() == 1)
-        refuse(*part.data, fmt::format("is packed by {} where it cannot be", config_.quantization.method));
-      matrices.push_back(part.packed);
-    }
-    if (is_small(tensor)) return DType::f32;
-    DType type = type_of_packed(matrices);
-    // Beside which something else may have the name of its scales (Gemma 4).
-    if (type == DType::nvfp4 && made_.contains(scales_name(tensor))) type = DType::f16;
-    // Of a row: blocks would be torn.
-    const bool in_parts = (tensor.tiles.reorders() && tensor.tiles.columns) || tensor.heads_turned;
-    return in_parts && traits(type).block_values > 1 ? DType::f16 : type;
-  }
-
-  static bool is_small(const HfTensor& tensor) {
-    const std::string& name = tensor.entry.name;
-    return tensor.entry.shape.size() == 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
-           name.ends_with(".ffn_gate_inp.weight") || name.find("_compressor_ape.") != std::string::npos ||
-           name.find("hc_") != std::string::npos || name.find(".ssm_conv1d") != std::string::npos ||
-           name.ends_with(".shortconv.conv.weight") || name == "position_embd.weight";
-  }
-
-  static bool halves(const HfTensor& tensor) { return is_half(tensor.rows); }
-
-  void set_shape(HfTensor& tensor, bool vector) const {
-    const SafetensorsTensor& first = *tensor.parts.front().data;
-    if (halves(tensor) && tensor.file_rows % 2 != 0) refuse(first, "does not divide into gate and up");
-    if (tensor.rows == HfRows::pairs && tensor.file_rows % (2 * tensor.heads) != 0)
-      refuse(first, fmt::format("does not divide into the pairs of {} heads", tensor.heads));
-    const HfSections& sections = tensor.sections;
-    if (tensor.rows == HfRows::sections && tensor.file_rows != sections.groups * sections.group_rows)
-      refuse(first, fmt::format("is not of {} groups of {} rows", sections.groups, sections.group_rows));
-    if (is_stack(tensor.entry.name))
-      tensor.entry.shape.push_back(std::max<uint64_t>(tensor.experts, tensor.parts.size()));
-    tensor.entry.shape.push_back(tensor.result_rows());
-    if (!vector) tensor.entry.shape.push_back(tensor.cols);
-    if (tensor.head_stack > 0) {
-      const uint64_t rows = tensor.result_rows() / tensor.head_stack;
-      tensor.entry.shape = {tensor.head_stack, rows, tensor.cols};
-      if (tensor.heads_turned) std::swap(tensor.entry.shape[1], tensor.entry.shape[2]);
-    }
-    set_group_shape(tensor.entry);
-  }
-
-  // Mamba-2: a row for each head, and of norms for each group.
-  void set_group_shape(TensorEntry& entry) const {
-    if (config_.state_groups == 0 || entry.shape.size() != 1) return;
-    const uint64_t values = entry.shape[0];
-    if (entry.name.ends_with(".ssm_a") || entry.name.ends_with(".ssm_d")) entry.shape = {values, 1};
-    if (!entry.name.ends_with(".ssm_norm.weight")) return;
-    if (values % config_.state_groups != 0)
-      throw Error("{}: {} does not divide into {} groups", folder_, entry.name, config_.state_groups);
-    entry.shape = {config_.state_groups, values / config_.state_groups};
-  }
-
-  static bool holds_numbers(const HfTensor& tensor) {
-    return tensor.entry.name.ends_with(".ffn_gate_tid2eid.weight");
-  }
-
-  DType result_type(const HfTensor& tensor, const SafetensorsTensor& source) const {
-    if (holds_numbers(tensor)) {
-      if (source.type != SafetensorsType::i64 && source.type != SafetensorsType::i32)
-        refuse(source, fmt::format("is of type {}, and whole numbers were expected", source.type_name));
-      return DType::i32;
-    }
-    const bool small = is_small(tensor);
-    switch (source.type) {
-      case SafetensorsType::f32:
-        return DType::f32;
-      case SafetensorsType::f16:
-        return small ? DType::f32 : DType::f16;
-      case SafetensorsType::bf16:
-        return small ? DType::f32 : DType::bf16;
-      case SafetensorsType::f8_e4m3:
-      case SafetensorsType::f8_e5m2:
-        if (tensor.transposed) refuse(source, "is FP8 and transposed, which is not supported");
-        return DType::f32;
-      default:
-        refuse(source, fmt::format("is of type {}, which is not supported", source.type_name));
-    }
-  }
-
-  static uint64_t type_bytes(const SafetensorsTensor& tensor) {
-    if (tensor.type == SafetensorsType::i64) return 8;
-    if (tensor.type == SafetensorsType::f32 || tensor.type == SafetensorsType::i32) return 4;
-    return tensor.type == SafetensorsType::f16 || tensor.type == SafetensorsType::bf16 ? 2 : 1;
   }
 
   const SafetensorsFolder& files_;

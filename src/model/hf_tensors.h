@@ -96,7 +96,7 @@ struct HfTensor {
 };
 
 // The tensors of a folder in GGUF's names, order of rows and types: a vector, a norm or a router is f32, FP8
-// becomes f32, the rest is as it is in the file. Throws Error for a tensor that has no place in the model.
+// becomes bf16 or f32 (hf_shapes.h), the rest is as it is in the file. Throws Error for a tensor that has no place in the model.
 std::vector<HfTensor> plan_hf_tensors(const SafetensorsFolder& files, const HfPackedTensors& packed,
                                       const HfConfig& config, const std::string& folder);
 

@@ -53,6 +53,7 @@ constexpr Architecture kArchitectures[] = {
     {"glm4", arch::glm4_spec},
     {"glm4moe", arch::glm4_moe_spec},
     {"minimax-m2", arch::minimax_m2_spec},
+    {"minimax-m3", arch::minimax_m3_spec},
     {"command-r", arch::command_r_spec},
     {"cohere2", arch::cohere2_spec},
     {"cohere2moe", arch::cohere2_moe_spec},

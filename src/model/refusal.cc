@@ -35,6 +35,8 @@ Refusal of_attention(const GqaSpec& gqa, const KernelLimits& limits) {
     return "has attention with a gate of its own, which is not there yet";
   if (gqa.values != Values::own && !limits.norms_of_parts)
     return "has attention with normed values, which is not there yet";
+  if (gqa.blocks && !limits.chosen_rows)
+    return "chooses the blocks of rows that it attends to by an index, which is not there yet";
   if (gqa.chunk > 0 && !limits.chunks) return "has attention in chunks, which is not there yet";
   if (!gqa.slopes.empty() && !limits.slopes)
     return "has scores that fall with the distance (ALiBi), which are not there yet";

@@ -157,6 +157,18 @@ Keys indexed(uint64_t heads, uint64_t key_dim, uint64_t most, Keys keys) {
   return with(std::move(keys), "attention.indexer.top_k", most);
 }
 
+// An index that chooses blocks of rows, in all layers but the first, which have no experts.
+Keys block_indexed(uint64_t heads, uint64_t key_dim, uint64_t block, uint64_t most, uint64_t dense) {
+  Keys keys = indexed(heads, key_dim, most,
+                      {{"leading_dense_block_count", dense},
+                       {"expert_gating_func", uint64_t(2)},
+                       {"expert_shared_count", uint64_t(1)},
+                       {"expert_weights_scale", 2.0},
+                       {"rope.dimension_count", uint64_t(64)}});
+  keys = with(std::move(keys), "attention.indexer.block_size", block);
+  return with(std::move(keys), "attention.indexer.local_blocks", 1);
+}
+
 // DeepSeek V4: rows of 512 values, 64 of which rotate, and of 4 or 128 tokens beside a window of 128; `ratios` of its layers.
 struct V4Heads {
   uint64_t query_rank, groups, group_rank, rotated, window, index_heads, index_dim, index_most;
@@ -375,6 +387,8 @@ const std::vector<SynthShape>& synth_shapes() {
                        latent({1536, 512, 128, 64, 128}, yarn(v3_routing(3, 2.5, 8, 4), 40, 4096, 0.1))))},
       {"tiny-v4", 256, 4, 4, 1, 64, 512, 512, 8192, false, 10000, "deepseek4",
        experts(8, 2, 128, v4({128, 2, 64, 16, 64, 16, 32, 32}, v4_ratios(4, 0), 1.5))},
+      {"v4-lite", 2048, 9, 32, 1, 512, 8192, 32000, 1048576, false, 10000, "deepseek4",
+       experts(32, 4, 1408, v4({768, 8, 512, 64, 128, 32, 128, 512}, v4_ratios(9, 0), 1.5))},
       {"deepseek-v4-flash", 4096, 43, 64, 1, 512, 2048, 129280, 1048576, false, 10000, "deepseek4",
        experts(256, 6, 2048, v4({1024, 8, 1024, 64, 128, 64, 128, 512}, v4_ratios(43, 0), 1.5))},
       {"deepseek-v4-pro", 7168, 61, 128, 1, 512, 3072, 129280, 1048576, false, 10000, "deepseek4",
@@ -428,6 +442,8 @@ const std::vector<SynthShape>& synth_shapes() {
        {{"attention.sliding_window", uint64_t(1024)}}},
       {"phi-4", 5120, 40, 40, 10, 128, 17920, 100352, 16384, false, 250000, "phi3"},
       {"llama-70b", 8192, 80, 64, 8, 128, 28672, 128256, 131072, false, 500000},
+      {"minimax-m3", 6144, 60, 64, 4, 128, 12288, 200064, 524288, false, 5e6f, "minimax-m3",
+       experts(128, 4, 3072, block_indexed(4, 128, 128, 16, 3))},
       {"minimax-m2", 3072, 62, 48, 8, 128, 1536, 200064, 196608, false, 5e6f, "minimax-m2",
        experts(256, 8, 1536, {{"expert_gating_func", uint64_t(2)}, {"rope.dimension_count", uint64_t(64)}})},
   };

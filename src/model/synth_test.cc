@@ -22,7 +22,7 @@ const std::map<std::string, double> kParameters = {
     {"gemma3n-e2b", 4.46},        {"gemma3n-e4b", 6.87},
     {"falcon-h1-7b", 7.59},       {"qwen3-8b", 8.19},
     {"gemma3-4b", 3.88},          {"phi-4", 14.66},
-    {"llama-70b", 70.55},
+    {"llama-70b", 70.55},         {"minimax-m3", 428},
 };
 
 TEST(SynthShapes, HaveTheParametersOfTheirModels) {

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/check.h"
+#include "tensor/lanes.h"
 
 // Hyper-connections. A token's numbers depend on its own rows alone, and are computed in one order.
 
@@ -13,6 +15,13 @@ namespace {
 
 float sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));
+}
+
+template <class Lanes>
+Lanes load(const float* from) {
+  Lanes lanes;
+  std::memcpy(&lanes, from, sizeof(lanes));
+  return lanes;
 }
 
 // Rows, or columns, of a square matrix: `step` from one number of a line to the next, `next` from one line to the next.
@@ -47,11 +56,15 @@ class TokenStreams {
     before.assign(streams_, streams_ + count_ * dim_);
     const float* made = params_.stream.row(token_);
     for (size_t k = 0; k < count_; ++k) {
-      for (size_t i = 0; i < dim_; ++i) {
-        float mixed = 0;
-        for (size_t j = 0; j < count_; ++j) mixed += comb_[j * count_ + k] * before[j * dim_ + i];
-        streams_[k * dim_ + i] = post_[k] * made[i] + mixed;
-      }
+      const auto given = [&]<class Lanes>(size_t i, Lanes value) {
+        for (size_t j = 0; j < count_; ++j)
+          value = value + comb_[j * count_ + k] * load<Lanes>(before.data() + j * dim_ + i);
+        value = post_[k] * load<Lanes>(made + i) + value;
+        std::memcpy(streams_ + k * dim_ + i, &value, sizeof(value));
+      };
+      size_t i = 0;
+      for (; i + 4 <= dim_; i += 4) given(i, F32x4{});
+      for (; i < dim_; ++i) given(i, 0.0f);
     }
   }
 

@@ -49,6 +49,7 @@ class CpuBackend : public Backend {
   void selective_scan(const SelectiveScanParams& params) override;
   void project_heads(const ProjectHeadsParams& params) override;
   void choose_rows(const ChooseRowsParams& params) override;
+  void choose_blocks(const ChooseBlocksParams& params) override;
   void rotate_heads(const RotateHeadsParams& params) override;
   void compress_rows(const CompressRowsParams& params) override;
   void connect_streams(const ConnectStreamsParams& params) override;
@@ -143,7 +144,7 @@ class CpuBackend : public Backend {
   // What project_experts gathers: rows sorted by expert. Grown on demand.
   struct ExpertScratch {
     std::vector<std::byte> in;
-    std::vector<float> gate, up, down;
+    std::vector<float> in_rows, gate, up, down;
     std::vector<std::byte> hidden;
   };
   ExpertScratch experts_;

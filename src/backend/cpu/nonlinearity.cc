@@ -78,10 +78,15 @@ void activate_row(const Gate& function, const float* gate, const float* up, floa
       return;
     }
     case Nonlinearity::limited_silu: {
-      for (size_t i = 0; i < count; ++i) {
-        const float g = std::min(gate[i], function.limit);
-        out[i] = silu(all4(g))[0] * std::clamp(up[i], -function.limit, function.limit);
-      }
+      const float limit = function.limit;
+      const auto limited = [&](F32x4 g, F32x4 u) {
+        g = all4(limit) < g ? all4(limit) : g;
+        u = u < all4(-limit) ? all4(-limit) : all4(limit) < u ? all4(limit) : u;
+        return silu(g) * u;
+      };
+      size_t i = 0;
+      for (; i + 4 <= count; i += 4) store4(limited(load4(gate + i), load4(up + i)), out + i);
+      for (; i < count; ++i) out[i] = limited(all4(gate[i]), all4(up[i]))[0];
       return;
     }
     case Nonlinearity::xielu: {

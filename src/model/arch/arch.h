@@ -131,6 +131,7 @@ ModelSpec glm4_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec chatglm_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec glm4_moe_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options);
+ModelSpec minimax_m3_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec deepseek2_spec(const ModelFile& file, const SpecOptions& options);
 ModelSpec deepseek32_spec(const ModelFile& file, const SpecOptions& options);

@@ -8,13 +8,6 @@
 
 namespace quire::arch {
 
-ModelSpec minimax_m2_spec(const ModelFile& file, const SpecOptions& options) {
-  ModelSpec spec = common_spec(file, options, {.base = 5000000.0f});
-  set_query_key_norm(spec, QueryKeyNorm::whole);
-  read_routing(file, spec, {.score = RouterScore::sigmoid});
-  return spec;
-}
-
 // And Hunyuan 3.
 ModelSpec dots1_spec(const ModelFile& file, const SpecOptions& options) {
   ModelSpec spec = common_spec(file, options, {});

@@ -18,7 +18,10 @@ class GqaBlock : public Block {
         query_(own_heads_.count * spec.key_dim),
         key_(own_kv_.count * spec.key_dim),
         value_(own_kv_.count * spec.value_dim),
-        attended_(size_t(spec.heads) * spec.value_dim) {}
+        attended_(size_t(spec.heads) * spec.value_dim) {
+    CHECK(!spec.blocks || (spec.rope && !spec.shares_with && spec.window == 0 && spec.chunk == 0 &&
+                           spec.slopes.empty() && !has_gate()));
+  }
 
   std::vector<Role> roles() const override;
   std::vector<size_t> scratch() const override {
@@ -26,10 +29,13 @@ class GqaBlock : public Block {
                                   attended_};
     if (spec_.output_gate) widths.insert(widths.end(), {2 * query_, query_, attended_});
     if (spec_.own_gate != GateOf::none) widths.insert(widths.end(), {0, gate_width(), attended_});
+    if (spec_.blocks)
+      widths.insert(widths.end(), {index_query_width(), spec_.blocks->key_dim,
+                                   size_t(spec_.kv_heads) * spec_.blocks->most});
     return widths;
   }
   KvLayer cached() const override {
-    return {
+    KvLayer streams = {
         // Pages are alike on all ranks, so that what moves in one moves in all: those who have a head less leave its place empty.
         {.kv_heads = (spec_.kv_heads + spec_.place.of - 1) / spec_.place.of,
          .key_dim = spec_.key_dim,
@@ -37,6 +43,9 @@ class GqaBlock : public Block {
          .window = spec_.chunk == 0 ? spec_.window : spec_.chunk,  // what a chunk sees is never further back
          .page_tokens = spec_.page_tokens,
          .shares_with = spec_.shares_with}};
+    if (spec_.blocks)
+      streams.push_back({.kv_heads = 1, .key_dim = spec_.blocks->key_dim, .page_tokens = spec_.page_tokens});
+    return streams;
   }
   StepCost cost(const StepShape& shape, std::span<const KvLayerLayout* const> streams) const override;
   void forward(const BlockStep& step) const override;
@@ -56,7 +65,12 @@ class GqaBlock : public Block {
     kKeyNorm,
     kKeyNormBias,
     kSinks,
-    kGate
+    kGate,
+    kIndexQuery,  // these, if there is an index
+    kIndexKey,
+    kIndexQueryNorm,
+    kIndexQueryNormBias,
+    kIndexKeyNorm
   };
   enum : uint8_t {  // scratch
     kQueryRows,
@@ -65,7 +79,10 @@ class GqaBlock : public Block {
     kAttendedRows,
     kBothRows,  // from here on of those with a gate
     kGateRows,
-    kUngatedRows
+    kUngatedRows,
+    kIndexQueryRows = kBothRows,  // from here on of those with an index, which have no gate
+    kIndexKeyRows,
+    kChosenRows  // numbers of blocks
   };
 
   size_t heads_per_kv() const { return spec_.kv_heads == 0 ? 0 : spec_.heads / spec_.kv_heads; }
@@ -76,10 +93,16 @@ class GqaBlock : public Block {
   // What is attended to, and where what own heads see of it goes.
   KvView own_rows(const KvView& kv, KvLayerLayout& own) const;
   Activation own_columns(const Activation& attended) const;
+  size_t index_query_width() const { return size_t(spec_.kv_heads) * spec_.blocks->key_dim; }
+  void choose_blocks(const BlockStep& step, AttendParams& attend) const;
   // The rows of values, normed head by head.
   void norm_values(const BlockStep& step) const;
   Norm norm(const BlockStep& step, size_t weight) const {
     return {spec_.norm.kind, spec_.norm.epsilon, step.weights[weight], step.weights[weight + 1]};
+  }
+  Norm index_norm(const BlockStep& step, size_t weight) const {
+    return {spec_.blocks->norm.kind, spec_.blocks->norm.epsilon, step.weights[weight],
+            step.weights[weight + 1]};
   }
 
   GqaSpec spec_;
@@ -137,6 +160,13 @@ std::vector<Role> GqaBlock::roles() const {
                               spec_.sinks ? Presence::required : Presence::absent));
   roles.push_back(matrix("attention gate", "attn_gate.weight", gate_width()));
   if (gate_width() == 0) roles.back().presence = Presence::absent;
+  if (spec_.blocks) {
+    roles.push_back(matrix("queries of the index", "indexer.q_proj.weight", index_query_width()));
+    roles.push_back(matrix("keys of the index", "indexer.k_proj.weight", spec_.blocks->key_dim));
+    for (const auto& [name, tensor] : {std::pair("norm of the index's queries", "indexer.q_norm"),
+                                       std::pair("norm of the index's keys", "indexer.k_norm")})
+      for (Role& role : norm_roles(name, tensor, spec_.blocks->key_dim)) roles.push_back(std::move(role));
+  }
   if (spec_.place.is_alone()) return roles;
   const auto divide = [&](size_t role, RowShare share, size_t unit) {
     roles[role] = divided(std::move(roles[role]), {share.begin * unit, share.count * unit});
@@ -182,8 +212,12 @@ StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* c
   const uint64_t window = seen == 0 ? ~uint64_t(0) : seen;
   const uint64_t end = uint64_t(shape.depth) + shape.tokens;
   double visible = 0;  // pairs of a query's token and a cached one
+  double scored = 0;   // of these and keys of an index
   for (uint64_t position = shape.depth; position < end; ++position) {
     visible += double(std::min(position + 1, window));
+    if (!spec_.blocks || position / spec_.blocks->block < spec_.blocks->most) continue;
+    scored += double(position + 1);
+    visible -= double(position / spec_.blocks->block + 1 - spec_.blocks->most) * spec_.blocks->block;
   }
   StepCost cost;
   const double per_pair = 2 * double(own_heads_.count) * (spec_.key_dim + spec_.value_dim);
@@ -193,7 +227,44 @@ StepCost GqaBlock::cost(const StepShape& shape, std::span<const KvLayerLayout* c
   const double row_bytes =
       double(streams[0]->key_row_bytes + streams[0]->value_row_bytes) * double(own_kv_.count);
   cost.kv_bytes = shape.sequences * double(end - first) * row_bytes;
+  if (scored == 0) return cost;
+  cost.f32_ops += shape.sequences * scored * 2 * double(index_query_width());
+  const double read = std::min(double(end), double(shape.tokens) * spec_.blocks->most * spec_.blocks->block);
+  cost.kv_bytes = shape.sequences * (read * row_bytes + double(end) * double(streams[1]->key_row_bytes));
   return cost;
+}
+
+void GqaBlock::choose_blocks(const BlockStep& step, AttendParams& attend) const {
+  const auto& w = step.weights;
+  const BlockIndexSpec& index = *spec_.blocks;
+  const Rows query = step.scratch[kIndexQueryRows].f32, key = step.scratch[kIndexKeyRows].f32;
+  const Rows& kept = step.scratch[kChosenRows].f32;
+  const Projection both[] = {{w[kIndexQuery], {}, query}, {w[kIndexKey], {}, key}};
+  step.backend.project({step.in, both});
+  const Norm query_norm = index_norm(step, kIndexQueryNorm), key_norm = index_norm(step, kIndexKeyNorm);
+  const RopeAngles& angles = step.angles[*spec_.rope];
+  step.backend.rope_store({.query = query,
+                           .key = key,
+                           .value = {},
+                           .head_dim = index.key_dim,
+                           .query_norm = &query_norm,
+                           .key_norm = &key_norm,
+                           .norm_span = index.key_dim,
+                           .cos = angles.cos,
+                           .sin = angles.sin,
+                           .pairing = angles.pairing,
+                           .kv = step.kv[1]});
+  attend.most = index.most;
+  attend.block = index.block;
+  const std::span blocks(reinterpret_cast<uint32_t*>(kept.data), kept.rows * spec_.kv_heads * index.most);
+  attend.chosen = blocks;
+  step.backend.choose_blocks({.query = query,
+                              .heads = spec_.kv_heads,
+                              .kv = step.kv[1],
+                              .block = index.block,
+                              .most = index.most,
+                              .local = index.local,
+                              .chosen = blocks});
 }
 
 void GqaBlock::forward(const BlockStep& step) const {
@@ -242,15 +313,16 @@ void GqaBlock::forward(const BlockStep& step) const {
   const std::span<const float> all_slopes = spec_.slopes;
   const std::span<const float> slopes =
       all_slopes.empty() ? all_slopes : all_slopes.subspan(own_heads_.begin, own_heads_.count);
-  const AttendParams attend{.query = query,
-                            .heads = uint32_t(own_heads_.count),
-                            .kv = kv,
-                            .chunk = spec_.chunk,
-                            .scale = spec_.scale,
-                            .soft_cap = spec_.soft_cap,
-                            .sinks = w[kSinks],
-                            .slopes = slopes,
-                            .out = own_columns(step.scratch[has_gate() ? kUngatedRows : kAttendedRows])};
+  AttendParams attend{.query = query,
+                      .heads = uint32_t(own_heads_.count),
+                      .kv = kv,
+                      .chunk = spec_.chunk,
+                      .scale = spec_.scale,
+                      .soft_cap = spec_.soft_cap,
+                      .sinks = w[kSinks],
+                      .slopes = slopes,
+                      .out = own_columns(step.scratch[has_gate() ? kUngatedRows : kAttendedRows])};
+  if (spec_.blocks) choose_blocks(step, attend);
   for (const Tap& tap : step.taps.list) {
     if (tap.layer == step.layer) step.backend.tap(tap, attend, step.taps.values);
   }

@@ -28,6 +28,16 @@ enum class GateOf : uint8_t { none, values, heads };
 // keys' matrix gives, which they have no other of.
 enum class Values : uint8_t { own, own_normed, keys_normed };
 
+// The blocks of rows that a KV head attends to, where a token sees more than `most`, chosen by an index that has a head for each KV head and
+// keys of its own, which are a second stream of the cache. The last `local` ones are always among them.
+struct BlockIndexSpec {
+  uint32_t key_dim = 0;  // of which as much rotates as of the heads that attend
+  uint32_t block = 0;    // rows
+  uint32_t most = 0;     // blocks
+  uint32_t local = 1;
+  NormSpec norm = {};  // of its queries and keys
+};
+
 // Softmax attention whose query heads share KV heads in equal groups.
 struct GqaSpec {
   uint32_t heads = 0;
@@ -56,6 +66,8 @@ struct GqaSpec {
   // An earlier layer of the same heads and window, whose keys and values it reads: it has none of its own.
   std::optional<uint32_t> shares_with = {};
   RankPlace place = {};  // who computes which of its heads and rows
+  // REQUIRES: it rotates, has keys and values of its own, and no window, chunks, slopes or gate.
+  std::optional<BlockIndexSpec> blocks = {};
 };
 
 BlockPtr make_block(const GqaSpec& spec, uint32_t dim);

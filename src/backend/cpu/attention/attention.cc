@@ -41,8 +41,8 @@ size_t round_up(size_t n, size_t multiple) {
 // A block of queries: some tokens of one run, some of the query heads of one KV head.
 struct Block {
   uint32_t run, first_token, tokens, kv_head, first_head, heads;
-  const uint32_t* chosen =
-      nullptr;  // of one token: it attends to these rows alone, of the rows that are chosen from
+  // Of one token: it attends to these rows alone, of the rows that are chosen from; or to these blocks of rows.
+  const uint32_t* chosen = nullptr;
 };
 
 // Where rows are that a token may choose from.
@@ -69,7 +69,7 @@ class BlockAttention {
         page_rows_(layer_.page_rows % 4 == 0 ? layer_.page_rows : kGatheredRows),
         block_(block),
         chosen_(&kv == &chosen_from(params) ? block.chosen : nullptr),
-        gathers_(chosen_ != nullptr || page_rows_ != layer_.page_rows),
+        gathers_((chosen_ != nullptr && params.block == 0) || page_rows_ != layer_.page_rows),
         segment_tokens_(segment_tokens(layer_.shape)),
         queries_(block.tokens * block.heads),
         key_width_(round_up(layer_.shape.key_dim, kAttendLanes)),
@@ -106,7 +106,7 @@ class BlockAttention {
       gather(scratch, begin_page, end_page);
     } else {
       for (uint32_t page = begin_page; page < fetch_end_page; ++page)
-        scratch.pages.push_back(kv_.head_page(block_.run, block_.kv_head, page));
+        scratch.pages.push_back(kv_.head_page(block_.run, block_.kv_head, page_at(page)));
     }
     attend({.shape = &layer_.shape,
             .page_tokens = page_rows_,
@@ -145,6 +145,13 @@ class BlockAttention {
   }
 
  private:
+  // Of chosen blocks the pages follow each other as if there were no others.
+  uint32_t page_at(uint32_t page) const {
+    if (chosen_ == nullptr) return page;
+    const uint32_t pages = params_.block / page_rows_;
+    return chosen_[page / pages] * pages + page % pages;
+  }
+
   // Chosen rows become pages, as if there were no others; or all rows do.
   void gather(Scratch& scratch, uint32_t begin_page, uint32_t end_page) const {
     const size_t page_bytes = page_rows_ * (layer_.key_row_bytes + layer_.value_row_bytes);
@@ -166,9 +173,10 @@ class BlockAttention {
 
   // How many rows there are up to the token, its own included; or that it has chosen.
   uint32_t end(uint32_t token) const {
-    if (chosen_ != nullptr) return params_.most;
+    if (chosen_ != nullptr && params_.block == 0) return params_.most;
     const uint32_t row =
         kv_.head_row(block_.run, block_.kv_head, batch_.runs[block_.run].row_of(block_.first_token + token));
+    if (chosen_ != nullptr) return (params_.most - 1) * params_.block + row % params_.block + 1;
     return (row + 1) / layer_.shape.stride;
   }
   size_t head(size_t query) const { return block_.first_head + query % block_.heads; }
@@ -215,14 +223,18 @@ std::vector<Block> attention_blocks(const AttendParams& params, const BatchView&
     if (params.most > 0) {
       const KvView& from = chosen_from(params);
       const uint64_t row = from.head_row(r, 0, run.row_of(run.begin));
-      const uint64_t first = (uint64_t(params.most) + 1) * from.layer->shape.stride - 1;  // that chooses
+      const uint64_t first = params.block > 0  // that chooses
+                                 ? uint64_t(params.most) * params.block
+                                 : (uint64_t(params.most) + 1) * from.layer->shape.stride - 1;
       choosing = row >= first ? 0 : uint32_t(std::min<uint64_t>(run.count, first - row));
     }
     for (uint32_t t = run.count; t > choosing; --t) {
       const uint32_t token = run.begin + t - 1, most = few ? kChosenBlockHeads : kMostBlockQueries;
-      for (uint32_t i = 0; i < heads_per_kv; i += most)
-        blocks.push_back({r, token, 1, 0, i, std::min(most, heads_per_kv - i),
-                          params.chosen.data() + size_t(token) * params.most});
+      for (uint32_t h = 0; h < shape.kv_heads; ++h) {
+        const uint32_t* chosen = params.chosen.data() + (size_t(token) * shape.kv_heads + h) * params.most;
+        for (uint32_t i = 0; i < heads_per_kv; i += most)
+          blocks.push_back({r, token, 1, h, h * heads_per_kv + i, std::min(most, heads_per_kv - i), chosen});
+      }
     }
     // The last first: they see the most, and no thread should begin such a block when the others are done.
     for (uint32_t left = choosing; left > 0;) {
@@ -311,8 +323,10 @@ void CpuBackend::attend(const AttendParams& params) {
         kSegmentTokens % params.kv.layer->page_rows == 0);
   const bool both = params.beside.layer != nullptr;
   const KvLayerShape& choice = chosen_from(params).layer->shape;
-  CHECK(params.most == 0 || (choice.kv_heads == 1 && choice.window == 0 && (both || params.chunk == 0) &&
-                             params.chosen.size() >= params.query.rows * params.most));
+  CHECK(params.most == 0 ||
+        ((choice.kv_heads == 1 || params.block > 0) && choice.window == 0 && (both || params.chunk == 0) &&
+         params.chosen.size() >= params.query.rows * choice.kv_heads * params.most));
+  CHECK(params.block == 0 || (params.most > 0 && !both && params.block % params.kv.layer->page_rows == 0));
   CHECK(!both || (choice.kv_heads == shape.kv_heads && choice.key_dim == shape.key_dim &&
                   choice.value_dim == shape.value_dim && choice.key_format == shape.key_format &&
                   choice.value_format == shape.value_format && choice.key_goes_on == shape.key_goes_on &&

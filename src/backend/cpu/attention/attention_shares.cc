@@ -158,14 +158,15 @@ Rows CpuBackend::attention_shares(const AttendParams& params, uint32_t token, ui
   for (uint32_t h = 0; h < shape.kv_heads; ++h) {
     if (stay[h]) tapped_keys_.heads[h].rows = std::max(tapped_keys_.heads[h].rows, seen[h].row + 1);
   }
-  if (params.most > 0 && last >= params.most) {
+  const uint32_t block = std::max(params.block, 1u);
+  if (params.most > 0 && last / block >= params.most) {
     // Rows that were not chosen have no share.
-    const std::span chosen = params.chosen.subspan(size_t(token) * params.most, params.most);
-    std::vector<bool> kept(out.width);
-    for (const uint32_t at : chosen) kept[at] = true;
     for (uint32_t i = 0; i < heads; ++i) {
+      const size_t chooser = size_t(token) * shape.kv_heads + (first_head + i) / group;
+      std::vector<bool> kept(out.width / block + 1);
+      for (const uint32_t at : params.chosen.subspan(chooser * params.most, params.most)) kept[at] = true;
       for (size_t at = 0; at < out.width; ++at)
-        if (!kept[at]) out.row(i)[at] = -std::numeric_limits<float>::infinity();
+        if (!kept[at / block]) out.row(i)[at] = -std::numeric_limits<float>::infinity();
     }
   }
   pool_.parallel_for(heads, 1, [&](size_t begin, size_t end) {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <vector>
 
+#include "backend/cpu/attention/index_scores.h"
 #include "backend/cpu/cpu_backend.h"
 #include "base/check.h"
 #include "base/thread_pool.h"
@@ -14,13 +15,6 @@ namespace quire {
 namespace {
 
 constexpr uint32_t kIndexPages = 16;  // that a thread scores at once, where tokens are few
-
-// Room of a thread; it grows and stays.
-struct IndexRoom {
-  std::vector<AttendQuery> queries;
-  std::vector<const std::byte*> pages;
-  std::vector<float> query_lanes, key_rows, value_rows, scores;
-};
 
 struct Index {
   const ChooseRowsParams& params;
@@ -39,42 +33,15 @@ struct Index {
   // Scores of whole pages: there is room for the rows behind the last, which
   // count for nothing.
   void score(uint32_t token, uint32_t begin_page, uint32_t end_page, float* scores) const {
-    thread_local IndexRoom room;
-    const auto rounded = [](size_t n) { return (n + kAttendLanes - 1) / kAttendLanes * kAttendLanes; };
-    const size_t width = rounded(shape().key_dim), page_scores = (page_tokens() + 1) * kAttendLanes;
-    room.query_lanes.resize(rounded(params.heads) * width);
-    room.key_rows.resize(page_tokens() * (width + kRowGap));
-    room.value_rows.resize(page_tokens() * kRowGap);
-    room.scores.resize(2 * page_scores);
-    room.queries.clear();
-    room.pages.clear();
-    const uint32_t rows = rows_of(token);
-    for (uint32_t h = 0; h < params.heads; ++h)
-      room.queries.push_back({params.query.row(token) + size_t(h) * shape().key_dim, 0, rows});
-    for (uint32_t page = begin_page; page < end_page; ++page)
-      room.pages.push_back(params.kv.head_page(batch.run_of_token[token], 0, page));
-    attend({.shape = &shape(),
-            .page_tokens = page_tokens(),
-            .pages = room.pages.data(),
-            .begin_page = begin_page,
-            .end_page = end_page,
-            .fetch_end_page = end_page,
-            .queries = room.queries.data(),
-            .count = params.heads,
-            .scale = 1,
-            .soft_cap = 0,
-            .max = nullptr,
-            .sum = nullptr,
-            .values = nullptr,
-            .key_width = width,
-            .value_width = 0,
-            .query_lanes = room.query_lanes.data(),
-            .key_rows = room.key_rows.data(),
-            .value_rows = room.value_rows.data(),
-            .scores = room.scores.data(),
-            .more_scores = room.scores.data() + page_scores,
-            .index_weights = params.weights.row(token),
-            .index_scores = scores});
+    score_index({.kv = params.kv,
+                 .run = batch.run_of_token[token],
+                 .rows = rows_of(token),
+                 .begin_page = begin_page,
+                 .end_page = end_page,
+                 .query = params.query.row(token),
+                 .weights = std::span(params.weights.row(token), params.heads),
+                 .scores = scores},
+                attend);
   }
 
   void choose(uint32_t token, const float* scores) const {

@@ -71,12 +71,23 @@ ALWAYS_INLINE void apply(F f, const float* gate, const float* up, float* out, si
   }
 }
 
+void limited_silu(float limit, const float* gate, const float* up, float* out, size_t count) {
+  for (size_t i = 0; i < count; i += 16) {
+    const Floats16 g = load(gate + i), u = load(up + i);
+    const Floats16 most = all(limit), least = all(-limit);
+    const Floats16 value = silu(most < g ? most : g) * (u < least ? least : most < u ? most : u);
+    _mm512_storeu_ps(out + i, __m512(value));
+  }
+}
+
 void activate(const Gate& function, const float* gate, const float* up, float* out, size_t count) {
   const size_t whole = count / 16 * 16;
   if (function.kind == Nonlinearity::silu) {
     apply([](Floats16 x) { return silu(x); }, gate, up, out, whole);
   } else if (function.kind == Nonlinearity::gelu_tanh) {
     apply([](Floats16 x) { return gelu_tanh(x); }, gate, up, out, whole);
+  } else if (function.kind == Nonlinearity::limited_silu) {
+    limited_silu(function.limit, gate, up, out, whole);
   } else {
     return activate_row(function, gate, up, out, count);
   }

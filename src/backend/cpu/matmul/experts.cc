@@ -168,16 +168,32 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   CHECK(!gated || form_for(params.gate.view.dtype) == form_for(params.up.view.dtype));
 
   const size_t in_width = params.in.f32.width;
-  std::vector<float> in_rows(order.size() * in_width);
-  experts_.in.resize(order.size() * activation_bytes(form_for(params.up.view.dtype), in_width));
+  const bool sums_columns = !params.up_sums.squares.empty() || !params.gate_sums.squares.empty() ||
+                            !params.down_sums.squares.empty();
+  const ActivationForm in_form = form_for(params.up.view.dtype);
+  // A token's row has been quantized already, unless it is multiplied first.
+  const bool is_quantized = in_form != ActivationForm::f32 && params.in.forms.has(in_form) &&
+                            params.share_use != ShareUse::of_inputs;
+  const bool takes_floats = !is_quantized || sums_columns;
+  const size_t in_bytes = activation_bytes(in_form, in_width);
+  CHECK(!is_quantized || params.in.stride[size_t(in_form)] == in_bytes);
+  experts_.in_rows.resize(takes_floats ? order.size() * in_width : 0);
+  float* const in_rows = experts_.in_rows.data();
+  experts_.in.resize(order.size() * in_bytes);
   experts_.hidden.resize(order.size() * activation_bytes(form_for(params.down.view.dtype), width));
   experts_.gate.resize(order.size() * width);
   experts_.up.resize(order.size() * width);
   experts_.down.resize(order.size() * dim);
   pool_.parallel_for(order.size(), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      float* row = in_rows.data() + i * in_width;
-      std::memcpy(row, params.in.f32.row(order[i] / used), in_width * sizeof(float));
+      const size_t token = order[i] / used;
+      float* row = in_rows + i * in_width;
+      if (takes_floats) std::memcpy(row, params.in.f32.row(token), in_width * sizeof(float));
+      if (is_quantized) {
+        std::memcpy(experts_.in.data() + i * in_bytes, params.in.data[size_t(in_form)] + token * in_bytes,
+                    in_bytes);
+        continue;
+      }
       if (params.share_use == ShareUse::of_inputs) {
         for (size_t c = 0; c < in_width; ++c) row[c] *= params.shares[order[i]];
       }
@@ -186,11 +202,10 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
   });
 
   std::vector<uint32_t> expert_of;  // of the sorted rows, where their columns are asked for
-  if (!params.up_sums.squares.empty() || !params.gate_sums.squares.empty() ||
-      !params.down_sums.squares.empty()) {
+  if (sums_columns) {
     expert_of.reserve(order.size());
     for (const uint32_t place : order) expert_of.push_back(params.experts[place]);
-    const Rows read{in_rows.data(), order.size(), in_width, in_width};
+    const Rows read{in_rows, order.size(), in_width, in_width};
     tap_columns(read, expert_of, params.gate_sums);
     tap_columns(read, expert_of, params.up_sums);
   }
@@ -202,7 +217,7 @@ void CpuBackend::project_experts(const ProjectExpertsParams& params) {
     size_t end = begin;
     while (end < order.size() && params.experts[order[end]] == expert) ++end;
     const auto bias = [&](const Weight& w, size_t rows) { return w ? w.vector() + expert * rows : nullptr; };
-    const auto [in, in_stride] = input_of(params.up, in_rows.data(), experts_.in.data(), begin, in_width);
+    const auto [in, in_stride] = input_of(params.up, in_rows, experts_.in.data(), begin, in_width);
     const auto [mid, mid_stride] =
         input_of(params.down, experts_.gate.data(), experts_.hidden.data(), begin, width);
     const auto of = [&](const Weight& w, size_t rows, const Weight& its_bias, const std::byte* input,
