@@ -6,8 +6,13 @@ TEST_PACKAGES := $(PACKAGES) libgtest-dev libgmock-dev clang-format git python3 
 CLIENT_PACKAGES := python3-venv chromium chromium-driver haproxy
 # It asks for an older jiter than the newest openai has, and works with either: it is installed without what it asks for.
 INSTRUCTOR_NEEDS := aiohttp==3.14.5 docstring_parser==0.18.0 jinja2==3.1.6 regex==2026.11.15 requests==2.34.2 rich==15.0.0 tenacity==9.2.1 typer==0.29.1
-# The same of pydantic. They need no more than this to choose a replica.
+# These want an older pydantic and the same goes for them. They need no more than this to choose a replica and to be a worker.
 ROUTERS := ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1 smg==1.13.0 setproctitle==1.3.8 uvloop==0.23.0
+# These ask for far more than a client of a server runs, such as torch, scikit-learn, boto3 and another openai: they are installed without
+# that, with what they import, and nothing is fetched for either.
+LITELLM := litellm==1.106.2 fastuuid==0.14.0 importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings==2.16.3 python-dotenv==1.2.4
+LM_EVAL := lm-eval==0.4.13 datasets==5.2.0 dill==0.4.1 multiprocess==0.70.19 pandas==3.1.1 pyarrow==26.0.1 python-dateutil==4.0.0 xxhash==4.1.0 \
+           sacrebleu==2.6.0 colorama==0.4.6 lxml==6.1.3 portalocker==4.4.2 tabulate==0.10.0
 JOBS := $(shell nproc)
 
 .PHONY: packed install packages tarball cross-tarball wheel run program test test-all check build dev setup format asan tsan cross fuzz smollm2 clients clean
@@ -58,8 +63,7 @@ clients:
 	test -x build/venv/bin/python3 || python3 -m venv build/venv
 	build/venv/bin/pip install --quiet --disable-pip-version-check openai==3.51.0 anthropic==2.10.0 ollama==0.6.3 gguf==0.19.0 numpy==2.4.6 huggingface_hub==2.4.0 pyzmq==27.3.0 msgpack==1.2.4 \
 	  openai-agents==0.24.0 langchain-openai==1.7.3 'pydantic-ai-slim[openai]==2.68.0' $(INSTRUCTOR_NEEDS)
-	build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps instructor==1.17.0
-	build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps $(ROUTERS)
+	build/venv/bin/pip install --quiet --disable-pip-version-check --no-deps instructor==1.17.0 $(LITELLM) $(LM_EVAL) $(ROUTERS)
 	build/venv/bin/python3 tools/fetch_smollm2.py
 
 asan tsan: setup

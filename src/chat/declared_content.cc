@@ -115,7 +115,8 @@ OrderedJson inner_value(const DeclaredContent& content, std::string_view text) {
 OrderedJson xml_value(const DeclaredContent& content, std::string_view text) {
   OrderedJson object = OrderedJson::object();
   Pattern::Found found;
-  for (size_t at = 0; at <= text.size() && content.tag->find(text, at, found);) {
+  Pattern::Patience patience = Pattern::patience_for(text);
+  for (size_t at = 0; at <= text.size() && content.tag->find(text, at, found, patience);) {
     at = found.end > found.begin ? found.end : found.end + 1;
     while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
     std::string key, raw;

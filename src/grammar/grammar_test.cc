@@ -150,6 +150,37 @@ TEST(Grammar, MasksWhatAdvanceAllows) {
   }
 }
 
+// The same where what begins with a token is allowed whole, or is not because of one byte: over words of all kinds of bytes.
+TEST(Grammar, MasksWordsOfAllKindsOfBytes) {
+  std::mt19937 random(11);
+  std::vector<std::string> words;
+  const std::string_view letters[] = {"a", "b", "yz", "A", "Z", "0", "9", " ", "_", "\"", "é", "\xC3"};
+  for (int i = 0; i < 1500; ++i) {
+    std::string& word = words.emplace_back();
+    for (size_t pieces = 1 + random() % 4; pieces > 0; --pieces)
+      word += letters[random() % (i % 3 == 0 ? 12 : 3)];
+  }
+  GrammarCompiler compiler(words);
+  for (const char* source : {"([a-z]+ ){3}", "([a-y ]+z){2,}", "[A-Za-z]*\\d+", "\\w+(-\\w+)*", "[^a]*",
+                             "(a|b)*yz*", "([a-zé]+[0-9]){2}.*"}) {
+    for (int run = 0; run < 2; ++run) {
+      Constraint constraint(compiler.compile({Kind::regex, source}));
+      for (int step = 0; step < 8; ++step) {
+        const auto mask = constraint.mask();
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; token < words.size(); ++token) {
+          const bool goes = constraint.advance(token);
+          if (goes) constraint.rollback(1);
+          ASSERT_EQ(goes, has_token(*mask, token)) << source << " token " << words[token];
+          if (goes) allowed.push_back(token);
+        }
+        if (allowed.empty()) break;
+        ASSERT_TRUE(constraint.advance(allowed[random() % allowed.size()]));
+      }
+    }
+  }
+}
+
 // What saves the walk through all plain tokens: a string that may go on with any of them says so.
 TEST(Grammar, SeesWhereAnyPlainTextMayFollow) {
   ExprPool pool;

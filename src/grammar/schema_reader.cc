@@ -255,7 +255,10 @@ class SchemaReader {
       return;
     }
     if (json.contains("contains")) refuse(keyword, "beside 'contains' it is not supported");
-    if (!json.contains("items")) schema.items = schema_at(value);
+    // A list evaluates no more than it has, as drafts up to 2019-09 write it.
+    const auto items = json.find("items");
+    const bool goes_on = items != json.end() && items->is_array() && !json.contains("additionalItems");
+    if (items == json.end() || goes_on) schema.items = schema_at(value);
   }
 
   static void allow(Schema& schema, std::vector<OrderedJson> values) {

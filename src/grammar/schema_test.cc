@@ -83,6 +83,11 @@ TEST(JsonSchema, KnowsArrays) {
         {"[\"a\",\"a\"]"});
   check(R"({"type":"array","items":[{"type":"null"}],"additionalItems":false})", {"[]", "[null]"},
         {"[null,null]"});
+  check(R"({"type":"array","items":[{"type":"null"}],"unevaluatedItems":false})", {"[]", "[null]"},
+        {"[null,null]"});
+  check(
+      R"({"type":"array","items":[{"type":"null"}],"additionalItems":{"const":1},"unevaluatedItems":false})",
+      {"[]", "[null,1]"}, {"[null,null]"});
 }
 
 TEST(JsonSchema, KnowsObjects) {

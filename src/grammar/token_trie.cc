@@ -10,6 +10,14 @@
 namespace quire::grammar {
 namespace {
 
+// Kinds of bytes that patterns mostly treat alike, as bits.
+constexpr uint8_t kind_of(uint8_t byte) {
+  if (byte >= 'a' && byte <= 'z') return 1;
+  if (byte >= 'A' && byte <= 'Z') return 2;
+  if (byte >= '0' && byte <= '9') return 4;
+  return byte == ' ' ? 8 : byte < 0x80 ? 16 : 32;
+}
+
 // Characters of a plain token; nothing if it is none.
 std::optional<size_t> count_plain(std::string_view bytes) {
   try {
@@ -58,7 +66,11 @@ void TokenTrie::build(Tree& tree, std::vector<TokenId> tokens) {
   std::vector<uint32_t> open;  // the nodes on the way to the last token
   std::string_view before;
   const auto close_to = [&](size_t depth) {
-    for (; open.size() > depth; open.pop_back()) tree.nodes[open.back()].end = uint32_t(tree.nodes.size());
+    for (; open.size() > depth; open.pop_back()) {
+      Node& node = tree.nodes[open.back()];
+      node.end = uint32_t(tree.nodes.size());
+      if (open.size() > 1) tree.nodes[open[open.size() - 2]].inner |= node.inner | kind_of(node.byte);
+    }
   };
   for (const TokenId token : tokens) {
     const std::string_view text = bytes_[token];
@@ -71,7 +83,7 @@ void TokenTrie::build(Tree& tree, std::vector<TokenId> tokens) {
     Node& last = tree.nodes[open.back()];
     if (last.token != kNone) {
       next_same_[token] = last.token;
-      last.has_same = true;
+      last.has_same = 1;
     }
     last.token = token;
     tree.deepest = std::max(tree.deepest, uint32_t(text.size()));
@@ -83,9 +95,24 @@ void TokenTrie::build(Tree& tree, std::vector<TokenId> tokens) {
 void TokenTrie::add_node(const Node& node, TokenMask& mask) const {
   if (node.token == kNone) return;
   mask[node.token / 32] |= 1u << node.token % 32;
-  if (!node.has_same) return;
+  if (node.has_same == 0) return;
   for (uint32_t token = next_same_[node.token]; token != kNone; token = next_same_[token])
     mask[token / 32] |= 1u << token % 32;
+}
+
+// Whether all bytes of some kinds lead from a column back to it.
+bool TokenTrie::stays(Columns& columns, Columns::Id column, uint8_t kinds, Loops& known) {
+  if (known.column != column) known = {.column = column};
+  uint8_t found = uint8_t(kinds & ~known.asked);
+  if (found != 0) {
+    known.asked |= found;
+    for (int byte = 0; byte < 256 && found != 0; ++byte) {
+      const uint8_t kind = kind_of(uint8_t(byte));
+      if ((found & kind) != 0 && columns.next(column, uint8_t(byte)) != column) found &= uint8_t(~kind);
+    }
+    known.found |= found;
+  }
+  return (kinds & ~known.found) == 0;
 }
 
 void TokenTrie::add_walking(const Tree& tree, Columns& columns, Columns::Id column, TokenMask& mask) const {
@@ -93,6 +120,7 @@ void TokenTrie::add_walking(const Tree& tree, Columns& columns, Columns::Id colu
     Columns::Id column;
     const Columns::Id* known;  // what follows it
   };
+  Loops loops;
   std::vector<Step> at(tree.deepest + 1);
   at[0] = {column, columns.known_next(column)};
   const Node* const nodes = tree.nodes.data();
@@ -112,7 +140,9 @@ void TokenTrie::add_walking(const Tree& tree, Columns& columns, Columns::Id colu
     add_node(node, mask);
     ++i;
     if (i == node.end) continue;
-    if (tree.is_plain && columns.is_endless(to)) {
+    // What begins so is allowed whole where strings have no end, and where no byte of it leads elsewhere.
+    if ((tree.is_plain && columns.is_endless(to)) ||
+        (to == step.column && stays(columns, to, node.inner, loops))) {
       for (; i < node.end; ++i) add_node(nodes[i], mask);
       continue;
     }

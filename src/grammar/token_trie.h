@@ -50,7 +50,13 @@ class TokenTrie {
     uint32_t token = kNone;
     uint16_t depth = 0;  // bytes before this one
     uint8_t byte = 0;
-    bool has_same = false;  // another token has the same bytes
+    uint8_t has_same : 1 = 0;  // another token has the same bytes
+    uint8_t inner : 6 = 0;     // which kinds of bytes are in the nodes that begin with this one's
+  };
+  // Of a column: the kinds of bytes that lead back to it, as far as they were asked for.
+  struct Loops {
+    Columns::Id column = Columns::kDead;
+    uint8_t asked = 0, found = 0;
   };
   struct Tree {
     std::vector<Node> nodes;  // a node, what begins with it, then the next
@@ -59,6 +65,7 @@ class TokenTrie {
   };
 
   void build(Tree& tree, std::vector<TokenId> tokens);
+  static bool stays(Columns& columns, Columns::Id column, uint8_t kinds, Loops& known);
   void add_node(const Node& node, TokenMask& mask) const;
   void add_walking(const Tree& tree, Columns& columns, Columns::Id column, TokenMask& mask) const;
   void find_longest(const Tree& tree, std::string_view text, size_t& length,

@@ -82,7 +82,7 @@ void KvCache::move_rows(const PageTable& table, const MovedRows& moved) {
     for_each_head(layout_, g, [&](size_t head, uint32_t, const KvLayerLayout& layer, uint32_t h) {
       const std::vector<MovedRows::Row>& rows = moved.of_head[head];
       for (size_t i = 0, count = 1; i < rows.size(); i += count) {
-        const auto [from, to] = rows[i];
+        const uint32_t from = rows[i].from, to = rows[i].to;
         const uint32_t most =
             std::min(page_tokens - from % page_tokens, page_tokens - to % page_tokens);  // they go at once
         for (count = 1; count < most && i + count < rows.size() && rows[i + count].from == from + count &&

@@ -13,8 +13,10 @@ namespace quire {
 namespace {
 
 constexpr size_t kMostPatternSource = 4096;
-constexpr uint32_t kMostSearchSteps = 2'000'000, kMostStepsHere = 50'000, kMostPatternHeapKiB = 64 << 10,
-                   kMostGroups = 64;
+constexpr uint32_t kMostStepsHere = 50'000, kMostPatternHeapKiB = 64 << 10, kMostGroups = 64;
+// At a place that is easy. What is harder gets eight times as much until it is found out, and that is counted.
+constexpr uint32_t kFewSteps = 500, kHarder = 8, kForNothing = 8;
+constexpr size_t kFewBytes = 512;
 
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -117,6 +119,7 @@ void Pattern::set_groups(std::string_view text, Found& found) const {
 }
 
 Pattern::Match Pattern::match_at(std::string_view text, size_t at, bool last, Found& found) const {
+  if (at == text.size() && !last) return Match::more;
   if (at < text.size() && !may_begin_with(text[at])) return Match::no;
   const int result =
       state_->match(text, at, PCRE2_ANCHORED | (last ? 0 : PCRE2_PARTIAL_HARD), kMostStepsHere);
@@ -127,13 +130,39 @@ Pattern::Match Pattern::match_at(std::string_view text, size_t at, bool last, Fo
   return found.begin == at && found.end >= at ? Match::yes : Match::no;
 }
 
-bool Pattern::find(std::string_view text, size_t at, Found& found) const {
-  const int result = state_->match(text, at, 0, kMostSearchSteps);
-  if (result == PCRE2_ERROR_NOMATCH) return false;
-  if (result < 0) throw Error("a pattern takes too long on a text of {} bytes", text.size());
-  set_groups(text, found);
-  if (found.begin < at || found.end < found.begin) throw Error("a pattern matches backwards");
-  return true;
+// The library counts steps at each place anew, and has no bound for all of them: so the places are gone through here.
+bool Pattern::find(std::string_view text, size_t at, Found& found, Patience& patience) const {
+  for (; at <= text.size(); at += at < text.size() ? utf8_length(text[at]) : 1) {
+    if (at < text.size() && !may_begin_with(text[at])) continue;
+    if (stands_at(text, at, found, patience)) return true;
+  }
+  return false;
+}
+
+bool Pattern::stands_at(std::string_view text, size_t at, Found& found, Patience& patience) const {
+  size_t bytes = kFewBytes;
+  const auto take = [&](uint64_t steps) {
+    if (steps > patience.steps) throw Error("a pattern takes too long on a text of {} bytes", text.size());
+    patience.steps -= steps;
+  };
+  for (uint64_t steps = kFewSteps;; steps *= kHarder, bytes *= kHarder) {
+    if (steps > kFewSteps) take(steps);
+    const bool cut = text.size() - at > bytes;
+    size_t end = cut ? at + bytes : text.size();
+    while (cut && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    const int result = state_->match(text.substr(0, end), at, PCRE2_ANCHORED | (cut ? PCRE2_PARTIAL_HARD : 0),
+                                     uint32_t(steps));
+    if (result == PCRE2_ERROR_PARTIAL || result == PCRE2_ERROR_MATCHLIMIT) continue;
+    if (result == PCRE2_ERROR_NOMATCH) {
+      // A step may pass over many bytes, which nothing counts: who looked far for nothing may not do so often.
+      if (steps > kFewSteps) take(steps * kForNothing);
+      return false;
+    }
+    if (result < 0) throw Error("a pattern takes too much memory on a text of {} bytes", text.size());
+    set_groups(text, found);
+    if (found.begin < at || found.end < found.begin) throw Error("a pattern matches backwards");
+    return true;
+  }
 }
 
 }  // namespace quire

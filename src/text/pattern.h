@@ -28,8 +28,13 @@ class Pattern {
   // Whether it stands at `at`. `last`: nothing follows the text; else `more` if what follows could decide it, and then no other answer
   // depends on what follows; `too_much` if it takes too long. REQUIRES: `text` is valid UTF-8.
   Match match_at(std::string_view text, size_t at, bool last, Found& found) const;
+  // What looking through one text may take, whatever the number of looks: few steps at each of its places, and these at hard ones.
+  struct Patience {
+    uint64_t steps = 0;
+  };
+  static Patience patience_for(std::string_view text) { return {.steps = 2'500'000 + 32 * text.size()}; }
   // Where it stands first from `at` on. Throws Error if that takes too long.
-  bool find(std::string_view text, size_t at, Found& found) const;
+  bool find(std::string_view text, size_t at, Found& found, Patience& patience) const;
 
   // Whether a match may begin with that byte.
   bool may_begin_with(char byte) const { return first_[static_cast<unsigned char>(byte)]; }
@@ -41,6 +46,7 @@ class Pattern {
  private:
   struct State;
   void set_groups(std::string_view text, Found& found) const;
+  bool stands_at(std::string_view text, size_t at, Found& found, Patience& patience) const;
 
   std::unique_ptr<const State> state_;
   std::array<bool, 256> first_ = {};

@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--quire", required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--context", default="65536")
-    parser.add_argument("--all-tools", action="store_true", help="of Claude Code: not only Read and the clock, which takes 33,000 tokens")
+    parser.add_argument("--all-tools", action="store_true", help="of Claude Code: not only Read and the clock, which takes 56,000 tokens")
     given = parser.parse_args()
     served = Served(given.quire, "-m", given.model, "--ctx", given.context, "--model-name", "tiny")
     conductor = Conductor(served.url, "mcp__clock__now", KEY)

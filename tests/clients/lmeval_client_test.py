@@ -1,20 +1,34 @@
 #!/usr/bin/env python3
-"""Asks `quire serve` for log-probabilities exactly as lm-eval does (`--model local-completions`, with the server's tokenizer), and
-compares with `quire perplexity`. lm-eval itself brings 750 MB of packages; it was run by hand (docs/server.md, Clients).
+"""Runs lm-eval itself against `quire serve` (`--model local-completions`, with the server's tokenizer) over tasks of our own, and
+compares each log-likelihood with `quire perplexity`. Asks as it does, too, for what its tasks do not show.
 
-Exits with 1 if something is wrong.
+lm-eval is installed without most of what it asks for (Makefile): torch and transformers are for models that it runs itself.
+Exits with 77 if the package is not there and the rest is right, with 1 if something is wrong.
 
   python3 tests/clients/lmeval_client_test.py --quire build/release/quire
 """
 import argparse
 import json
+import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.request
 
 from served import KEY, Served
 
+FOLDER = tempfile.TemporaryDirectory()  # for what it keeps of data sets
+os.environ |= {"HF_HOME": FOLDER.name, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TQDM_DISABLE": "1"}
+try:
+    import datasets
+    import lm_eval
+    import lm_eval.tasks
+except ImportError:
+    lm_eval = None
+
+TASKS = pathlib.Path(__file__).resolve().parent / "lmeval_tasks"
 PROGRAM = ""
 TEXT = "Once upon a time there was a cache. It kept what it had computed, page by page, and forgot the oldest."
 
@@ -29,7 +43,13 @@ def parse_logprobs(reply, lengths):
     return result
 
 
-class LmEval(unittest.TestCase):
+def losses_of(text):
+    """Of all tokens but the first, which begins the text as the tokenizer says."""
+    told = subprocess.run([PROGRAM, "perplexity", "--json", "--per-token", "-"], input=text, text=True, capture_output=True, check=True)
+    return json.loads(told.stdout)["nll"]
+
+
+class AsLmEval(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.served = Served(PROGRAM)
@@ -56,9 +76,7 @@ class LmEval(unittest.TestCase):
         self.assertEqual(self.ask("/detokenize", {"tokens": self.encode(TEXT)})["prompt"], TEXT)
 
     def test_a_text_has_the_sum_of_perplexity_to_the_bit(self):
-        told = json.loads(subprocess.run([PROGRAM, "perplexity", "--json", "--per-token", "-"], input=TEXT, text=True,
-                                         capture_output=True, check=True).stdout)["nll"]
-        # Perplexity begins a text as the tokenizer does.
+        told = losses_of(TEXT)
         tokens = self.ask("/tokenize", {"prompt": TEXT})["tokens"]
         self.assertEqual(len(told), len(tokens) - 1)
         for begin in (1, 7, len(tokens) - 1):
@@ -76,9 +94,55 @@ class LmEval(unittest.TestCase):
         self.assertEqual([greedy for _, greedy in together], [True, False])
 
 
+@unittest.skipIf(lm_eval is None, "the Python package lm-eval is not installed")
+class LmEval(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        datasets.disable_progress_bars()
+        os.chdir(TASKS)  # its tasks name their rows
+        cls.served = Served(PROGRAM)
+        os.environ["OPENAI_API_KEY"] = KEY
+        # The name of the token that begins a text is enough for it, but not here: it takes the id 0, which the house model's has, for none.
+        first = subprocess.run([PROGRAM, "tokenize", "-m", "house", ""], capture_output=True, text=True, check=True).stdout
+        cls.found = lm_eval.simple_evaluate(
+            model="local-completions", tasks=["quire_choices", "quire_texts"],
+            task_manager=lm_eval.tasks.TaskManager(include_path=str(TASKS), include_defaults=False),
+            model_args={"model": "house", "base_url": cls.served.url + "/v1/completions", "auth_token": KEY,
+                        "tokenizer_backend": "remote", "custom_prefix_token_id": int(first), "max_length": 2048, "num_concurrent": 1, "batch_size": 2},
+            bootstrap_iters=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.served.close()
+        del os.environ["OPENAI_API_KEY"]
+
+    def told_of(self, task):
+        return [(sample["doc"], [said[0] for said in sample["resps"]]) for sample in self.found["samples"][task]]
+
+    def test_whole_texts_have_the_sums_of_perplexity_to_the_bit(self):
+        told = self.told_of("quire_texts")
+        self.assertEqual(len(told), 2)
+        for row, said in told:
+            self.assertEqual(said, [sum(-loss for loss in losses_of(row["text"]))])
+
+    def test_ends_of_sentences_have_the_sums_that_the_server_has_for_them(self):
+        told = self.told_of("quire_choices")
+        self.assertEqual(len(told), 3)
+        for row, said in told:
+            self.assertEqual(len(said), len(row["ends"]))
+            for end, (total, greedy) in zip(row["ends"], said, strict=True):
+                self.assertLess(total, 0)
+                self.assertIsInstance(greedy, bool)
+            self.assertEqual(max(range(2), key=lambda i: said[i][0]), row["right"])
+        self.assertEqual(self.found["results"]["quire_choices"]["acc,none"], 1)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--quire", required=True)
     arguments, rest = parser.parse_known_args()
-    PROGRAM = arguments.quire
-    unittest.main(argv=[sys.argv[0], *rest])
+    PROGRAM = os.path.abspath(arguments.quire)
+    right = unittest.main(argv=[sys.argv[0], *rest], exit=False).result.wasSuccessful()
+    if right and lm_eval is None:
+        print("skipped: the Python package lm-eval is not installed")
+    sys.exit(0 if right and lm_eval else 77 if right else 1)

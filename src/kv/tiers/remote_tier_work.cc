@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "kv/tiers/hand_over.h"
 #include "kv/tiers/remote_tier.h"
 
 // What the two threads of a remote tier do: one sends, one fetches.
@@ -202,12 +203,10 @@ void RemoteTier::answer_about(Link& link, StoreConnection& store, Asking& asking
   const auto pages = uint32_t(layout_.node_pages.size());
   uint32_t node = asking.node;
   // States are kept at some nodes only, and nobody said at which.
-  if (asking.over && !layout_.has_states() && asking.over->tokens % layout_.node_tokens == 0) {
-    const uint32_t told = asking.over->tokens / layout_.node_tokens;
-    if (told > node && told <= prompt.size() / layout_.node_tokens &&
-        link.tags.of(prompt.tokens, prompt.salt, told) == asking.over->prefix) {
-      for (; node < std::min(told, nodes); ++node) asking.there.emplace_back(pages, true);
-    }
+  if (asking.over && !layout_.has_states()) {
+    const uint32_t told =
+        nodes_told_of(*asking.over, prompt.tokens, prompt.salt, layout_.node_tokens, link.tags);
+    for (; node < std::min(told, nodes); ++node) asking.there.emplace_back(pages, true);
   }
   while (node < nodes) {
     std::vector<std::string> names;
