@@ -243,6 +243,21 @@ TEST_F(ServerContract, TokenizingAndBackIsTheSameText) {
             "Hi");
 }
 
+TEST_F(ServerContract, ASpecialTokenIsFoundByItsNameAlone) {
+  const Json about = good(get("/tokenizer_info"));
+  const auto tokens_of = [&](const std::string& text, Json fields = Json::object()) {
+    fields["prompt"] = text;
+    fields["add_special_tokens"] = false;
+    return good(post("/tokenize", fields))["tokens"];
+  };
+  for (const char* which : {"bos_token", "eos_token"}) {
+    const auto name = about[which].get<std::string>();
+    EXPECT_EQ(tokens_of(name), Json::array({*server().text().tokenizer.find(name)}));
+    EXPECT_GT(tokens_of(name, {{"parse_special", false}}).size(), 1u);
+    EXPECT_GT(tokens_of(name + "x").size(), 2u) << "in a text it is the text's";
+  }
+}
+
 TEST_F(ServerContract, TokenizingMessagesGivesTheTokensThatAChatCounts) {
   const Json messages = {{{"role", "user"}, {"content", "Hello"}}};
   const Json tokens = good(post("/tokenize", {{"messages", messages}}));

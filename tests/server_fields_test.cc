@@ -1,6 +1,7 @@
 // What each field of a request does, and how a wrong one is refused.
 #include <cmath>
 
+#include "engine/model_grammars.h"
 #include "server_fixture.h"
 
 namespace quire {
@@ -338,6 +339,33 @@ TEST_F(ServerFields, WhatCannotBeKeptToIsRefusedByName) {
   refuse_chat("guided_grammar", "root ::= other");
   refuse_chat("guided_choice", Json::array({1}));
   refuse_chat("structured_outputs", {{"regex", "("}}, "structured_outputs.regex");
+}
+
+TEST_F(ServerFields, AGrammarThatFindsNoRoomIsToldToComeLater) {
+  const auto& grammars = server().text().grammars;
+  const size_t most = grammars->figures().most_bytes;
+  grammars->limit(1);
+  const Json schema = {{"type", "object"}, {"properties", {{"unheard", {{"type", "integer"}}}}}};
+  const Json message = {{{"role", "user"}, {"content", "Hi"}}};
+  const Json named = {{"type", "json_schema"}, {"name", "a"}, {"schema", schema}};
+  const std::pair<const char*, Json> bodies[] = {
+      {"/v1/completions", {{"prompt", "Hi"}, {"guided_json", schema}}},
+      {"/v1/chat/completions",
+       {{"messages", message}, {"response_format", {{"type", "json_schema"}, {"json_schema", named}}}}},
+      {"/v1/responses", {{"input", "Hi"}, {"text", {{"format", named}}}}},
+      {"/v1/messages",
+       {{"model", "tiny"}, {"max_tokens", 9}, {"messages", message}, {"output_config", {{"format", named}}}}},
+      {"/api/chat", {{"model", "tiny"}, {"messages", message}, {"format", schema}}},
+      {"/api/generate", {{"model", "tiny"}, {"prompt", "Hi"}, {"format", schema}}}};
+  for (const auto& [path, body] : bodies) {
+    const HttpReply full = post(path, body);
+    EXPECT_EQ(full.status, 503) << path << full.body;
+    EXPECT_EQ(full.header("retry-after"), "1") << path;
+    EXPECT_NE(full.body.find("too many different grammars"), std::string::npos) << full.body;
+  }
+  grammars->limit(most);
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "Hi"}, {"guided_json", schema}, {"max_tokens", 9}}).status,
+            200);
 }
 
 TEST_F(ServerFields, ToolsAreCheckedByPlace) {

@@ -1,6 +1,39 @@
 #include "server_fixture.h"
 
+#include "base/mapped_file.h"
+
 namespace quire {
+namespace {
+
+// Of /openapi.json: what is said of the replies of a method of a path; nothing if it knows none.
+const Json* described_replies(const std::string& method, const std::string& path) {
+  static const Json all = [] {
+    const MappedFile file(QUIRE_SOURCE_DIR "/src/server/web/openapi.json");
+    return parse_json({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
+                      "openapi.json");
+  }();
+  const std::string wanted = method == "POST" ? "post" : method == "DELETE" ? "delete" : "get";
+  for (const auto& [name, methods] : all["paths"].items()) {
+    const size_t open = name.find('{'), close = name.find('}');
+    const bool same = open == std::string::npos ? path == name
+                                                : path.size() > name.size() - (close + 1 - open) &&
+                                                      path.starts_with(name.substr(0, open)) &&
+                                                      path.ends_with(name.substr(close + 1));
+    if (same && methods.contains(wanted)) return &methods[wanted]["responses"];
+  }
+  return nullptr;
+}
+
+// Whatever the server says is said of it in /openapi.json, but for what any HTTP server says.
+void expect_described(const std::string& method, const std::string& target, int status) {
+  if (method != "GET" && method != "POST" && method != "DELETE") return;
+  const Json* replies = described_replies(method, target.substr(0, target.find('?')));
+  if (replies == nullptr || status == 417 || status == 431) return;
+  EXPECT_TRUE(replies->contains(std::to_string(status)))
+      << method << " " << target << " was answered with " << status << ", which openapi.json does not name";
+}
+
+}  // namespace
 
 std::string StreamReply::text(uint32_t choice) const {
   std::string text;
@@ -30,7 +63,10 @@ HttpReply ServerTest::ask(const std::string& method, const std::string& target, 
                           const std::string& headers) {
   HttpClient client(port());
   client.request(method, target, body, headers + "Connection: close\r\n");
-  return client.read_reply(method == "HEAD" ? HttpClient::Body::stays : HttpClient::Body::comes);
+  const HttpReply reply =
+      client.read_reply(method == "HEAD" ? HttpClient::Body::stays : HttpClient::Body::comes);
+  expect_described(method, target, reply.status);
+  return reply;
 }
 
 StreamReply ServerTest::stream(const std::string& target, Json fields) {

@@ -77,8 +77,20 @@ OrderedJson cancelled_json(const std::string& id) {
   return {{"id", id}, {"cancelled", true}};
 }
 
+// Whether a text is nothing but the name of a special token: so clients ask for its id that know it from /tokenizer_info.
+bool names_special_token(const OrderedJson& text, const Tokenizer& tokenizer) {
+  if (!text.is_string()) return false;
+  const auto token = tokenizer.find(text.get_ref<const std::string&>());
+  return token && tokenizer.is_special(*token);
+}
+
 OrderedJson tokenize_json(std::string_view request_body, const ServedModel& model) {
-  const OrderedJson body = parse_body(request_body);
+  OrderedJson body = parse_body(request_body);
+  for (const char* field : {"prompt", "content"}) {
+    const JsonFields fields(body);
+    if (!fields.has("parse_special") && names_special_token(fields.get(field), model.text->tokenizer))
+      body["parse_special"] = true;
+  }
   const std::vector<TokenId> tokens = parse_prompt(body, model);
   OrderedJson reply = {{"count", tokens.size()}, {"max_model_len", model.context}, {"tokens", tokens}};
   if (!JsonFields(body).boolean("return_token_strs").value_or(false)) return reply;
