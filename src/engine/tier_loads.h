@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "engine/disk_loads.h"
 #include "engine/host_loads.h"
